@@ -1,0 +1,61 @@
+# Needs Python 3.11 or later and make; everything else is installed into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
+# Servers for test-matrix, as paths: those on PATH unless named.
+MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
+UV_VERSION := 0.13.8
+
+# Packages of a surrounding Python must not be seen in .venv.
+unexport PYTHONHOME PYTHONPATH
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-matrix check lock clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(INSTALLED)  ## Watch 300 events go through the limits to a local stand-in for Slack
+	@$(BIN)/dispatcher demo
+
+test: $(INSTALLED)  ## Run the tests on the server that pip brings
+	$(PYTEST) -m "not slow"
+
+test-slow: $(INSTALLED)  ## Run the tests that take their time
+	$(PYTEST) -m slow
+
+test-matrix: $(INSTALLED)  ## Run the server tests on redis-server and valkey-server (MATRIX_SERVERS="path path")
+	@test -n "$(strip $(MATRIX_SERVERS))" || { \
+	  echo "no redis-server or valkey-server on PATH: install Debian's packages redis-server or valkey-server," >&2; \
+	  echo "or name binaries: make test-matrix MATRIX_SERVERS=\"/path/to/redis-server\"" >&2; exit 1; }
+	@set -e; for server in $(MATRIX_SERVERS); do \
+	  echo "== $$server: $$($$server --version)"; \
+	  DISPATCHER_TEST_SERVER="$$server" $(PYTEST) -m "server and not slow"; \
+	done
+
+check: $(INSTALLED)  ## Check format, lint, types and layers
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/basedpyright --warnings
+	$(BIN)/lint-imports
+
+lock:  ## Resolve the dependencies anew into requirements-dev.txt
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
+	build/lock/bin/uv pip compile --quiet --no-config --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header --extra dev \
+	  --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
+
+clean:  ## Remove .venv, caches and build output; what the embedded server keeps in .dispatcher stays
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed, %s is %s; name another: make PYTHON=/path/to/python3" % (sys.executable, sys.version.split()[0]))'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

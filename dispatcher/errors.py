@@ -1,0 +1,60 @@
+"""Every error the dispatcher raises; the class says what to do next.
+
+    DispatcherError
+      ConfigError          mend the configuration: said at start, before anything runs
+      InvalidEvent         the producer's fault: mend the event
+      RateLimited          the limiter library's guard: come back after ``retry_after``
+      GateUnavailable      Redis did not answer: nothing was posted, the event stays leased
+      QueueUnavailable     Redis did not answer a producer: try again later
+      QueueFull            too much is waiting: slow down
+      DuplicateEvent       asked for by ``on_duplicate="raise"``: this id is already present
+
+What a post to Slack came to is a value (``model.PostResult``), not an exception.
+"""
+
+from __future__ import annotations
+
+
+class DispatcherError(Exception):
+    """Base of all; catching it catches nothing of other libraries."""
+
+
+class ConfigError(DispatcherError):
+    """The configuration cannot work; ``problems`` holds one full sentence for each fault found."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class InvalidEvent(DispatcherError):
+    """An event that can never be dispatched; the message names the key, its value and what was expected."""
+
+
+class RateLimited(DispatcherError):
+    """A limit of our own refused; never used for another service's 429.
+
+    ``retry_after`` is in seconds, exact to the microsecond.
+    """
+
+    def __init__(self, scope: str, limit: str, retry_after: float) -> None:
+        super().__init__(f"{scope} has used its {limit}; there is room in {retry_after:.6f} s")
+        self.scope = scope
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class GateUnavailable(DispatcherError):
+    """Redis did not answer; what was in hand stays leased and is taken up again."""
+
+
+class QueueUnavailable(DispatcherError):
+    """Redis did not answer the producer; whether the event arrived is unknown unless it carries an id."""
+
+
+class QueueFull(DispatcherError):
+    """More than ``DISPATCHER_MAX_WAITING`` events are waiting; this one was not enqueued."""
+
+
+class DuplicateEvent(DispatcherError):
+    """The id is already present or remembered; nothing was enqueued."""

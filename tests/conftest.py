@@ -1,0 +1,75 @@
+"""Fixtures for every test: real servers, and an environment that nothing leaks into."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import settings
+from redis import Redis
+
+from tests.support.servers import SERVER_BINARY, RedisServer
+
+SERVER_FIXTURES: Final = frozenset({"shared_server", "own_server"})
+
+# A deadline would fail a test for a busy machine; the blob repeats a failure that was found elsewhere.
+settings.register_profile("dispatcher", deadline=None, print_blob=True)
+settings.load_profile("dispatcher")
+
+
+def pytest_report_header() -> str:
+    version = subprocess.run([SERVER_BINARY, "--version"], capture_output=True, text=True, check=True)
+    return f"server: {SERVER_BINARY}: {version.stdout.strip()}"
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and not SERVER_FIXTURES.isdisjoint(item.fixturenames):
+            item.add_marker("server")
+
+
+@pytest.fixture(autouse=True)
+def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of the developer's reaches a test: no settings, no ``.env``, no proxy in front of loopback."""
+    for name in os.environ:
+        if (
+            name.startswith(("DISPATCHER_", "SLACK_"))
+            or name == "REDIS_URL"
+            or name.lower().endswith("_proxy")
+        ):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[RedisServer]:
+    """One server per xdist worker; tests that stop it or change its settings take ``own_server``."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(shared_server: RedisServer) -> str:
+    """The address of an empty database."""
+    with shared_server.client() as client:
+        client.flushall()
+    return shared_server.url
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    """A client of an empty database; answers are bytes."""
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def own_server() -> Iterator[RedisServer]:
+    """A server for this test alone, to be stopped, killed or frozen; started again, it has its data."""
+    with RedisServer(append_only=True) as server:
+        yield server
