@@ -1,0 +1,210 @@
+"""An event as a producer hands it over: its fields, what is valid, and its JSON form.
+
+The one place that knows the event format; ``send`` and the worker refuse the same things with the same words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import Any, Final
+
+from dispatcher.errors import InvalidEvent
+from dispatcher.model import Lane
+
+MAX_EVENT_BYTES: Final = 256 * 1024
+MAX_BLOCKS: Final = 50
+MAX_LABELS: Final = 32
+MAX_ID: Final = 128
+MAX_CHANNEL: Final = 100
+SLOT_ID: Final = 16
+CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+
+_RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SHOWN: Final = 80
+_THREAD_TS: Final = re.compile(r"\d{1,12}\.\d{1,6}")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One notification. ``category`` and one of ``text`` and ``blocks`` are required.
+
+    ``max_age`` is in seconds and ``created_at`` in seconds since 1970. Construction checks everything and
+    raises ``InvalidEvent``, so an ``Event`` that exists is valid.
+    """
+
+    category: str
+    text: str = ""
+    id: str | None = None
+    channel: str | None = None
+    blocks: tuple[dict[str, Any], ...] = ()
+    thread_ts: str | None = None
+    priority: Lane = Lane.NORMAL
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created_at: float | None = None
+    max_age: float | None = None
+    mrkdwn: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @classmethod
+    def from_payload(cls, payload: object) -> Event:
+        """The event in a decoded JSON object; raises ``InvalidEvent`` naming key, value and what was expected."""
+        if not isinstance(payload, dict):
+            raise InvalidEvent(f"event is {_shown(payload)}, expected a JSON object")
+        fields = dict(payload)
+        version = fields.pop("v", 1)
+        if type(version) is not int or version != 1:
+            raise InvalidEvent(f"v is {_shown(version)}, expected 1")
+        if "thread" in fields:
+            raise InvalidEvent("thread is not available in this version; use thread_ts")
+        if unknown := fields.keys() - _KEYS:
+            raise InvalidEvent("; ".join(_unknown_key(key) for key in sorted(unknown, key=str)))
+        if "category" not in fields:
+            raise InvalidEvent("category is missing, expected a name such as errors")
+        if isinstance(blocks := fields.get("blocks"), list):
+            fields["blocks"] = tuple(blocks)
+        return cls(**fields)
+
+    def to_payload(self) -> dict[str, Any]:
+        """The JSON object on the queue; keys at their default are left out."""
+        payload: dict[str, Any] = {"v": 1, "category": self.category}
+        for key in ("text", "id", "channel", "blocks", "thread_ts", "labels", "created_at", "max_age", "mrkdwn"):
+            value = getattr(self, key)
+            if value:
+                payload[key] = value
+        if self.priority is not Lane.NORMAL:
+            payload["priority"] = self.priority.value
+        return payload
+
+
+_KEYS: Final = frozenset(Event.__slots__)
+
+
+def encode_event(event: Event) -> str:
+    """The event's JSON text; raises ``InvalidEvent`` when it is larger than ``MAX_EVENT_BYTES``."""
+    try:
+        text = json.dumps(event.to_payload(), separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEvent(f"event cannot be written as JSON: {error}") from error
+    if len(text) > MAX_EVENT_BYTES:
+        raise InvalidEvent(f"event is {len(text)} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
+    return text
+
+
+def job_id_for(event_id: str) -> str:
+    """The RQ job id of an event id: itself where RQ's alphabet allows, else a digest."""
+    if _RQ_ID.fullmatch(event_id):
+        return event_id
+    return "id-" + blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def slot_id(job_id: str, unknown: int) -> str:
+    """The id that owns an event's slots; each post of unknown fate leaves its slot behind and the next takes ``#n``.
+
+    Longer ones than 16 characters become a digest of 96 bits: every byte is paid for in each scope.
+    """
+    name = f"{job_id}#{unknown}" if unknown else job_id
+    if len(name) <= SLOT_ID:
+        return name
+    return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
+
+
+def new_event_id() -> str:
+    """A generated id: a UUID, which the dispatcher does not remember after the event is settled."""
+    return str(uuid.uuid4())
+
+
+def is_remembered(event: Event, job_id: str) -> bool:
+    """Whether the id was chosen by the producer, so that a repeat is recognised after the event is settled."""
+    return event.id is not None or not _UUID.fullmatch(job_id)
+
+
+def _check(event: Event) -> None:
+    for name, is_valid, expected in _RULES:
+        value = getattr(event, name)
+        if not is_valid(value):
+            raise InvalidEvent(f"{name} is {_shown(value)}, expected {expected}")
+    if not event.text.strip() and not event.blocks:
+        raise InvalidEvent("text is empty, expected some text, or blocks")
+    object.__setattr__(event, "priority", Lane(event.priority))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and (value.isascii() or not _LONE_SURROGATE.search(value))
+
+
+def _is_blocks(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) <= MAX_BLOCKS and all(isinstance(block, dict) for block in value)
+
+
+def _is_labels(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and len(value) <= MAX_LABELS
+        and all(isinstance(key, str) and isinstance(text, str) for key, text in value.items())
+    )
+
+
+def _is_id(value: object) -> bool:
+    return value is None or _is_printable(value, MAX_ID)
+
+
+def _is_channel(value: object) -> bool:
+    return value is None or _is_printable(value, MAX_CHANNEL)
+
+
+def _is_thread_ts(value: object) -> bool:
+    return value is None or (isinstance(value, str) and _THREAD_TS.fullmatch(value) is not None)
+
+
+def _is_printable(value: object, longest: int) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= longest and value.isprintable() and not value.isspace()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _unknown_key(key: object) -> str:
+    near = get_close_matches(str(key), _KEYS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(sorted(_KEYS))}"
+    return f"{_shown(key)} is not a key of an event{hint}"
+
+
+def _shown(value: object) -> str:
+    text = ascii(value) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+_RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
+    (
+        "category",
+        lambda value: isinstance(value, str) and CATEGORY.fullmatch(value) is not None,
+        "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit",
+    ),
+    ("text", _is_text, "a string of well-formed Unicode"),
+    ("blocks", _is_blocks, f"a list of at most {MAX_BLOCKS} objects"),
+    ("id", _is_id, f"1 to {MAX_ID} printable characters"),
+    ("channel", _is_channel, "a name such as #ops, or a channel id"),
+    ("thread_ts", _is_thread_ts, "Slack's ts, for example 1732100000.123456"),
+    ("priority", lambda value: value in tuple(Lane), "high, normal or low"),
+    ("labels", _is_labels, f"an object of at most {MAX_LABELS} strings"),
+    ("created_at", lambda value: value is None or _is_number(value), "seconds since 1970"),
+    (
+        "max_age",
+        lambda value: value is None or (_is_number(value) and value > 0),
+        "a number of seconds above 0",
+    ),
+    ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
+)

@@ -1,0 +1,204 @@
+"""The values the dispatcher speaks of: limits, scopes, verdicts, post results and outcomes.
+
+Everything here is frozen, slotted, free of I/O and clock, and built on the standard library alone.
+Instants and spans of time are integer microseconds (``*_us``) of the Redis server's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Self, TypeAlias
+
+US: Final = 1_000_000
+"""Microseconds in a second."""
+
+_UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": 86_400 * US}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_LIMIT: Final = re.compile(r"(\d+)/(\d+(?:\.\d+)?(?:ms|s|m|h|d))(?: (fixed))?")
+
+MAX_WINDOW_US: Final = 366 * _UNITS_US["d"]
+MAX_LIMIT: Final = 10_000_000
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds in a span such as ``250ms``, ``30m`` or ``1.5h``.
+
+    Raises ``ValueError`` that says what was expected; zero is refused.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}, expected a number and a unit of ms, s, m, h or d, for example 30m")
+    span_us = round(float(match[1]) * _UNITS_US[match[2]])
+    if span_us < 1:
+        raise ValueError(f"{text!r}, expected a span longer than zero")
+    return span_us
+
+
+def format_duration(span_us: int) -> str:
+    """The shortest exact spelling that ``parse_duration`` reads back: ``30m``, not ``1800s``."""
+    for unit in ("d", "h", "m", "s"):
+        if span_us % _UNITS_US[unit] == 0:
+            return f"{span_us // _UNITS_US[unit]}{unit}"
+    return f"{span_us / 1_000:g}ms"
+
+
+class Kind(StrEnum):
+    """How a window moves: with every event, or from one clock-aligned quota to the next."""
+
+    ROLLING = "rolling"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most ``max`` events in any window of ``window_us``."""
+
+    max: int
+    window_us: int
+    kind: Kind = Kind.ROLLING
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max <= MAX_LIMIT:
+            raise ValueError(f"limit max {self.max!r}, expected 1 to {MAX_LIMIT}")
+        if not 1 <= self.window_us <= MAX_WINDOW_US:
+            raise ValueError(f"limit window {self.window_us!r} us, expected 1 to {MAX_WINDOW_US} (366d)")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``100/30m`` or ``100/1h fixed``; raises ``ValueError`` that says what was expected."""
+        match = _LIMIT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r}, expected MAX/WINDOW, for example 100/30m or 100/1h fixed")
+        return cls(int(match[1]), parse_duration(match[2]), Kind(match[3] or Kind.ROLLING))
+
+    def __str__(self) -> str:
+        quota = f"{self.max}/{format_duration(self.window_us)}"
+        return quota if self.kind is Kind.ROLLING else f"{quota} {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What limits are counted against: ``global``, ``category:errors``, or a library user's own name."""
+
+    name: str
+    limits: tuple[Limit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The gate charged one slot to every scope of the event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Nothing was charged. ``scope`` and ``limit`` are what frees up last.
+
+    With nothing else happening the same request is admitted exactly ``retry_after_us`` after the decision and not a
+    microsecond earlier.
+    """
+
+    scope: str
+    limit: Limit
+    retry_after_us: int
+
+
+Verdict: TypeAlias = Admitted | Denied
+
+
+class Lane(StrEnum):
+    """A priority, and the RQ queue of that priority."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Reason(StrEnum):
+    """Why an event came to its outcome, or waits. A closed set: log key and metric label."""
+
+    OK = "ok"
+    LIMIT_GLOBAL = "limit:global"
+    LIMIT_CATEGORY = "limit:category"
+    LIMIT_LABEL = "limit:label"
+    PACE = "pace"
+    COOLDOWN = "cooldown"
+    PAUSED = "paused"
+    RETRY = "retry"
+    RECONCILE = "reconcile"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    INVALID = "invalid"
+    AMBIGUOUS = "ambiguous"
+    EXHAUSTED = "exhausted"
+    OVERFLOW = "overflow"
+    DUPLICATE = "duplicate"
+    MUTED = "muted"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post."""
+
+    event_id: str
+    channel: str
+    text: str
+    blocks: tuple[dict[str, object], ...] = ()
+    thread_ts: str | None = None
+
+
+# What a post came to. Values, because the caller goes on in every case.
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The sink's proof that the message was posted; a webhook answers no ``ts``."""
+
+    channel: str
+    ts: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitedBySlack:
+    """Not posted; nobody may post to this channel for ``retry_after_us``. Uses no attempt."""
+
+    retry_after_us: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retryable:
+    """Certainly not posted (refused, DNS, TLS); a later attempt may do better."""
+
+    code: str
+    detail: str
+    uses_attempt: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Certainly not posted and never will be as it is."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Perhaps posted, perhaps not."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Not posted, and nothing will be until an operator acts on ``detail``."""
+
+    code: str
+    detail: str
+
+
+PostResult: TypeAlias = Receipt | RateLimitedBySlack | Retryable | Rejected | Ambiguous | Paused

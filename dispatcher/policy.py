@@ -1,0 +1,210 @@
+"""What the limits file says, as values, and what follows from it for an event.
+
+Its terms, what a denial means, what comes after a post, when to give up. Pure: no I/O, no clock. ``settings`` builds a
+``Policy``; the core asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias, assert_never
+
+from dispatcher.event import Event
+from dispatcher.model import (
+    US,
+    Ambiguous,
+    Denied,
+    Limit,
+    Paused,
+    PostResult,
+    RateLimitedBySlack,
+    Reason,
+    Receipt,
+    Rejected,
+    Retryable,
+    Scope,
+)
+from dispatcher.outcome import (
+    Candidate,
+    DeadLettered,
+    Dropped,
+    Leased,
+    Parked,
+    Place,
+    Sent,
+    Settlement,
+    Slots,
+    Spoiled,
+    Started,
+    Terms,
+)
+
+Backoff: TypeAlias = Callable[[int], int]
+"""Microseconds to wait after the n-th attempt."""
+
+GLOBAL_SCOPE: Final = "global"
+MAX_ATTEMPTS: Final = 8
+"""Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
+
+
+class OnLimit(StrEnum):
+    """What happens to an event that a budget limit denies."""
+
+    DROP = "drop"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryRule:
+    """What the limits file says of one category; an empty ``limits`` means unlimited."""
+
+    limits: tuple[Limit, ...]
+    channel: str
+    on_limit: OnLimit
+    max_age_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The whole limits file. ``categories`` holds the named ones; any other follows ``defaults``.
+
+    ``channels`` maps a channel to its pace; ``None`` is no pace.
+    """
+
+    global_limits: tuple[Limit, ...]
+    defaults: CategoryRule
+    categories: Mapping[str, CategoryRule]
+    default_pace: Limit | None
+    channels: Mapping[str, Limit | None] = field(default_factory=dict)
+    reject_unknown: bool = False
+
+    def knows(self, category: str) -> bool:
+        """Whether the limits file names the category."""
+        return category in self.categories
+
+    def rule(self, category: str) -> CategoryRule:
+        """The rule of a category, the defaults where it is not named."""
+        return self.categories.get(category, self.defaults)
+
+    def scopes(self, category: str) -> tuple[Scope, ...]:
+        """What an event of the category is counted against, widest first; scopes without a limit are left out."""
+        candidates = (
+            Scope(GLOBAL_SCOPE, self.global_limits),
+            Scope(f"category:{category}", self.rule(category).limits),
+        )
+        return tuple(scope for scope in candidates if scope.limits)
+
+    def channel(self, event: Event) -> str:
+        """Where the event is posted: its own channel, else its category's."""
+        return event.channel or self.rule(event.category).channel
+
+    def pace(self, channel: str) -> Limit | None:
+        """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""
+        return self.channels.get(channel, self.default_pace)
+
+    def max_age_us(self, event: Event) -> int:
+        """How long the event may wait from first sight: the category's bound, or the event's own if shorter."""
+        bound = self.rule(event.category).max_age_us
+        return bound if event.max_age is None else min(bound, round(event.max_age * US))
+
+    def terms(self, leased: Leased) -> Terms:
+        """Everything the policy says of one event. One that has waited keeps the channel it waited for."""
+        event = leased.event
+        channel = leased.channel or self.channel(event)
+        return Terms(
+            channel=channel,
+            pace=self.pace(channel),
+            scopes=self.scopes(event.category),
+            deadline_us=leased.seen_us + self.max_age_us(event),
+            configured=self.knows(event.category),
+        )
+
+
+def limit_reason(scope: str) -> Reason:
+    """The reason that names a denying scope."""
+    if scope == GLOBAL_SCOPE:
+        return Reason.LIMIT_GLOBAL
+    return Reason.LIMIT_LABEL if scope.startswith("label:") else Reason.LIMIT_CATEGORY
+
+
+def spoiled(subject: Spoiled) -> Settlement:
+    """What cannot be read is a dead letter at once."""
+    return Settlement(subject, None, DeadLettered(subject.reason, subject.detail))
+
+
+def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
+    """What ends before the gate: an event that has waited as long as it may, or whose category is rejected."""
+    leased, terms = candidate.leased, candidate.terms
+    if now_us >= terms.deadline_us:
+        letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
+        return Settlement(leased, terms, letter, Slots.RELEASE)
+    if policy.reject_unknown and not terms.configured and not leased.held:
+        detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
+        return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"))
+    return None
+
+
+def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement:
+    """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says."""
+    leased, terms = candidate.leased, candidate.terms
+    reason = limit_reason(verdict.scope)
+    if leased.held or leased.attempt or leased.unknown:
+        return Settlement(
+            leased,
+            terms,
+            Parked(Place.TIMER, reason, verdict.retry_after_us, denied=verdict),
+            Slots.HOLD,
+            attempt=leased.attempt,
+            unknown=leased.unknown,
+        )
+    on_limit = policy.rule(leased.event.category).on_limit
+    match on_limit:
+        case OnLimit.DROP:
+            return Settlement(leased, terms, Dropped(verdict, reason))
+        case OnLimit.DEAD_LETTER:
+            detail = f"{verdict.scope} had used its {verdict.limit}"
+            return Settlement(leased, terms, DeadLettered(reason, detail, denied=verdict))
+        case _:
+            assert_never(on_limit)
+
+
+def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
+    started: Started, result: PostResult, backoff: Backoff
+) -> Settlement:
+    """What becomes of an event after a post.
+
+    Its slots: kept once it is or may be posted, held while it waits for another attempt, given back when it never will
+    be. Only a cause that a further attempt can run into again uses one up.
+    """
+    leased, terms = started.candidate.leased, started.candidate.terms
+    tried, spared = started.attempt, started.attempt - 1
+
+    def settlement(outcome: Sent | DeadLettered | Parked, slots: Slots, **effects: object) -> Settlement:
+        facts: dict[str, object] = {"attempt": tried, "unknown": leased.unknown, **effects}
+        return Settlement(leased, terms, outcome, slots, **facts)  # type: ignore[arg-type]  # fields by name
+
+    match result:
+        case Receipt():
+            return settlement(Sent(result), Slots.KEEP, replied=True, resume=True)
+        case RateLimitedBySlack(retry_after_us, code):
+            waits = Parked(Place.LINE, Reason.COOLDOWN, retry_after_us, code)
+            return settlement(waits, Slots.HOLD, attempt=spared, cooldown_us=retry_after_us)
+        case Retryable(code, detail, uses_attempt):
+            if uses_attempt and tried >= MAX_ATTEMPTS:
+                return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE)
+            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code)
+            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared)
+        case Rejected(code, detail):
+            return settlement(DeadLettered(Reason.REJECTED, detail, code), Slots.RELEASE, replied=True)
+        case Ambiguous(code, detail):
+            if tried >= MAX_ATTEMPTS:
+                return settlement(DeadLettered(Reason.AMBIGUOUS, detail, code), Slots.KEEP)
+            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code)
+            return settlement(waits, Slots.KEEP, unknown=leased.unknown + 1)
+        case Paused(code, detail):
+            waits = Parked(Place.LINE, Reason.PAUSED, 0, code)
+            return settlement(waits, Slots.HOLD, attempt=spared, pause=result)
+        case _:
+            assert_never(result)
