@@ -1,0 +1,189 @@
+"""Every Redis key of a namespace: one attribute each, with its type and lifetime.
+
+All of them share the hash tag ``{NAMESPACE}``, so one script may touch any of them, on Cluster too. RQ's own keys
+(the intake) carry no hash tag; they are the last ones here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dispatcher.model import Lane
+
+LAYOUT_VERSION: Final = "1"
+
+_LANE_SUFFIX: Final = {Lane.HIGH: ":high", Lane.NORMAL: "", Lane.LOW: ":low"}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one namespace.
+
+    *Permanent* ones stay for as long as the namespace is used; *empty* ones are gone when their last member is.
+    """
+
+    namespace: str
+
+    def __post_init__(self) -> None:
+        if not self.namespace or set(self.namespace) & set("{} \n"):
+            raise ValueError(f"namespace {self.namespace!r}, expected a name without braces or white space")
+
+    def _key(self, name: str) -> str:
+        return f"{{{self.namespace}}}:{name}"
+
+    @property
+    def layout(self) -> str:
+        """STRING, version of this layout; permanent."""
+        return self._key("layout")
+
+    @property
+    def totals(self) -> str:
+        """HASH, the books: ``sent``, ``sent errors``, ``parked errors`` ...; permanent."""
+        return self._key("totals")
+
+    @property
+    def names(self) -> str:
+        """SET, up to 1,000 category names counted that no limits file knows; permanent."""
+        return self._key("names")
+
+    @property
+    def seq(self) -> str:
+        """STRING, counter of first sights; permanent."""
+        return self._key("seq")
+
+    @property
+    def events(self) -> str:
+        """HASH, id -> record, from an event's first sight until it is settled; empty."""
+        return self._key("events")
+
+    @property
+    def leases(self) -> str:
+        """ZSET, owner -> end of its lease (us); empty."""
+        return self._key("leases")
+
+    @property
+    def leased_prefix(self) -> str:
+        """What the keys of ``leased`` begin with."""
+        return self._key("leased:")
+
+    def leased(self, owner: str) -> str:
+        """ZSET, id -> seq, what one worker holds; empty."""
+        return self.leased_prefix + owner
+
+    @property
+    def orphans(self) -> str:
+        """ZSET, id -> seq, events whose lease ended, next to be taken; empty."""
+        return self._key("orphans")
+
+    @property
+    def parked(self) -> str:
+        """ZSET, id -> deadline (us), everything that waits; empty."""
+        return self._key("parked")
+
+    @property
+    def lines(self) -> str:
+        """ZSET, line -> instant (us) at which its head may pass; empty."""
+        return self._key("lines")
+
+    @property
+    def line_prefix(self) -> str:
+        """What the keys of ``line`` begin with."""
+        return self._key("line:")
+
+    def line(self, name: str) -> str:
+        """ZSET, id -> seq, who waits in one line (``channel:#ops``); empty."""
+        return self.line_prefix + name
+
+    @property
+    def timers(self) -> str:
+        """ZSET, id -> its instant (us); empty."""
+        return self._key("timers")
+
+    @property
+    def posting(self) -> str:
+        """HASH, channel -> id whose post is in flight or whose turn it is; empty."""
+        return self._key("posting")
+
+    @property
+    def cooldowns(self) -> str:
+        """ZSET, channel -> end of its cool-down (us); lives as long as the longest cool-down."""
+        return self._key("cooldowns")
+
+    @property
+    def pause(self) -> str:
+        """HASH, code, detail, since, probe; only while posting is paused."""
+        return self._key("pause")
+
+    @property
+    def beat(self) -> str:
+        """HASH, last call of any worker and the grace after an interruption; permanent."""
+        return self._key("beat")
+
+    @property
+    def seen(self) -> str:
+        """ZSET, settled id -> instant (us) at which it is forgotten; lives as long as the last one is remembered."""
+        return self._key("seen")
+
+    @property
+    def dead(self) -> str:
+        """STREAM, dead letters, bounded; permanent."""
+        return self._key("dead")
+
+    @property
+    def dead_ids(self) -> str:
+        """HASH, id -> entry of its dead letter; empty."""
+        return self._key("dead:ids")
+
+    @property
+    def wake(self) -> str:
+        """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
+        return self._key("wake")
+
+    def scope(self, name: str) -> str:
+        """ZSET, the slots of one scope (``category:errors``, ``pace:#ops``); lives at least its longest window."""
+        return self._key(f"scope:{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKeys:
+    """The keys of RQ that serve as the intake."""
+
+    queue: str
+
+    def lane_name(self, lane: Lane) -> str:
+        """The RQ queue's name of a lane."""
+        return self.queue + _LANE_SUFFIX[lane]
+
+    def lane(self, lane: Lane) -> str:
+        """LIST, RQ's queue of a lane: job ids, the next one left."""
+        return f"rq:queue:{self.lane_name(lane)}"
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lists of all lanes, the most urgent first."""
+        return tuple(self.lane(lane) for lane in Lane)
+
+    @property
+    def intermediates(self) -> tuple[str, ...]:
+        """LIST, what a stock worker has popped and not yet begun, one for each lane."""
+        return tuple(f"{lane}:intermediate" for lane in self.lanes)
+
+    @property
+    def binding(self) -> str:
+        """STRING, the namespace this queue is bound to; permanent. Under RQ's prefix since it belongs to the queue."""
+        return f"rq:queue:{self.queue}:namespace"
+
+    @property
+    def queues(self) -> str:
+        """SET, RQ's set of queues."""
+        return "rq:queues"
+
+    @property
+    def suspended(self) -> str:
+        """STRING, set by ``rq suspend``."""
+        return "rq:suspended"
+
+    def job(self, job_id: str) -> str:
+        """HASH, an RQ job; ours live until they are taken."""
+        return f"rq:job:{job_id}"

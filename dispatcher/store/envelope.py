@@ -1,0 +1,87 @@
+"""RQ's wire format: a job's ``data`` around one event, sealed by producers and opened by workers.
+
+Nothing a job names is ever imported or called, and nothing is unpickled: the one function a job may name is a constant.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Final
+
+from dispatcher.errors import InvalidEvent
+from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
+from dispatcher.model import Reason
+from dispatcher.outcome import Leased, Spoiled
+
+FUNCTION: Final = "dispatcher.jobs.dispatch"
+_HEAD: Final = f'["{FUNCTION}", null, ['
+_TAIL: Final = "], {}]"
+_MAX_DATA: Final = MAX_EVENT_BYTES + len(_HEAD) + len(_TAIL) + 64
+_ZLIB: Final = 0x78
+_PICKLE: Final = 0x80
+
+
+def seal(event: Event) -> str:
+    """The ``data`` of a job: function, instance, arguments and keywords in RQ's JSON form."""
+    return f"{_HEAD}{encode_event(event)}{_TAIL}"
+
+
+def open_envelope(job_id: str, data: bytes) -> Event:
+    """The event in a job's ``data``, compressed or not; raises ``InvalidEvent`` saying what is wrong with it."""
+    call = _decode(_plain(data))
+    if not isinstance(call, list) or len(call) != len(("function", "instance", "arguments", "keywords")):
+        raise InvalidEvent("job data is not RQ's list of function, instance, arguments and keywords")
+    function, instance, arguments, keywords = call
+    if function != FUNCTION:
+        raise InvalidEvent(f"job names the function {str(function)[:100]!r}; this worker runs only {FUNCTION}")
+    if instance is not None or not isinstance(arguments, list) or len(arguments) != 1 or keywords:
+        raise InvalidEvent("job carries other arguments than one event")
+    event = Event.from_payload(arguments[0])
+    if event.id is not None and job_id_for(event.id) != job_id:
+        raise InvalidEvent(
+            f"id is {event.id!r}, but the job's id is {job_id!r}; pass job_id={job_id_for(event.id)!r} to enqueue"
+        )
+    return event
+
+
+def read(job_id: str, record: bytes) -> Leased | Spoiled:
+    """A record of ``take`` as a value: the event under lease, or what spoiled it."""
+    header_line, _, payload = record.partition(b"\n")
+    if not payload:
+        return Spoiled(job_id, Reason.EXPIRED, "the job's time to live ended before it was taken; no payload is left")
+    try:
+        event = open_envelope(job_id, payload)
+    except InvalidEvent as error:
+        return Spoiled(job_id, Reason.INVALID, str(error))
+    header = json.loads(header_line)
+    return Leased(
+        id=job_id,
+        event=event,
+        seen_us=int(header["seen"]),
+        attempt=header.get("attempt", 0),
+        unknown=header.get("unknown", 0),
+        held=header.get("held", False),
+        channel=header.get("channel"),
+    )
+
+
+def _plain(data: bytes) -> bytes:
+    if data[:1] and data[0] == _ZLIB:
+        inflater = zlib.decompressobj()
+        try:
+            data = inflater.decompress(data, _MAX_DATA + 1)
+        except zlib.error as error:
+            raise InvalidEvent(f"job data is neither JSON nor compressed: {error}") from error
+    if len(data) > _MAX_DATA:
+        raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
+    return data
+
+
+def _decode(data: bytes) -> object:
+    if data[:1] and data[0] == _PICKLE:
+        raise InvalidEvent("job data is pickled, expected JSON (pass serializer=JSONSerializer to the queue)")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidEvent(f"job data is not JSON: {error}") from error

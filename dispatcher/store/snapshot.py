@@ -1,0 +1,136 @@
+"""One consistent look at a namespace: what status shows and what ``--check`` verifies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dispatcher.connection import Client, JsonScript
+from dispatcher.keys import Keys, QueueKeys
+
+OUTCOMES: Final = ("sent", "dropped", "digested", "dead", "duplicate")
+_OTHER_TOTALS: Final = ("received", "replayed", "notices")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line: how many wait in it, and when its head may pass (None: after the post in flight)."""
+
+    waiting: int
+    next_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why nobody posts, since when, and when the next event tries."""
+
+    code: str
+    detail: str
+    since_us: int
+    probe_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one instant, ``now_us`` of the server's clock."""
+
+    now_us: int
+    waiting: int
+    events: int
+    leased: int
+    orphans: int
+    parked: int
+    timers: int
+    lines: dict[str, Line]
+    dead_letters: int
+    totals: dict[str, int]
+    leases: dict[str, int]
+    cooldowns: dict[str, int]
+    pause: Pause | None
+
+    @property
+    def in_flight(self) -> int:
+        """Events under a lease, or waiting to be taken up again."""
+        return self.leased + self.orphans
+
+    @property
+    def received(self) -> int:
+        """Events ever taken."""
+        return self.totals.get("received", 0)
+
+    @property
+    def enqueued(self) -> int:
+        """Events ever handed over."""
+        return self.received + self.waiting
+
+    def imbalances(self) -> list[str]:
+        """A sentence for each equation of the books that does not hold; empty when they balance."""
+        accounted = sum(self.totals.get(outcome, 0) for outcome in OUTCOMES)
+        in_lines = sum(line.waiting for line in self.lines.values())
+        equations = (
+            ("received", self.received, "outcomes + parked + in flight", accounted + self.parked + self.in_flight),
+            ("events held", self.events, "parked + in flight", self.parked + self.in_flight),
+            ("parked", self.parked, "in lines + on timers", in_lines + self.timers),
+            ("parked", self.parked, "parked by category", sum(self.by_category("parked").values())),
+            *(
+                (
+                    outcome,
+                    self.totals.get(outcome, 0),
+                    f"{outcome} by category",
+                    sum(self.by_category(outcome).values()),
+                )
+                for outcome in ("sent", "dropped", "dead")
+            ),
+        )
+        return [f"{left} is {a}, but {right} is {b}" for left, a, right, b in equations if a != b]
+
+    def by_category(self, outcome: str) -> dict[str, int]:
+        """The count of one outcome (or of ``parked``) in each category."""
+        prefix = outcome + " "
+        return {name[len(prefix) :]: count for name, count in self.totals.items() if name.startswith(prefix)}
+
+    def overall(self) -> dict[str, int]:
+        """The totals over all categories, every outcome named."""
+        names = ("received", *OUTCOMES, *_OTHER_TOTALS[1:])
+        return {"enqueued": self.enqueued, **{name: self.totals.get(name, 0) for name in names}}
+
+
+class Books:
+    """Reads snapshots; writes nothing. Raises ``GateUnavailable`` when the server is away."""
+
+    def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
+        self._names = [
+            keys.events, keys.leases, keys.orphans, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
+            keys.totals, keys.dead, *queue.lanes, *queue.intermediates,
+        ]  # fmt: skip
+        self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix}
+        self._snapshot = JsonScript(client, "snapshot", clock)
+
+    def snapshot(self) -> Snapshot:
+        """One look."""
+        facts: dict[str, Any] = json.loads(self._snapshot(self._names, self._call))
+        pause = facts["pause"]
+        return Snapshot(
+            now_us=int(facts["now"]),
+            waiting=facts["waiting"],
+            events=facts["events"],
+            leased=facts["leased"],
+            orphans=facts["orphans"],
+            parked=facts["parked"],
+            timers=facts["timers"],
+            lines={
+                name: Line(count, int(at) if at is not None else None) for name, (count, at) in facts["lines"].items()
+            },
+            dead_letters=facts["dead"],
+            totals={name: int(count) for name, count in facts["totals"].items()},
+            leases={owner: int(end) for owner, end in facts["leases"].items()},
+            cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
+            pause=Pause(pause["code"], pause["detail"], int(pause["since"]), int(pause["probe"])) if pause else None,
+        )
+
+    def is_drained(self) -> bool:
+        """Whether nothing waits on a lane, nothing is in flight and nothing admitted is still to be posted."""
+        look = self.snapshot()
+        return look.waiting + look.in_flight + look.parked == 0

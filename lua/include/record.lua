@@ -1,0 +1,14 @@
+-- An event's record in the hash `events`: a line of JSON, the header, then the payload as the producer wrote it.
+--
+-- Header: seq (order of first sight), seen (instant of first sight), and once they are known category, counted (its name in the books), channel,
+-- attempt (posts started), unknown (posts whose fate is unknown), state ("sending" while a post may be under way,
+-- "waiting" while parked), sent_at, timer (true: parked on a timer), solo (its channel takes one post at a time),
+-- held (true: it owns held slots). Instants are strings of microseconds: cjson writes 14 digits of a number.
+local function read_record(record)
+  local line = string.find(record, '\n', 1, true)
+  return cjson.decode(string.sub(record, 1, line - 1)), string.sub(record, line + 1)
+end
+
+local function write_record(events, id, header, payload)
+  redis.call('HSET', events, id, cjson.encode(header) .. '\n' .. payload)
+end

@@ -1,0 +1,116 @@
+-- The second step for admitted events: may the post start now? If so the event is marked `sending` before the request
+-- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
+--
+-- KEYS      1 events    HASH  id -> record (include/record.lua)
+--           2 leased    ZSET  id -> seq, what this owner holds
+--           3 parked    ZSET  id -> deadline
+--           4 lines     ZSET  line -> instant at which its head may pass
+--           5 timers    ZSET  id -> its instant
+--           6 posting   HASH  channel -> id whose post is in flight or whose turn it is
+--           7 cooldowns ZSET  channel -> end of its cool-down
+--           8 pause     HASH  see take.lua
+--           9 totals    HASH  the books
+--          10 names     SET   category names counted that no limits file knows
+--          11 wake      LIST  a token for one sleeper
+--          12 ...       the keys that "channels" and "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "free": posts this worker can start,
+--           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
+--             line    ZSET  id -> seq, what waits for this channel
+--             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
+--           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
+--             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...]}, ...]}
+-- Returns   JSON {"now", "events": ["go" | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
+--           go: marked as sending, post now. lost: the lease was taken over, leave it alone.
+-- The same call again after a lost reply gives the same answers for what went.
+-- @include prelude
+-- @include record
+-- @include slots
+-- @include lines
+-- @include books
+
+local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
+local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
+local call = cjson.decode(ARGV[1])
+local now = microseconds(call.now)
+local free = call.free
+local before = first_instant(keys.lines, keys.timers)
+
+for _, channel in ipairs(call.channels) do
+  channel.line = KEYS[channel.line]
+  channel.line_name = 'channel:' .. channel.name
+  channel.pace = channel.max and KEYS[channel.pace]
+end
+
+-- Why and until when the event has to wait; nothing when it may go. `inf`: until the post in flight is answered.
+local function obstacle(event, seq, channel)
+  local probe = tonumber(redis.call('HGET', pause, 'probe'))
+  if probe and now < probe then
+    return 'paused', probe
+  end
+  local cooldown = tonumber(redis.call('ZSCORE', keys.cooldowns, channel.name))
+  if cooldown and cooldown > now then
+    return 'cooldown', cooldown
+  end
+  local busy = channel.max and redis.call('HGET', posting, channel.name)
+  if busy and busy ~= event.id then
+    return 'pace', math.huge
+  end
+  local head = redis.call('ZRANGE', channel.line, 0, 0, 'WITHSCORES')
+  if head[2] and tonumber(head[2]) < seq then
+    return 'pace', math.huge
+  end
+  local at = channel_free_at(channel, keys.cooldowns, now)
+  if at > now then
+    return 'pace', at
+  end
+  if free < 1 then
+    return 'pace', now
+  end
+end
+
+local results = {}
+for n, event in ipairs(call.events) do
+  local seq = tonumber(redis.call('ZSCORE', leased, event.id))
+  if not seq then
+    results[n] = '"lost"'
+  else
+    local channel = call.channels[event.channel]
+    local header, payload = read_record(redis.call('HGET', events, event.id))
+    if header.state == 'sending' and header.attempt == event.attempt then
+      results[n] = '"go"'
+    else
+      local reason, at = obstacle(event, seq, channel)
+      header.category, header.channel = event.category, channel.name
+      header.counted = counted_name(KEYS[10], event.category, event.configured)
+      header.deadline, header.solo = event.deadline, channel.max ~= nil
+      if not reason then
+        header.state, header.attempt, header.sent_at, header.held = 'sending', event.attempt, digits(now), nil
+        if channel.max then
+          redis.call('HSET', posting, channel.name, event.id)
+        end
+        if redis.call('EXISTS', pause) == 1 then
+          redis.call('HSET', pause, 'probe', digits(now + PROBE_US))
+        end
+        free = free - 1
+        results[n] = '"go"'
+      else
+        header.state, header.held = 'waiting', true
+        redis.call('ZADD', channel.line, digits(seq), event.id)
+        redis.call('ZADD', parked, event.deadline, event.id)
+        redis.call('ZREM', leased, event.id)
+        for _, scope in ipairs(event.scopes) do
+          hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
+        end
+        count(KEYS[9], 'parked', header.counted, 1)
+        free_channel(posting, channel.name, event.id)
+        results[n] = string.format('["%s",%s]', reason, at < math.huge and digits(at - now) or 'null')
+      end
+      write_record(events, event.id, header, payload)
+      set_line(channel, keys, now)
+    end
+  end
+end
+if first_instant(keys.lines, keys.timers) < before then
+  ring(KEYS[11])
+end
+return string.format('{"now":%.0f,"events":[%s]}', now, table.concat(results, ','))

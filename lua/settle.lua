@@ -1,0 +1,153 @@
+-- Makes what became of events durable: the end of an event, or the place where it waits next; with its lease, slots,
+-- channel, dead letter and the books in one step.
+--
+-- KEYS      1 to 11 as in pace.lua (events leased parked lines timers posting cooldowns pause totals names wake)
+--          12 seen      ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
+--          13 dead      STREAM  dead letters, oldest first
+--          14 dead_ids  HASH    id -> entry of its dead letter
+--          15 ...       the keys that "channels" and "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead_max": most dead letters kept,
+--           "channels": as in pace.lua,
+--           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked",
+--             "slot", "scopes": [...] as in pace.lua,
+--             "slots": "keep" | "hold" | "release",
+--             "remember": true: a repeat of this id is a duplicate for remember_us,
+--             "channel": position | absent, "replied": true: the channel answered, charge its pace,
+--             "cooldown_us": nobody posts to the channel for so long, "pause": {"code", "detail"}, "resume": true,
+--             "letter": {field: string, ...} of a dead letter; the payload is added here,
+--             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...]}
+-- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to dead_max}; 0: the lease was taken over,
+--           nothing was changed
+-- @include prelude
+-- @include record
+-- @include slots
+-- @include lines
+-- @include books
+
+local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
+local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
+local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
+local call = cjson.decode(ARGV[1])
+local now = microseconds(call.now)
+local before = first_instant(keys.lines, keys.timers)
+local trimmed = 0
+
+for _, channel in ipairs(call.channels) do
+  channel.line = KEYS[channel.line]
+  channel.line_name = 'channel:' .. channel.name
+  channel.pace = channel.max and KEYS[channel.pace]
+end
+
+local function bury(event, payload)
+  local entry = { 'id', event.id, 'at', digits(now), 'payload', payload }
+  for field, value in pairs(event.letter) do
+    entry[#entry + 1] = field
+    entry[#entry + 1] = value
+  end
+  redis.call('HSET', dead_ids, event.id, redis.call('XADD', dead, '*', unpack(entry)))
+  for _ = 1, 2 do -- one more than is added, so that a lowered bound is reached
+    if redis.call('XLEN', dead) > call.dead_max then
+      local oldest = redis.call('XRANGE', dead, '-', '+', 'COUNT', 1)[1]
+      redis.call('XDEL', dead, oldest[1])
+      local id = oldest[2][2] -- the first field of an entry is its id
+      if redis.call('HGET', dead_ids, id) == oldest[1] then
+        redis.call('HDEL', dead_ids, id)
+      end
+      trimmed = trimmed + 1
+    end
+  end
+end
+
+local function remember(id)
+  for _, old in ipairs(redis.call('ZRANGEBYSCORE', seen, '-inf', digits(now), 'LIMIT', 0, 2)) do
+    redis.call('ZREM', seen, old)
+  end
+  redis.call('ZADD', seen, digits(now + call.remember_us), id)
+  keep_alive(seen, call.remember_us)
+end
+
+local function park(event, seq, header, payload)
+  header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
+  header.attempt, header.unknown = event.attempt, event.unknown
+  header.held = event.slots == 'hold' or nil
+  if event.place == 'timer' then
+    header.timer = true
+    redis.call('ZADD', keys.timers, digits(now + event.wait_us), event.id)
+  else
+    redis.call('ZADD', call.channels[event.channel].line, digits(seq), event.id)
+  end
+  redis.call('ZADD', parked, event.deadline, event.id)
+  write_record(events, event.id, header, payload)
+end
+
+local function turn_channel(event, channel)
+  free_channel(posting, channel.name, event.id)
+  if event.replied and channel.max then
+    local pace = open_scope(channel.pace, { { channel.max, channel.window_us, 'rolling' } }, now)
+    refresh(pace)
+    pace.added, pace.adding = { event.id .. ' ' .. digits(now) }, 1
+    write_slots(pace)
+  end
+  if event.cooldown_us then
+    redis.call('ZREMRANGEBYSCORE', keys.cooldowns, '-inf', digits(now))
+    redis.call('ZADD', keys.cooldowns, 'GT', digits(now + event.cooldown_us), channel.name)
+    keep_alive(keys.cooldowns, event.cooldown_us)
+  end
+end
+
+local settled = {}
+for n, event in ipairs(call.events) do
+  local seq = tonumber(redis.call('ZSCORE', leased, event.id))
+  settled[n] = seq and 1 or 0
+  if seq then
+    local channel = call.channels[event.channel]
+    local name = counted_name(KEYS[10], event.category, event.configured)
+    redis.call('ZREM', leased, event.id)
+    for _, scope in ipairs(event.scopes) do
+      if event.slots == 'hold' then
+        hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
+      elseif event.slots == 'release' then
+        release_slot(KEYS[scope], event.slot)
+      end
+    end
+    if event.outcome == 'dropped' then
+      redis.call('HDEL', events, event.id)
+    else
+      local header, payload = read_record(redis.call('HGET', events, event.id))
+      header.counted = name
+      if channel then
+        header.channel, header.solo = channel.name, channel.max ~= nil
+      end
+      if event.outcome == 'parked' then
+        park(event, seq, header, payload)
+      else
+        redis.call('HDEL', events, event.id)
+      end
+      if event.outcome == 'dead' then
+        bury(event, payload)
+      end
+    end
+    count(totals, event.outcome, name, 1)
+    if event.remember then
+      remember(event.id)
+    end
+    if event.pause then
+      if redis.call('EXISTS', pause) == 0 then
+        redis.call('HSET', pause, 'since', digits(now))
+      end
+      redis.call('HSET', pause, 'code', event.pause.code, 'detail', event.pause.detail, 'probe', digits(now + PROBE_US))
+    elseif event.resume then
+      if redis.call('DEL', pause) == 1 then
+        ring(KEYS[11])
+      end
+    end
+    if channel then
+      turn_channel(event, channel)
+      set_line(channel, keys, now)
+    end
+  end
+end
+if first_instant(keys.lines, keys.timers) < before then
+  ring(KEYS[11])
+end
+return string.format('{"now":%.0f,"settled":[%s],"trimmed":%d}', now, table.concat(settled, ','), trimmed)

@@ -1,0 +1,49 @@
+-- One look at everything status shows and --check verifies, at one instant. Read-only.
+--
+-- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
+--           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's)
+-- ARGV[1]   JSON {"now": us | absent, "leased": prefix of the keys of leased, "line": prefix of the keys of lines}
+-- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "lines": {line: [count, next us |
+--           null]}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns": {channel: until}, "pause": {...}};
+--           instants are strings
+-- @include prelude
+
+local call = cjson.decode(ARGV[1])
+local now = microseconds(call.now)
+
+local function pairs_of(rows)
+  local result = {}
+  for i = 1, #rows, 2 do
+    result[rows[i]] = rows[i + 1]
+  end
+  return result
+end
+
+local waiting = 0
+for i = 11, 16 do
+  waiting = waiting + redis.call('LLEN', KEYS[i])
+end
+local leases = pairs_of(redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'))
+local leased = 0
+for owner in pairs(leases) do
+  leased = leased + redis.call('ZCARD', call.leased .. owner)
+end
+local lines = {}
+for line, at in pairs(pairs_of(redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'))) do
+  lines[line] = { redis.call('ZCARD', call.line .. line), at ~= 'inf' and at or cjson.null }
+end
+return cjson.encode({
+  now = digits(now),
+  waiting = waiting,
+  events = redis.call('HLEN', KEYS[1]),
+  leased = leased,
+  orphans = redis.call('ZCARD', KEYS[3]),
+  parked = redis.call('ZCARD', KEYS[4]),
+  timers = redis.call('ZCARD', KEYS[6]),
+  lines = lines,
+  dead = redis.call('XLEN', KEYS[10]),
+  totals = pairs_of(redis.call('HGETALL', KEYS[9])),
+  leases = leases,
+  cooldowns = pairs_of(redis.call('ZRANGE', KEYS[7], 0, -1, 'WITHSCORES')),
+  pause = pairs_of(redis.call('HGETALL', KEYS[8])),
+})
