@@ -1,0 +1,187 @@
+"""The log: structlog on stderr, one line per event at its end, for people or for machines, secrets removed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TextIO, assert_never
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from dispatcher.model import US, Denied, Reason
+from dispatcher.outcome import (
+    DeadLettered,
+    Dropped,
+    Leased,
+    Outcome,
+    Parked,
+    Sent,
+    Settlement,
+    Spoiled,
+    Waiting,
+)
+
+HIDDEN: Final = "***"
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_WARNINGS: Final = {"redis.lost", "slack.paused", "dead_letters.trimmed", "limits.kept", "setting.doubted"}
+
+
+def build_log(
+    *,
+    level: Literal["debug", "info", "warning", "error"] = "info",
+    style: Literal["auto", "console", "json"] = "auto",
+    secrets: Iterable[str] = (),
+    stream: TextIO | None = None,
+    worker: str | None = None,
+) -> FilteringBoundLogger:
+    """A logger that writes to ``stream`` (stderr) from ``level`` on; ``auto`` is console on a terminal, else JSON.
+
+    No value it is given is ever written with one of ``secrets`` in it. RQ's own loggers are silenced but for errors.
+    """
+    out = stream or sys.stderr
+    console = style == "console" or (style == "auto" and out.isatty())
+    render: Processor = (
+        structlog.dev.ConsoleRenderer(colors=out.isatty() and not _no_color(), pad_event_to=20)
+        if console
+        else structlog.processors.JSONRenderer(ensure_ascii=False)
+    )
+    _quiet_rq()
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.WriteLogger(out),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time" if not console else "timestamp"),
+            structlog.processors.format_exc_info,
+            _printable,
+            redactor(secrets),
+            render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        cache_logger_on_first_use=True,
+    )
+    return logger if worker is None else logger.bind(worker=worker)
+
+
+def redactor(secrets: Iterable[str]) -> Processor:
+    """A step that replaces every one of ``secrets`` in every value."""
+    known = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
+
+    def redact(value: object) -> object:
+        if isinstance(value, str):
+            for secret in known:
+                value = value.replace(secret, HIDDEN)
+            return value
+        if isinstance(value, dict):
+            return {redact(key): redact(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [redact(each) for each in value]
+        return value
+
+    def step(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:
+        del logger, name
+        return {str(key): redact(value) for key, value in entry.items()} if known else entry
+
+    return step
+
+
+class EventLog:
+    """What the core and the worker's loop tell, as log lines. A line that cannot be written is no reason to stop."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """``event.settled``, or ``event.parked`` for what waits; ``slack.paused`` when posting stops."""
+        for settlement in settlements:
+            name = "event.parked" if isinstance(settlement.outcome, Parked) else "event.settled"
+            self._write(self._log.info, name, {**_subject(settlement.subject), **_facts(settlement.outcome)})
+            if settlement.pause is not None:
+                facts = {"code": settlement.pause.code, "detail": settlement.pause.detail}
+                self._write(self._log.error, "slack.paused", facts)
+
+    def waiting(self, events: Sequence[Waiting]) -> None:
+        """``event.parked`` for admitted events that wait for their channel."""
+        for each in events:
+            facts: dict[str, object] = {"outcome": "parked", "reason": each.reason.value}
+            if each.wait_us is not None:
+                facts["retry_after_s"] = each.wait_us / US
+            facts["channel"] = each.candidate.terms.channel
+            self._write(self._log.info, "event.parked", {**_subject(each.candidate.leased), **facts})
+
+    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
+        """``lease.lost``: another worker has the event, nothing was changed here."""
+        for each in events:
+            self._write(self._log.warning, "lease.lost", _subject(each))
+
+    def duplicates(self, ids: list[str]) -> None:
+        """``event.settled`` for repeated ids."""
+        for each in ids:
+            facts = {"event_id": each, "outcome": "duplicate", "reason": Reason.DUPLICATE.value}
+            self._write(self._log.info, "event.settled", facts)
+
+    def say(self, event: str, **facts: object) -> None:
+        """One line of the worker's own life."""
+        self._write(self._log.warning if event in _WARNINGS else self._log.info, event, facts)
+
+    def failed(self, error: Exception) -> None:
+        """A defect of ours, with its traceback."""
+        self._log.error("worker.failed", exc_info=error)
+
+    def _write(self, method: Callable[..., Any], event: str, facts: Mapping[str, object]) -> None:
+        try:
+            method(event, **facts)
+        except (OSError, ValueError):
+            return  # the log's reader is gone; the event's outcome is durable already
+
+
+def _subject(subject: Leased | Spoiled) -> dict[str, object]:
+    if isinstance(subject, Spoiled):
+        return {"event_id": subject.id}
+    return {"event_id": subject.name, "category": subject.event.category}
+
+
+def _facts(outcome: Outcome) -> dict[str, object]:
+    match outcome:
+        case Sent(receipt):
+            facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, "channel": receipt.channel}
+            return facts if receipt.ts is None else {**facts, "ts": receipt.ts}
+        case Dropped(denied, reason):
+            return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
+        case DeadLettered(reason, detail, code, denied):
+            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), "detail": detail}
+            return facts if code is None else {**facts, "code": code}
+        case Parked(_, reason, wait_us, code, denied):
+            facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
+            return facts if code is None else {**facts, "code": code}
+        case _:
+            assert_never(outcome)
+
+
+def _denial(denied: Denied | None) -> dict[str, object]:
+    if denied is None:
+        return {}
+    return {"scope": denied.scope, "limit": str(denied.limit), "retry_after_s": denied.retry_after_us / US}
+
+
+def _printable(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:
+    """Control characters from events and from Slack do nothing to a terminal."""
+    del logger, name
+    for key, value in entry.items():
+        if key != "exception" and isinstance(value, str) and not value.isprintable():
+            entry[key] = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in value)
+    return entry
+
+
+def _no_color() -> bool:
+    import os  # noqa: PLC0415 - one variable, read where it matters
+
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def _quiet_rq() -> None:
+    rq = logging.getLogger("rq")
+    rq.propagate = False
+    if not rq.handlers:
+        rq.addHandler(logging.NullHandler())

@@ -1,0 +1,263 @@
+"""The worker's loop on RQ's worker: registered and steered like one, but taking batches and never running a job.
+
+RQ's registry clean-up and failure path never run here: they import what a job's hash names. What is overridden: how
+work is taken (``dequeue_job_and_maintain_ttl``), done (``execute_job``), maintenance, heartbeat, suspension, signals.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from rq.queue import Queue
+from rq.serializers import JSONSerializer
+from rq.utils import now as rq_now
+from rq.utils import utcformat
+from rq.worker import BaseWorker
+
+from dispatcher.connection import Client, answered
+from dispatcher.dispatch import Dispatcher
+from dispatcher.errors import GateUnavailable
+from dispatcher.keys import QueueKeys
+from dispatcher.model import US, Lane
+from dispatcher.outcome import Settlement
+from dispatcher.policy import after_post
+from dispatcher.store.outbox import Outbox, Taken
+from dispatcher.store.snapshot import Books
+from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.senders import Senders
+
+STOP_GRACE_S: Final = 5.0
+"""Beyond the Slack time-out, how long a stop may take."""
+
+_RECONNECT_FROM_S: Final = 0.05
+_RECONNECT_TO_S: Final = 2.0
+_BURST_LOOK_S: Final = 0.05
+
+
+class WorkerLog(Protocol):
+    """What the loop itself tells."""
+
+    def duplicates(self, ids: list[str]) -> None:
+        """Ids that were taken and are present or remembered already."""
+        ...
+
+    def say(self, event: str, **facts: object) -> None:
+        """One line: ``noun.past_participle`` and its facts."""
+        ...
+
+
+class Worker(BaseWorker):
+    """One worker process. ``work(burst=...)`` runs until a signal, or in burst until nothing admitted is left to post.
+
+    After it ``failure`` holds what ended the loop otherwise.
+    """
+
+    def __init__(  # noqa: PLR0913 - collaborators, all by name, built in app
+        self,
+        *,
+        name: str,
+        client: Client,
+        queue: QueueKeys,
+        dispatcher: Dispatcher,
+        outbox: Outbox,
+        books: Books,
+        doorbell: Doorbell,
+        log: WorkerLog,
+        batch: int,
+        senders: int,
+        post_deadline_s: float,
+        lease_s: float,
+    ) -> None:
+        lanes = [Queue(queue.lane_name(lane), connection=client, serializer=JSONSerializer) for lane in Lane]
+        super().__init__(lanes, name=name, connection=client, serializer=JSONSerializer)
+        self.failure: Exception | None = None
+        self._client = client
+        self._dispatcher = dispatcher
+        self._outbox = outbox
+        self._books = books
+        self._doorbell = doorbell
+        self._tell = log
+        self._batch = batch
+        self._beat_s = lease_s / 3
+        self._beat_due = 0.0
+        self._post_deadline_s = post_deadline_s
+        self._unsettled: list[Settlement] = []
+        self._senders = Senders(
+            dispatcher.deliver,
+            lambda started, result: after_post(started, result, dispatcher.backoff),
+            size=senders,
+            deadline_s=post_deadline_s,
+            wake=doorbell.ring,
+        )
+
+    def dequeue_job_and_maintain_ttl(  # type: ignore[override]  # RQ's loop never looks inside the pair
+        self, timeout: int | None, max_idle_time: int | None = None
+    ) -> tuple[Taken, None] | None:
+        """The next batch; None ends the loop. ``timeout`` is None in burst, as RQ's loop has it."""
+        del max_idle_time
+        try:
+            return self._next_batch(burst=timeout is None)
+        except Exception as error:  # noqa: BLE001 - RQ's loop would log it and go on to exit 0
+            self.failure = error
+            return None
+
+    def execute_job(self, job: Taken, queue: None) -> None:  # type: ignore[override]  # the pair from above
+        """Dispatch a batch and start its posts."""
+        del queue
+        try:
+            for started in self._dispatcher.dispatch(job.batch, job.now_us, self._senders.free):
+                self._senders.start(started)
+        except GateUnavailable as error:
+            self._reconnect(error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.failure = error
+            self._stop_requested = True
+
+    def run_maintenance_tasks(self) -> None:
+        """RQ's clean-up imports what jobs name and fails events: never here."""
+        self.last_cleaned_at = rq_now()  # type: ignore[assignment]  # RQ declares None and sets a datetime
+
+    def check_for_suspension(self, burst: bool) -> None:  # noqa: FBT001 - RQ's signature
+        """``take`` asks in the same round trip."""
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:  # noqa: ANN401 - RQ's signature
+        """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""
+        del timeout, pipeline
+        if time.monotonic() < self._beat_due:
+            return
+        with answered():
+            self._outbox.renew()
+            self._register()
+        self._beat_due = time.monotonic() + self._beat_s
+
+    def set_state(self, state: str, pipeline: Any = None) -> None:  # noqa: ANN401 - RQ's signature
+        """Kept here and written with the next heartbeat."""
+        del pipeline
+        self._state = state
+
+    def procline(self, message: str) -> None:
+        """The process keeps its name."""
+
+    def _set_connection(self, connection: Client) -> Client:
+        return connection  # RQ would raise the time-outs to minutes
+
+    def _install_signal_handlers(self) -> None:
+        signal.signal(signal.SIGINT, self.request_stop)
+        signal.signal(signal.SIGTERM, self.request_stop)
+        signal.signal(signal.SIGHUP, self._refuse_reload)
+
+    def request_stop(self, signum: int, frame: FrameType | None) -> None:
+        """First signal: finish the posts in flight, give the rest back. Second: stop at once, leases end."""
+        del frame
+        if self._stop_requested:
+            os._exit(128 + signum)
+        self._stop_requested = True
+        self._doorbell.ring()
+
+    def _refuse_reload(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        self._tell.say("limits.kept", detail="reading the limits file again is not available in this version")
+
+    def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:  # noqa: ANN401 - RQ's
+        del exc, pubsub, pubsub_thread
+        time.sleep(_RECONNECT_TO_S)  # in RQ's own thread; the loop says that the server is away
+
+    def teardown(self) -> None:
+        """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself."""
+        try:
+            self._finish_posts()
+            returned = self._outbox.give_back()
+            self._doorbell.close()
+            with answered():
+                super().teardown()  # type: ignore[no-untyped-call]  # RQ's
+        except GateUnavailable as error:
+            self._tell.say("worker.stopped", worker=self.name, detail=str(error))
+            return
+        self._tell.say("worker.stopped", worker=self.name, given_back=returned)
+
+    def _next_batch(self, *, burst: bool) -> tuple[Taken, None] | None:
+        while not self._stop_requested:
+            try:
+                self._settle_posts()
+                self.heartbeat()
+                taken = self._outbox.take(self._batch, self._senders.free)
+                if taken.duplicates:
+                    self._tell.duplicates(taken.duplicates)
+                if taken.batch:
+                    return taken, None
+                if burst and (taken.suspended or self._books.is_drained()):
+                    return None
+                if not taken.more or taken.suspended:
+                    self._sleep(taken, burst=burst)
+            except GateUnavailable as error:
+                self._reconnect(error)
+        return None
+
+    def _sleep(self, taken: Taken, *, burst: bool) -> None:
+        now = time.monotonic()
+        until = [self._beat_due - now]
+        if taken.next_us is not None:
+            until.append((taken.next_us - taken.now_us) / US)
+        if (deadline := self._senders.next_deadline()) is not None:
+            until.append(deadline - now)
+        if burst:
+            until.append(_BURST_LOOK_S)  # others may hold the last events, and nobody rings for that
+        if taken.suspended:
+            until.append(1.0)
+        self._doorbell.sleep(min(until), lanes=not taken.suspended)
+
+    def _settle_posts(self) -> None:
+        self._unsettled += self._senders.collect()
+        if self._unsettled:
+            self._dispatcher.settle(self._unsettled)
+            self._unsettled = []
+
+    def _finish_posts(self) -> None:
+        end = time.monotonic() + self._post_deadline_s + STOP_GRACE_S
+        self._outbox.keep_only([*self._senders.ids, *(each.subject.id for each in self._unsettled)])
+        while True:
+            self._settle_posts()
+            left = end - time.monotonic()
+            if not self._senders.ids or left <= 0:
+                return
+            self._doorbell.sleep(min(left, self._beat_s), server=False)
+            self._outbox.renew()
+
+    def _reconnect(self, error: GateUnavailable) -> None:
+        """Come back after the server was away: renew first, give back what was in hand, keep the posts in flight."""
+        self._tell.say("redis.lost", detail=str(error))
+        lost_at, pause_s = time.monotonic(), _RECONNECT_FROM_S
+        while not self._stop_requested:
+            self._doorbell.close()
+            self._doorbell.sleep(pause_s, server=False)
+            try:
+                returned = self._outbox.keep_only([*self._senders.ids, *(each.subject.id for each in self._unsettled)])
+                with answered():
+                    self._register()
+            except GateUnavailable:
+                pause_s = min(pause_s * 2, _RECONNECT_TO_S)
+                self._unsettled += self._senders.collect()
+                continue
+            away_s = round(time.monotonic() - lost_at, 3)
+            self._tell.say("redis.found", away_s=away_s, given_back=returned)
+            return
+
+    def _register(self) -> None:
+        """Write the worker's entry in RQ's registry as a whole: it survives a server that forgot it."""
+        self.last_heartbeat = rq_now()
+        with self._client.pipeline(transaction=False) as pipe:
+            entry: dict[Any, Any] = {**self.serialize(), "state": self._state}
+            pipe.hset(self.key, mapping=entry)
+            pipe.expire(self.key, self.worker_ttl + 60)
+            pipe.sadd("rq:workers", self.key)
+            for name in self.queue_names():
+                pipe.sadd(f"rq:workers:{name}", self.key)
+            pipe.execute()
+
+    def serialize(self) -> dict[str, Any]:
+        """RQ's own fields."""
+        return {**super().serialize(), "last_heartbeat": utcformat(self.last_heartbeat or rq_now())}
