@@ -17,7 +17,7 @@ from dispatcher.outcome import Leased, Spoiled
 FUNCTION: Final = "dispatcher.jobs.dispatch"
 _HEAD: Final = f'["{FUNCTION}", null, ['
 _TAIL: Final = "], {}]"
-_MAX_DATA: Final = MAX_EVENT_BYTES + len(_HEAD) + len(_TAIL) + 64
+_MAX_DATA: Final = MAX_EVENT_BYTES + len(_HEAD) + len(_TAIL)
 _ZLIB: Final = 0x78
 _PICKLE: Final = 0x80
 

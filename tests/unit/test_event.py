@@ -1,0 +1,142 @@
+"""What a valid event is, and what is said of one that is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.errors import InvalidEvent
+from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for, slot_id
+from dispatcher.model import Lane
+
+FULL: dict[str, Any] = {
+    "v": 1,
+    "category": "errors",
+    "text": "disk full on db1",
+    "id": "disk-1",
+    "channel": "#ops",
+    "blocks": [{"type": "divider"}],
+    "thread_ts": "1732100000.123456",
+    "priority": "high",
+    "labels": {"host": "db1"},
+    "created_at": 1732100000.123,
+    "max_age": 3600,
+    "mrkdwn": True,
+}
+
+
+def test_every_field_survives_the_queue() -> None:
+    event = Event.from_payload(FULL)
+    assert json.loads(encode_event(event)) == FULL
+    assert Event.from_payload(json.loads(encode_event(event))) == event
+    assert event.priority is Lane.HIGH
+
+
+def test_category_and_text_are_enough() -> None:
+    assert json.loads(encode_event(Event("errors", "x"))) == {"v": 1, "category": "errors", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"category": None}, "category is None, expected 1 to 64 of"),
+        ({"category": "é"}, "category is 'é', expected 1 to 64 of"),
+        ({"category": "x" * 65}, "expected 1 to 64 of"),
+        ({"category": "-x"}, "beginning with a letter or digit"),
+        ({"text": 7}, "text is 7, expected a string"),
+        ({"text": "  \n", "blocks": []}, "text is empty, expected some text, or blocks"),
+        ({"text": "\ud800"}, "expected a string of well-formed Unicode"),
+        ({"blocks": "x"}, "blocks is 'x', expected a list of at most 50 objects"),
+        ({"blocks": [{}] * 51}, "expected a list of at most 50 objects"),
+        ({"id": ""}, "id is '', expected 1 to 128 printable characters"),
+        ({"id": "x" * 300}, "expected 1 to 128 printable characters"),
+        ({"id": "a\x1b[31m"}, r"id is 'a\x1b[31m', expected 1 to 128 printable characters"),
+        ({"channel": 5}, "channel is 5, expected a name such as #ops"),
+        ({"thread_ts": "now"}, "thread_ts is 'now', expected Slack's ts"),
+        ({"priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
+        ({"priority": ["high"]}, "priority is ['high'], expected high, normal or low"),
+        ({"labels": {"a": 1}}, "labels is {'a': 1}, expected an object of at most 32 strings"),
+        ({"created_at": "x"}, "created_at is 'x', expected seconds since 1970"),
+        ({"created_at": float("nan")}, "created_at is nan, expected seconds since 1970"),
+        ({"max_age": 0}, "max_age is 0, expected a number of seconds above 0"),
+        ({"max_age": True}, "max_age is True, expected a number of seconds above 0"),
+        ({"mrkdwn": "yes"}, "mrkdwn is 'yes', expected true or false"),
+        ({"v": 2}, "v is 2, expected 1"),
+        ({"v": True}, "v is True, expected 1"),
+        ({"thread": "k"}, "thread is not available in this version"),
+        ({"chanel": "#x"}, "'chanel' is not a key of an event; did you mean channel?"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value))[:20],
+)
+def test_a_bad_event_says_key_value_and_expectation(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        Event.from_payload({**FULL, **change})
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("payload", [None, [], "x", 7])
+def test_what_is_no_object_is_no_event(payload: object) -> None:
+    with pytest.raises(InvalidEvent, match="expected a JSON object"):
+        Event.from_payload(payload)
+
+
+def test_a_missing_category_is_named() -> None:
+    with pytest.raises(InvalidEvent, match="category is missing"):
+        Event.from_payload({"text": "x"})
+
+
+def test_an_event_too_large_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(InvalidEvent, match=f"expected at most {MAX_EVENT_BYTES}"):
+        encode_event(Event("errors", "x" * (MAX_EVENT_BYTES + 1)))
+
+
+def test_what_json_cannot_hold_is_refused() -> None:
+    with pytest.raises(InvalidEvent, match="cannot be written as JSON"):
+        encode_event(Event("errors", blocks=({"x": object()},)))
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_json_value_is_an_event_or_is_invalid(payload: object) -> None:
+    try:
+        Event.from_payload(payload)
+    except InvalidEvent:
+        return
+
+
+def test_an_id_in_rqs_alphabet_is_the_job_id_and_any_other_becomes_a_digest() -> None:
+    assert job_id_for("disk-1_A") == "disk-1_A"
+    digest = job_id_for("disk 1")
+    assert digest.startswith("id-")
+    assert digest != job_id_for("disk 2")
+    assert digest.replace("-", "").isalnum()
+
+
+@pytest.mark.parametrize(
+    ("event_id", "job_id", "remembered"),
+    [
+        ("chosen", "chosen", True),
+        ("0f8fad5b-d9cb-469f-a165-70867728950e", "0f8fad5b-d9cb-469f-a165-70867728950e", True),
+        (None, "0f8fad5b-d9cb-469f-a165-70867728950e", False),
+        (None, "picked-by-a-stock-producer", True),
+    ],
+)
+def test_an_id_the_producer_chose_is_remembered(event_id: str | None, job_id: str, remembered: bool) -> None:  # noqa: FBT001 - a row of the table
+    assert is_remembered(Event("errors", "x", id=event_id), job_id) is remembered
+
+
+def test_slots_have_short_ids_and_each_unknown_post_leaves_its_own() -> None:
+    long = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    assert slot_id("short", 0) == "short"
+    assert slot_id("short", 1) == "short#1"
+    assert len(slot_id(long, 0)) == len(slot_id(long, 3)) == 16
+    assert len({slot_id(long, n) for n in range(5)}) == 5
