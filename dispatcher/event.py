@@ -31,7 +31,7 @@ _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 80
-_THREAD_TS: Final = re.compile(r"\d{1,12}\.\d{1,6}")
+_THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ US: Final = 1_000_000
 """Microseconds in a second."""
 
 _UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": 86_400 * US}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_LIMIT: Final = re.compile(r"(\d+)/(\d+(?:\.\d+)?(?:ms|s|m|h|d))(?: (fixed))?")
+_DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
+_LIMIT: Final = re.compile(r"([0-9]{1,15})/([0-9.]{1,22}(?:ms|s|m|h|d))(?: (fixed))?")
 
 MAX_WINDOW_US: Final = 366 * _UNITS_US["d"]
 MAX_LIMIT: Final = 10_000_000

@@ -74,7 +74,5 @@ def _found_from(directory: Path) -> Path:
         "from dispatcher.resources import data_file; print(data_file('lua', 'gate.lua'))"
     )
     # -S: the editable install of the checkout is not seen.
-    answer = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], check=True, capture_output=True, text=True
-    )
+    answer = subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True, capture_output=True, text=True)
     return Path(answer.stdout.strip())

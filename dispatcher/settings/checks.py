@@ -1,0 +1,146 @@
+"""What one value of the environment must be beyond its type.
+
+Each check returns the value in its final form or raises ``ValueError`` whose text continues the sentence
+``NAME is VALUE, ...``; no text repeats the value, which may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import SecretStr, ValidationInfo
+
+from dispatcher.model import parse_duration
+
+REDIS_URL_EXPECTED: Final = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH"
+
+_SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+_LANE_ENDINGS: Final = (":high", ":low", ":intermediate")
+_HEADER_SAFE: Final = re.compile(r"[!-~]+")
+
+
+def span(value: object) -> timedelta:
+    """Seconds as a number or as text, or text with a unit; fractions of a microsecond are lost."""
+    if isinstance(value, timedelta):
+        return value
+    text = str(value).strip()
+    if _SECONDS.fullmatch(text):
+        return timedelta(seconds=float(text))
+    with suppress(ValueError, OverflowError):
+        return timedelta(microseconds=parse_duration(text))
+    raise ValueError  # the caller says what was expected
+
+
+def lower_case(value: object) -> object:
+    """Words are read in either case."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def home_expanded(path: Path | None) -> Path | None:
+    """``~`` means the home folder, as it does in a shell; a ``.env`` file has no shell to replace it."""
+    if path is None:
+        return None
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError("expected a path without ~, since the home folder is not known") from None
+
+
+def queue_name(name: str) -> str:
+    """A queue, not one of the lists that belong to another queue."""
+    if name.endswith(_LANE_ENDINGS):
+        raise ValueError(f"expected the queue itself, not a list that ends in {' or '.join(_LANE_ENDINGS)}")
+    return name
+
+
+def redis_url(secret: SecretStr | None) -> SecretStr | None:
+    """A URL that the Redis client reads in one way only; it reads a wrong database number as 0, silently."""
+    if secret is None:
+        return None
+    parts = _split(secret)
+    match parts.scheme:
+        case "redis" | "rediss":
+            _check_host(parts)
+            if not re.fullmatch(r"/?|/[0-9]{1,6}", parts.path) or parts.fragment:
+                raise ValueError(
+                    "expected the number of a database after the host, "
+                    "and / ? # @ in a password written as %2F %3F %23 %40"
+                )
+        case "unix":
+            if parts.netloc.rpartition("@")[2] or not parts.path.startswith("/") or parts.path == "/":
+                raise ValueError("expected an absolute path, as in unix:///run/redis.sock")
+        case "sentinel":
+            raise ValueError(f"sentinel:// is not available in this version; expected {REDIS_URL_EXPECTED}")
+        case _:
+            raise ValueError  # the caller says what was expected
+    return secret
+
+
+def slack_token(secret: SecretStr | None) -> SecretStr | None:
+    """Something that can stand in an HTTP header and is no webhook; whether it is valid only Slack knows."""
+    if secret is None:
+        return None
+    text = secret.get_secret_value()
+    if "://" in text:
+        raise ValueError("expected a bot token such as xoxb-...; a webhook is DISPATCHER_SLACK_WEBHOOK_URL")
+    if text.startswith("xapp-"):
+        raise ValueError("expected a bot token such as xoxb-..., not an app-level token")
+    if not _HEADER_SAFE.fullmatch(text):
+        raise ValueError("expected a bot token such as xoxb-..., without blanks and quotes")
+    return secret
+
+
+def webhook_url(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+    """A web address, and no token beside it: which of the two is meant must not be guessed."""
+    if secret is None:
+        return None
+    if secret.get_secret_value().startswith(("xoxb-", "xoxe")):
+        raise ValueError("expected the URL of a webhook; a token is DISPATCHER_SLACK_TOKEN")
+    parts = _split(secret)
+    if parts.scheme not in {"http", "https"}:
+        raise ValueError  # the caller says what was expected
+    _check_host(parts)
+    if info.data.get("slack_token") is not None:
+        raise ValueError("expected one way to post, and a token is set too: unset one of the two")
+    return secret
+
+
+def base_url(url: str | None) -> str | None:
+    """A web address that ends in ``/``, so that a method's name can be put behind it."""
+    if url is None:
+        return None
+    parts = _split(SecretStr(url))
+    if parts.scheme not in {"http", "https"} or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError  # the caller says what was expected
+    _check_host(parts)
+    return url if url.endswith("/") else f"{url}/"
+
+
+def outlasts_a_post(lease: timedelta, info: ValidationInfo) -> timedelta:
+    """A lease that ended during a post would hand the event to a second worker."""
+    timeout = info.data.get("slack_timeout", timedelta(0))
+    if lease <= timeout:
+        raise ValueError(f"expected more than DISPATCHER_SLACK_TIMEOUT, which is {timeout.total_seconds():g}")
+    return lease
+
+
+def _split(secret: SecretStr) -> SplitResult:
+    text = secret.get_secret_value()
+    if any(char.isspace() for char in text):
+        raise ValueError("expected a URL without blanks")
+    try:
+        return urlsplit(text)
+    except ValueError:
+        raise ValueError("expected a well-formed URL") from None  # urlsplit's own words may quote a password
+
+
+def _check_host(parts: SplitResult) -> None:
+    host = parts.netloc.rpartition("@")[2]
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?", host)
+    if match is None or (match[2] is not None and not 1 <= int(match[2]) <= 65_535):  # noqa: PLR2004  highest port
+        raise ValueError("expected a host, and a port from 1 to 65535 where one is named")

@@ -1,0 +1,257 @@
+"""The settings: every variable of the environment, its type, default and meaning.
+
+``Settings`` itself reads nothing; ``loading.load_settings`` fills it from the environment and ``.env``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from dispatcher.errors import ConfigError
+from dispatcher.settings import checks
+from dispatcher.settings.redaction import HIDDEN, secret_spellings, shown, shown_url
+
+PREFIX: Final = "DISPATCHER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What messages and documentation say of a variable beyond its type.
+
+    ``also`` is another name it is read under; ``from_file`` adds the variable ``<NAME>_FILE``, the path of a
+    file that holds the value.
+    """
+
+    expected: str
+    default: str | None = None
+    also: str | None = None
+    from_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One row of the table of variables; ``default`` is its text, empty for none."""
+
+    field: str
+    name: str
+    also: str | None
+    file_name: str | None
+    default: str
+    expected: str
+    description: str
+    is_secret: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names with our own prefix."""
+        return (self.name,) if self.file_name is None else (self.name, self.file_name)
+
+
+_SECOND: Final = timedelta(seconds=1)
+_DAY: Final = timedelta(days=1)
+_NAME: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
+_SPAN: Final = "in seconds or with a unit of ms, s, m, h or d"
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$")]
+Span = Annotated[timedelta, BeforeValidator(checks.span)]
+File = Annotated[Path, AfterValidator(checks.home_expanded)]
+
+
+class Settings(BaseSettings):
+    """Everything the environment decides. Frozen; secrets are ``SecretStr``, spans of time are ``timedelta``.
+
+    Building one directly reads neither the environment nor ``.env``; ``isolated`` is the way that says so.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    redis_url: Annotated[
+        SecretStr | None,
+        AfterValidator(checks.redis_url),
+        Meaning(checks.REDIS_URL_EXPECTED, also="REDIS_URL"),
+    ] = Field(None, description="The Redis or Valkey server; without it the embedded server runs.")
+
+    data_dir: Annotated[File, Meaning("a folder")] = Field(
+        Path(".dispatcher"), description="Where the embedded server keeps its data."
+    )
+
+    namespace: Annotated[Name, Meaning(_NAME)] = Field(
+        "dispatcher", description="Prefix and hash tag of every key in Redis that is not RQ's own."
+    )
+
+    queue: Annotated[Name, AfterValidator(checks.queue_name), Meaning(_NAME)] = Field(
+        "notifications", description="The RQ queue; its lanes are NAME:high, NAME and NAME:low."
+    )
+
+    limits_file: Annotated[File | None, Meaning("a file", default="config/limits.yaml, then the packaged one")] = Field(
+        None, description="The limits file."
+    )
+
+    slack_token: Annotated[
+        SecretStr | None,
+        AfterValidator(checks.slack_token),
+        Meaning("a bot token such as xoxb-...", also="SLACK_BOT_TOKEN", from_file=True),
+    ] = Field(None, description="Slack's bot token. A token and a webhook together are refused.")
+
+    slack_webhook_url: Annotated[
+        SecretStr | None,
+        AfterValidator(checks.webhook_url),
+        Meaning("the URL of an incoming webhook, beginning with https://", from_file=True),
+    ] = Field(None, description="An incoming webhook instead of a token: one channel, whatever an event names.")
+
+    slack_base_url: Annotated[
+        str | None,
+        AfterValidator(checks.base_url),
+        Meaning("an http:// or https:// URL without user name and query", default="Slack's own"),
+    ] = Field(None, description="Another root of Slack's Web API: the stand-in, a proxy.")
+
+    slack_timeout: Annotated[
+        Span,
+        Field(ge=_SECOND / 10, le=300 * _SECOND),
+        Meaning(f"0.1s to 5m, {_SPAN}", default="10"),
+    ] = Field(10 * _SECOND, description="Hard deadline in seconds for one post, whatever the socket does.")
+
+    sink: Annotated[Literal["slack", "console"], BeforeValidator(checks.lower_case), Meaning("slack or console")] = (
+        Field("slack", description="Where messages go; console prints instead of posting.")
+    )
+
+    lease: Annotated[
+        Span,
+        Field(ge=_SECOND / 10, le=_DAY),
+        AfterValidator(checks.outlasts_a_post),
+        Meaning(f"0.1s to 1d, {_SPAN}", default="3 x DISPATCHER_SLACK_TIMEOUT"),
+    ] = Field(
+        default_factory=lambda given: 3 * given["slack_timeout"],
+        description="Seconds a worker's claim lasts without renewal; longer than DISPATCHER_SLACK_TIMEOUT.",
+    )
+
+    reconcile_grace: Annotated[
+        Span,
+        Field(ge=0 * _SECOND, le=_DAY),
+        Meaning(f"0 to 1d, {_SPAN}", default="10"),
+    ] = Field(10 * _SECOND, description="Seconds before an ambiguous post is looked up.")
+
+    dedup_window: Annotated[
+        Span,
+        Field(ge=_SECOND, le=366 * _DAY),
+        Meaning(f"1s to 366d, {_SPAN}", default="24h"),
+    ] = Field(_DAY, description="How long an explicit id is remembered after its event is settled.")
+
+    max_waiting: Annotated[
+        int,
+        Field(ge=1, le=1_000_000_000),
+        Meaning("a whole number from 1 to 1000000000"),
+    ] = Field(1_000_000, description="Producers get QueueFull when more events than this are waiting.")
+
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        BeforeValidator(checks.lower_case),
+        Meaning("debug, info, warning or error"),
+    ] = Field("info", description="The least severe log lines that are written.")
+
+    log_format: Annotated[
+        Literal["auto", "console", "json"],
+        BeforeValidator(checks.lower_case),
+        Meaning("auto, console or json"),
+    ] = Field("auto", description="Log lines for people or for machines; auto: console if stderr is a terminal.")
+
+    batch: Annotated[int, Field(ge=1, le=1024), Meaning("a whole number from 1 to 1024")] = Field(
+        128, description="Events per round trip."
+    )
+
+    senders: Annotated[int, Field(ge=1, le=256), Meaning("a whole number from 1 to 256")] = Field(
+        8, description="Posts in flight per process."
+    )
+
+    @classmethod
+    def isolated(cls, **values: Any) -> Self:  # noqa: ANN401  the fields check the values
+        """Settings from these values and the defaults alone; the environment and ``.env`` are not looked at.
+
+        Raises ``ConfigError`` with a sentence for each value that is wrong, named by its field.
+        """
+        return cls.checked(values, {})
+
+    def secrets(self) -> frozenset[str]:
+        """Every text that must appear nowhere: token, webhook and its path, Redis password, as given and encoded."""
+        given = (self.redis_url, self.slack_token, self.slack_webhook_url)
+        redis_url, token, webhook = (secret.get_secret_value() if secret else "" for secret in given)
+        return secret_spellings(redis_url=redis_url, token=token, webhook=webhook)
+
+    @classmethod
+    def checked(cls, values: Mapping[str, object], names: Mapping[str, str]) -> Self:
+        """Settings from ``values``, or ``ConfigError`` with every fault; ``names`` says how a field is called.
+
+        The error carries nothing of pydantic's, whose errors hold the values, secrets among them.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            details = error.errors()
+        raise ConfigError(*(_sentence(detail, names) for detail in details if _is_own_fault(detail)))
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  pydantic-settings passes all five by name
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is passed in counts, so that no code path reads the environment by accident."""
+        return (init_settings,)
+
+
+def variables() -> tuple[Variable, ...]:
+    """Every variable that is read, in the order of the documentation."""
+    return tuple(_variable(name, info) for name, info in Settings.model_fields.items())
+
+
+def _variable(field: str, info: FieldInfo) -> Variable:
+    meaning = _meaning(info)
+    name = f"{PREFIX}{field.upper()}"
+    default = "" if info.default is None else str(info.default)
+    return Variable(
+        field=field,
+        name=name,
+        also=meaning.also,
+        file_name=f"{name}_FILE" if meaning.from_file else None,
+        default=default if meaning.default is None else meaning.default,
+        expected=meaning.expected,
+        description=info.description or "",
+        is_secret=info.annotation == SecretStr | None,
+    )
+
+
+def _meaning(info: FieldInfo) -> Meaning:
+    return next(entry for entry in info.metadata if isinstance(entry, Meaning))
+
+
+def _is_own_fault(detail: ErrorDetails) -> bool:
+    """Not when a default could only not be computed because the field it follows is wrong."""
+    return detail["type"] != "default_factory_not_called"
+
+
+def _sentence(detail: ErrorDetails, names: Mapping[str, str]) -> str:
+    field = str(detail["loc"][0])
+    if field not in Settings.model_fields:
+        return f"{field} is not a setting, expected one of {', '.join(Settings.model_fields)}"
+    variable = _variable(field, Settings.model_fields[field])
+    value = _shown_input(variable, detail["input"])
+    said = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
+    return f"{names.get(field, field)} is {value}, {said or f'expected {variable.expected}'}"
+
+
+def _shown_input(variable: Variable, value: object) -> str:
+    if variable.field == "redis_url" and isinstance(value, str):
+        return shown(shown_url(value))
+    return HIDDEN if variable.is_secret else shown(value)

@@ -1,0 +1,166 @@
+"""Reads the single values of the limits file: limits, paces, spans, channels, words.
+
+Each reader returns the value in its final form or raises a ``fault``, whose text continues the sentence
+``KEY: VALUE``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+from pydantic_core import PydanticCustomError
+
+from dispatcher.event import CATEGORY
+from dispatcher.model import MAX_LIMIT, MAX_WINDOW_US, Limit, format_duration, parse_duration
+from dispatcher.policy import OnLimit
+from dispatcher.settings.redaction import looks_secret
+
+NOT_AVAILABLE: Final = "is not available in this version"
+DEFAULT_CHANNEL_KEY: Final = "default"
+MAX_WINDOWS: Final = 16
+"""Limits in one list: each costs the gate a look at the log of the scope."""
+
+_LIMIT_EXPECTED: Final = "expected MAX/WINDOW, for example 100/30m"
+_PACE_EXPECTED: Final = "expected MAX/WINDOW, for example 10/10s, or none"
+_RANGE_EXPECTED: Final = (
+    f"expected MAX from 1 to {MAX_LIMIT} and WINDOW above 0, up to {format_duration(MAX_WINDOW_US)}"
+)
+_CHANNEL_EXPECTED: Final = 'expected a channel such as "#errors", in quotes, or its id'
+_SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
+
+_LIMIT: Final = re.compile(r"[0-9]+/[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)(?P<fixed> fixed)?")
+_LOOSE_LIMIT: Final = re.compile(
+    r"([0-9]+)\s*(?:/|per|in|:|x)\s*([0-9]*)\s*"
+    r"(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)"
+)
+_CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
+_NO_PACE: Final = ("no", "off", "false", "null", "none", "unlimited", "0")
+_ACCEPT: Final = ("yes", "on", "true", "allow")
+_REJECT: Final = ("no", "off", "false", "deny", "drop")
+
+
+def fault(text: str, **where: int) -> PydanticCustomError:
+    """A fault of one value, in the words after ``KEY: VALUE``; ``item`` places it at an entry of the list."""
+    return PydanticCustomError("fault", "{text}", {"text": text, **where})
+
+
+def read_limit(value: object) -> Limit:
+    """A rolling limit such as ``100/30m``."""
+    if isinstance(value, dict):
+        raise fault(f" {NOT_AVAILABLE} as a limit, {_LIMIT_EXPECTED}")
+    return _limit(value, _LIMIT_EXPECTED)
+
+
+def read_pace(value: object) -> Limit | None:
+    """A limit, or ``none`` for no pace."""
+    if value == "none":
+        return None
+    if not value or str(value).lower() in _NO_PACE:
+        raise fault(f", {_PACE_EXPECTED}; did you mean none?")
+    return _limit(value, _PACE_EXPECTED)
+
+
+def read_span_us(value: object) -> int:
+    """Microseconds of a span such as ``24h``."""
+    try:
+        span_us = parse_duration(value) if isinstance(value, str) else 0
+    except (ValueError, OverflowError):
+        span_us = 0
+    if not 1 <= span_us <= MAX_WINDOW_US:
+        raise fault(f", {_SPAN_EXPECTED}")
+    return span_us
+
+
+def read_channel(value: object) -> str:
+    """A channel by its name with ``#``, or by its id."""
+    if isinstance(value, str) and value.isprintable():
+        if _CHANNEL.fullmatch(value):
+            return value
+        if _CHANNEL.fullmatch(f"#{value}") and not looks_secret(value):
+            raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
+    raise fault(f", {_CHANNEL_EXPECTED}")
+
+
+def read_channel_key(value: str) -> str:
+    """A channel, or ``default`` for every other one."""
+    return value if value == DEFAULT_CHANNEL_KEY else read_channel(value)
+
+
+def read_category(value: str) -> str:
+    """A category's name."""
+    if not CATEGORY.fullmatch(value):
+        raise fault(", expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit")
+    return value
+
+
+def read_on_limit(value: object) -> OnLimit:
+    """What happens to an event over the limit."""
+    words = [word.value for word in OnLimit]
+    if value in ("defer", "digest"):
+        raise fault(f" {NOT_AVAILABLE}, expected {' or '.join(words)}")
+    if value not in words:
+        raise fault(f", expected {' or '.join(words)}{did_you_mean(value, words)}")
+    return OnLimit(value)
+
+
+def read_unknown_categories(value: object) -> str:
+    """``accept`` or ``reject``."""
+    if value in ("accept", "reject"):
+        return str(value)
+    word = str(value).lower() if isinstance(value, str | bool) else ""
+    meant = "accept" if word in _ACCEPT else "reject" if word in _REJECT else ""
+    hint = f"; did you mean {meant}?" if meant else did_you_mean(word, ("accept", "reject"))
+    raise fault(f", expected accept or reject{hint}")
+
+
+def read_windows(value: object) -> list[object]:
+    """The list itself; its entries are read one by one, so that each fault has its place."""
+    if isinstance(value, list):
+        if len(value) > MAX_WINDOWS:
+            raise fault(f" of {len(value)} limits, expected at most {MAX_WINDOWS}")
+        return value
+    example = value if isinstance(value, str) and _LIMIT.fullmatch(value) else "100/30m"
+    raise fault(f", expected a list of limits such as [{example}], or [] for unlimited")
+
+
+def distinct_windows(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """Each window once: of two limits with one window the larger could never bind."""
+    first_of: dict[int, Limit] = {}
+    for item, limit in enumerate(limits):
+        first = first_of.setdefault(limit.window_us, limit)
+        if first is not limit:
+            raise fault(f" has the same window as {first}, expected each window once", item=item)
+    return limits
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """``; did you mean NAME?`` where a known name is near, else nothing; ``-`` and ``_`` count as one."""
+    by_spelling = {name.replace("-", "_"): name for name in known}
+    spelling = given.lower().replace("-", "_") if isinstance(given, str) else ""
+    near = get_close_matches(spelling, by_spelling, n=1)
+    return f"; did you mean {by_spelling[near[0]]}?" if near else ""
+
+
+def _limit(value: object, expected: str) -> Limit:
+    text = value if isinstance(value, str) else ""
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        raise fault(f", {expected}{_suggestion(text)}")
+    if match["fixed"]:
+        raise fault(f" {NOT_AVAILABLE}, {expected}")
+    try:
+        return Limit.parse(text)
+    except (ValueError, OverflowError):
+        raise fault(f", {_RANGE_EXPECTED}") from None
+
+
+def _suggestion(text: str) -> str:
+    """The limit that ``10 per minute`` or ``10/30min`` probably means."""
+    loose = _LOOSE_LIMIT.fullmatch(text.strip().lower())
+    if loose is None:
+        return ""
+    unit = "ms" if loose[3] == "ms" or loose[3].startswith("milli") else loose[3][0]
+    return f"; did you mean {loose[1]}/{loose[2] or 1}{unit}?"

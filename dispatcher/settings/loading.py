@@ -1,0 +1,147 @@
+"""Reads the settings from the environment and from ``.env``, with all faults and doubts at once."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from dotenv.parser import parse_stream
+
+from dispatcher.errors import ConfigError
+from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
+from dispatcher.settings.redaction import LONGEST_PATH, shown
+
+ENV_FILE: Final = Path(".env")
+MAX_SECRET_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Variables that were set in one place; an empty one counts as unset and is not among them."""
+
+    variables: Mapping[str, str]
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    name: str
+    text: str
+    place: _Place
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.place.suffix}"
+
+
+def load_settings(
+    env: Mapping[str, str] | None = None, env_file: Path | None = ENV_FILE
+) -> tuple[Settings, tuple[str, ...]]:
+    """The settings and a sentence for each doubt: a variable that is not known, a line not understood.
+
+    The environment (``env``, else the process's own) goes before ``env_file``, and in each of them a
+    ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
+    reads none. Values in it are taken as they are: nothing is interpolated.
+
+    Raises ``ConfigError`` with every fault at once; it names variables and never shows a secret.
+    """
+    from_file, warnings, problems = _read_env_file(env_file)
+    places = (_Place(_without_blanks(os.environ if env is None else env)), from_file)
+    values: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for variable in variables():
+        try:
+            found = _find(variable, places)
+            if found is None:
+                continue
+            names[variable.field] = str(found)
+            values[variable.field] = _value(variable, found)
+        except ConfigError as error:
+            problems += error.problems
+    settings = None
+    try:
+        settings = Settings.checked(values, names)
+    except ConfigError as error:
+        problems += error.problems
+    if problems or settings is None:
+        raise ConfigError(*problems)
+    return settings, (*warnings, *_unknown(places))
+
+
+def _read_env_file(path: Path | None) -> tuple[_Place, list[str], list[str]]:
+    """What the file sets, doubts and faults; a folder of that name is a virtual environment, no fault."""
+    if path is None or not path.exists() or path.is_dir():
+        return _Place({}), [], []
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        return _Place({}), [], [f"{path} cannot be read: {error.strerror}; expected lines NAME=value"]
+    except UnicodeDecodeError:
+        return _Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
+    bindings = list(parse_stream(io.StringIO(text)))
+    doubts = [
+        f"{path}:{binding.original.line}: not read as NAME=value, the line is ignored"
+        for binding in bindings
+        if binding.error
+    ]
+    given = {binding.key: binding.value or "" for binding in bindings if binding.key is not None}
+    return _Place(_without_blanks(given), f" (in {path})"), doubts, []
+
+
+def _without_blanks(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: stripped for name, text in given.items() if (stripped := text.strip())}
+
+
+def _find(variable: Variable, places: tuple[_Place, ...]) -> _Found | None:
+    for place in places:
+        own = [_Found(name, place.variables[name], place) for name in variable.names if name in place.variables]
+        if len(own) > 1:
+            raise ConfigError(f"{own[0]} and {own[1]} are both set, expected one of them")
+        if own:
+            return own[0]
+        if variable.also is not None and variable.also in place.variables:
+            return _Found(variable.also, place.variables[variable.also], place)
+    return None
+
+
+def _value(variable: Variable, found: _Found) -> str:
+    text = _content(found) if found.name == variable.file_name else found.text
+    if not text.isprintable():
+        raise ConfigError(f"{found} holds a control character, expected {variable.expected}")
+    return text
+
+
+def _content(found: _Found) -> str:
+    """The value that lies in a file; the line's end behind it does not belong to it."""
+    said = f"{found} is {shown(found.text, LONGEST_PATH)}, which"
+    try:
+        with Path(found.text).open("rb") as file:
+            raw = file.read(MAX_SECRET_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{said} cannot be read: {reason}") from None
+    if len(raw) > MAX_SECRET_BYTES:
+        raise ConfigError(f"{said} is larger than {MAX_SECRET_BYTES} bytes")
+    text = raw.decode("utf-8-sig", "replace").strip()
+    if not text:
+        raise ConfigError(f"{said} is empty; expected the value in it")
+    return text
+
+
+def _unknown(places: tuple[_Place, ...]) -> Iterator[str]:
+    known = {name for variable in variables() for name in variable.names}
+    for place in places:
+        for name in sorted(place.variables):
+            if name.upper().startswith(PREFIX) and name not in known:
+                yield f"{name}{place.suffix} is not a known variable and is ignored{_nearest(name, known)}"
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    """The nearest name, compared behind the prefix that all of them share."""
+    endings = sorted(other.removeprefix(PREFIX) for other in known)
+    near = get_close_matches(name.upper().removeprefix(PREFIX), endings, n=1)
+    return f"; did you mean {PREFIX}{near[0]}?" if near else ""

@@ -1,0 +1,103 @@
+"""How values are shown in messages: cut to a readable length, and never with a secret in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+HIDDEN: Final = "***"
+
+LONGEST: Final = 80
+LONGEST_PATH: Final = 4096
+_OPTION: Final = re.compile(r"[?&;]([^=?&;#]*)=")
+_SECRET_OPTIONS: Final = ("pass", "cred", "secret", "token")
+_LOOKS_SECRET: Final = re.compile(r"xox[a-z][.-]|xapp-|hooks\.slack|services/T\w*/B\w*/", re.IGNORECASE)
+
+
+def shown(value: object, longest: int = LONGEST) -> str:
+    """A value as it stands in a message: strings quoted, cut at ``longest``, look-alikes of a secret hidden.
+
+    A token or a webhook pasted into the wrong place must not reach a log by way of the complaint about it.
+    """
+    match value:
+        case str():
+            return _shown_text(value, longest)
+        case None | bool():
+            return "null" if value is None else str(value).lower()
+        case dict():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return _cut(str(value), longest)
+
+
+def looks_secret(text: str) -> bool:
+    """Whether text has the form of a Slack token or of a webhook."""
+    return _LOOKS_SECRET.search(text) is not None
+
+
+def shown_url(url: str) -> str:
+    """A server's URL with the password hidden, whatever characters it holds; a user name stays readable.
+
+    ``redis://app:p%40ss@db:6379/0`` becomes ``redis://app:***@db:6379/0``. All up to the last ``@`` counts as
+    credentials, so an unencoded ``/``, ``?`` or ``#`` in a password does not break out. Where a URL can be
+    read in two ways, more is hidden rather than less.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
+    tail = ""
+    if cut := _start_of_secret_option(rest):
+        rest, tail = rest[:cut], rest[cut:]
+        if "@" in tail:
+            return f"{scheme}{separator}{HIDDEN}"
+        tail = HIDDEN
+    credentials, at, place = rest.rpartition("@")
+    if at:
+        user, colon, _ = credentials.partition(":")
+        rest = f"{user}:{HIDDEN}@{place}" if colon else f"{HIDDEN}@{place}"
+    return f"{scheme}{separator}{rest}{tail}"
+
+
+def shown_webhook(url: str) -> str:
+    """A webhook's URL without its path, which is the secret: ``https://hooks.slack.com/***``."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return HIDDEN
+    host = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2]
+    return f"{scheme}://{host}/{HIDDEN}"
+
+
+def secret_spellings(*, redis_url: str = "", token: str = "", webhook: str = "") -> frozenset[str]:
+    """Each secret in every spelling it may turn up in: as given, URL-decoded and URL-encoded."""
+    parts = urlsplit(redis_url)
+    options = [text for name, text in parse_qsl(parts.query) if _is_secret_option(name)]
+    passwords = [parts.password or "", *options]
+    path = webhook.partition("://")[2].partition("/")[2]
+    plain = {unquote(text) for text in (*passwords, token, webhook, path)}
+    spellings = {*passwords, token, webhook, path, *plain, *(quote(text, safe="") for text in plain)}
+    return frozenset(spellings - {""})
+
+
+def _shown_text(text: str, longest: int) -> str:
+    if looks_secret(text):
+        return f"{HIDDEN} (looks like a secret)"
+    return _cut(repr(shown_url(text) if "://" in text else text), longest)
+
+
+def _start_of_secret_option(rest: str) -> int:
+    """Where the value of the first secret option in the query begins; 0 if there is none."""
+    for option in _OPTION.finditer(rest):
+        if _is_secret_option(unquote(option[1])):
+            return option.end()
+    return 0
+
+
+def _is_secret_option(name: str) -> bool:
+    return any(part in name.lower() for part in _SECRET_OPTIONS)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

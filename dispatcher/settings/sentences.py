@@ -1,0 +1,87 @@
+"""A policy in plain English, one sentence for each rule, for an operator to read before it goes live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, assert_never
+
+from dispatcher.model import US, Limit
+from dispatcher.policy import CategoryRule, OnLimit, Policy
+
+_UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
+_DAY_US: Final = 86_400 * US
+
+
+def sentences(policy: Policy) -> list[str]:
+    """Every rule of the policy as a sentence: all together, each category, any other, the channels."""
+    return [
+        f"All events together: {_limits(policy.global_limits) or 'no limit'}.",
+        *(_category(name, rule, policy) for name, rule in policy.categories.items()),
+        _unknown(policy),
+        *_channels(policy),
+    ]
+
+
+def _category(name: str, rule: CategoryRule, policy: Policy) -> str:
+    return f"{name}: {_rule(rule, policy)}."
+
+
+def _unknown(policy: Policy) -> str:
+    others = "Any other category" if policy.categories else "Any category"
+    if policy.reject_unknown:
+        return f"{others}: not accepted, its events become dead letters."
+    return f"{others}, each by itself: {_rule(policy.defaults, policy)}."
+
+
+def _rule(rule: CategoryRule, policy: Policy) -> str:
+    own = _limits(rule.limits) or "no limit of its own"
+    parts = [f"{own}, posted to {rule.channel}"]
+    if rule.limits or policy.global_limits:
+        beyond = "beyond that" if rule.limits else "beyond the limit of all events together"
+        parts.append(f"{beyond} the event {_on_limit(rule.on_limit)}")
+    parts.append(f"waits at most {_span(rule.max_age_us)}")
+    return "; ".join(parts)
+
+
+def _on_limit(on_limit: OnLimit) -> str:
+    match on_limit:
+        case OnLimit.DROP:
+            return "is dropped with a log line"
+        case OnLimit.DEAD_LETTER:
+            return "is kept as a dead letter"
+        case _:
+            assert_never(on_limit)
+
+
+def _channels(policy: Policy) -> Iterator[str]:
+    for name, pace in policy.channels.items():
+        yield f"Channel {name}: {_pace(pace)}."
+    yield f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
+
+
+def _pace(pace: Limit | None) -> str:
+    if pace is None:
+        return "no pace, messages are posted as they come"
+    return f"{_limits((pace,))}; more wait their turn, none is dropped for it"
+
+
+def _limits(limits: tuple[Limit, ...]) -> str:
+    """``at most 5 in any second and 100 in any 30 minutes``; empty for no limit."""
+    *firsts, last = [f"{limit.max} in any {_window(limit)}" for limit in limits] or [""]
+    listed = f"{', '.join(firsts)} and {last}" if firsts else last
+    return f"at most {listed}" if listed else ""
+
+
+def _window(limit: Limit) -> str:
+    return _span(limit.window_us).removeprefix("1 ")
+
+
+def _span(span_us: int) -> str:
+    """``30 minutes``; days from two on, since ``24 hours`` says what a rolling day is."""
+    if span_us % _DAY_US == 0 and span_us > _DAY_US:
+        return f"{span_us // _DAY_US} days"
+    for name, unit_us in _UNITS:
+        if span_us % unit_us == 0:
+            count = span_us // unit_us
+            return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    return f"{span_us} microseconds"

@@ -1,0 +1,715 @@
+"""The limits file: what it may say, what each mistake is told, and how it reads as sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.errors import ConfigError
+from dispatcher.model import US, Limit
+from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.resources import data_file
+from dispatcher.settings import Settings, find_limits_file, load_policy, read_policy, sentences
+from dispatcher.settings.doubts import implies
+from dispatcher.settings.limits_file import MAX_BYTES
+
+HOUR_US = 3_600 * US
+SAMPLE = data_file("config", "limits.yaml").read_text(encoding="utf-8")
+BUILT_IN = Policy(
+    global_limits=(Limit.parse("100/30m"),),
+    defaults=CategoryRule((Limit.parse("10/30m"),), "#notifications", OnLimit.DROP, 24 * HOUR_US),
+    categories={},
+    default_pace=Limit.parse("10/10s"),
+)
+
+LIMIT = "expected MAX/WINDOW, for example 100/30m"
+RANGE = "expected MAX from 1 to 10000000 and WINDOW above 0, up to 366d"
+PACE = "expected MAX/WINDOW, for example 10/10s, or none"
+CHANNEL = 'expected a channel such as "#errors", in quotes, or its id'
+SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
+CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
+NOT_AVAILABLE = "the key is not available in this version"
+RULE_KEYS = "limits, channel, on_limit, max_age"
+
+
+def policy(text: str) -> Policy:
+    """The policy of a file without doubts."""
+    found, warnings = read_policy(text, "limits.yaml")
+    assert warnings == ()
+    return found
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read_policy(text, "limits.yaml")
+    assert caught.value.__context__ is None
+    return [problem.removeprefix("limits.yaml:") for problem in caught.value.problems]
+
+
+def test_the_sample_states_the_built_in_defaults() -> None:
+    assert policy(SAMPLE) == BUILT_IN
+
+
+def test_the_examples_in_the_sample_work_when_their_hash_is_taken_away() -> None:
+    text = SAMPLE.replace('  # "#ops"', '  "#ops"')
+    for key in ("errors:", "  limits: [3/1m", '  channel: "#errors"', "  on_limit: dead-letter"):
+        text = text.replace(f"  # {key}", f"  {key}")
+    found = policy(text)
+    assert found.channels == {"#ops": Limit.parse("1/1s")}
+    assert found.categories == {
+        "errors": CategoryRule(
+            (Limit.parse("3/1m"), Limit.parse("10/30m")), "#errors", OnLimit.DEAD_LETTER, 24 * HOUR_US
+        )
+    }
+
+
+def test_every_key_is_read() -> None:
+    assert policy("""
+        global:
+          limits: [5/1s, 100/30m]
+        channels:
+          default: {pace: 2/1s}
+          "#ops": {pace: none}
+          C0123ABCD: {pace: 1/500ms}
+          "#plain":
+        defaults:
+          limits: []
+          channel: C0123ABCD
+          on_limit: dead-letter
+          max_age: 1.5h
+        categories:
+          errors: {limits: [3/1m, 30/1h], channel: '#errors', on_limit: drop, max_age: 7d}
+          deploys:
+        unknown_categories: reject
+        """) == Policy(
+        global_limits=(Limit(5, US), Limit(100, 1800 * US)),
+        defaults=CategoryRule((), "C0123ABCD", OnLimit.DEAD_LETTER, 3 * HOUR_US // 2),
+        categories={
+            "errors": CategoryRule((Limit(3, 60 * US), Limit(30, HOUR_US)), "#errors", OnLimit.DROP, 168 * HOUR_US),
+            "deploys": CategoryRule((), "C0123ABCD", OnLimit.DEAD_LETTER, 3 * HOUR_US // 2),
+        },
+        default_pace=Limit(2, US),
+        channels={"#ops": None, "C0123ABCD": Limit(1, US // 2)},
+        reject_unknown=True,
+    )
+
+
+def test_a_category_inherits_each_key_it_leaves_out() -> None:
+    found = policy("""
+        defaults: {limits: [4/1m], channel: "#all", max_age: 1h}
+        categories:
+          a: {channel: "#a"}
+          b: {limits: [], on_limit: dead-letter}
+        """)
+    assert found.categories == {
+        "a": CategoryRule((Limit.parse("4/1m"),), "#a", OnLimit.DROP, HOUR_US),
+        "b": CategoryRule((), "#all", OnLimit.DEAD_LETTER, HOUR_US),
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("global:\nchannels:\ndefaults:\ncategories:\n", id="sections whose entries are commented out"),
+        pytest.param("{}", id="empty mapping"),
+        pytest.param("\ufeff%YAML 1.2\n---\nunknown_categories: accept\n...\n", id="marks of a YAML 1.2 document"),
+        pytest.param("global:\r\n  limits: [100/30m]\r\n", id="line ends of Windows"),
+        pytest.param('"global": {"limits": ["100/30m"]}', id="JSON"),
+    ],
+)
+def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
+    assert policy(text) == BUILT_IN
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        # The text as YAML
+        pytest.param(
+            "global: {limits: [",
+            "1:19: not valid YAML: expected the node content, but found '<stream end>'",
+            id="cut off",
+        ),
+        pytest.param("global:\n\tlimits: []\n", "2:1: a tab, expected spaces", id="tab in the indentation"),
+        pytest.param("global:\tx", "1:8: a tab, expected spaces", id="tab between key and value"),
+        pytest.param(
+            "channels: {default: {pace: @x}}", "1:28: text begins with @, expected it in quotes", id="at sign"
+        ),
+        pytest.param(
+            "unknown_categories: accept: x",
+            "1:27: not valid YAML: mapping values are not allowed here",
+            id="two colons in a line",
+        ),
+        pytest.param(
+            "channels: {#ops: {pace: 1/1s}}",
+            "1:31: not valid YAML: expected the node content, but found '<stream end>'; "
+            '# begins a comment, write "#ops" in quotes',
+            id="unquoted #ops in braces",
+        ),
+        pytest.param(
+            "global: {}\nglobal: {}",
+            "2:1: global: stands twice, first in line 1; expected each key once",
+            id="repeated section",
+        ),
+        pytest.param(
+            "categories:\n  a: {}\n  b: {}\n  a: {limits: [[[1]]]}",
+            "4:3: categories.a: stands twice, first in line 2; expected each key once",
+            id="repeated category",
+        ),
+        pytest.param("defaults: &d {}", "1:11: defaults: the anchor &d, expected none", id="anchor"),
+        pytest.param("defaults: *d", "1:11: defaults: the alias *d, expected the value itself", id="alias"),
+        pytest.param(
+            "categories: {*a : {}}", "1:14: categories: a key that is no text, expected a name", id="alias as key"
+        ),
+        pytest.param(
+            "defaults: {channel: !!str '#a'}",
+            "1:21: defaults.channel: the tag 'tag:yaml.org,2002:str', expected none",
+            id="tag",
+        ),
+        pytest.param("? [a]\n: b", "1:3: a key that is no text, expected a name", id="list as key"),
+        pytest.param("global: {}\n---\nglobal: {}", "2:1: a second document, expected one", id="two documents"),
+        pytest.param("%YAML 1.1\n---\n{}", "1:1: a directive, expected none but %YAML 1.2", id="YAML 1.1"),
+        pytest.param("%TAG ! x\n---\n{}", "1:1: a directive, expected none but %YAML 1.2", id="tag directive"),
+        pytest.param("a: {}\nb: \x07", "2:4: a control character, expected text", id="control character"),
+        pytest.param(
+            "a: {}\n\ufeffb: {}", "2:1: the character U+FEFF, expected plain text and line breaks", id="BOM inside"
+        ),
+        pytest.param(
+            'a: "\\UFFFFFFFF"',
+            "1:1: not valid YAML here or below: Python int too large to convert to C int",
+            id="impossible character",
+        ),
+        pytest.param(
+            "global: " + "[" * 99,
+            "1:9: global: a list, expected a mapping such as {limits: [100/30m]}\n"
+            f"1:25: global{'[0]' * 16}: nested more than 16 deep",
+            id="deep nesting",
+        ),
+        pytest.param(
+            "defaults: {}\n? " + "[" * 99,
+            "2:3: a key that is no text, expected a name\n2:19: nested more than 16 deep",
+            id="deep nesting in a key",
+        ),
+        pytest.param(
+            "defaults:\n  channel: '#a'\n  on_limit: drop\n   max_age: 24h",
+            "3:13: defaults.on_limit: 'drop max_age' goes on in the next line, expected one line; "
+            "is that line indented too far?\n"
+            "4:11: not valid YAML: mapping values are not allowed here",
+            id="line indented too far",
+        ),
+        # Shapes and keys
+        pytest.param(
+            "- a", "1:1: a list, expected a mapping with keys such as global, defaults and categories", id="list"
+        ),
+        pytest.param(
+            "no", "1:1: 'no', expected a mapping with keys such as global, defaults and categories", id="text"
+        ),
+        pytest.param(
+            "global: 100/30m",
+            "1:9: global: '100/30m', expected a mapping such as {limits: [100/30m]}",
+            id="global is no mapping",
+        ),
+        pytest.param(
+            "channels: [a]",
+            '1:11: channels: a list, expected a mapping such as {"#ops": {pace: 1/1s}}',
+            id="channels is no mapping",
+        ),
+        pytest.param(
+            'channels: {"#a": 1/1s}',
+            "1:18: channels.#a: '1/1s', expected a mapping such as {pace: 1/1s}",
+            id="channel is no mapping",
+        ),
+        pytest.param(
+            "defaults: drop",
+            "1:11: defaults: 'drop', expected a mapping such as {limits: [10/30m]}",
+            id="defaults is no mapping",
+        ),
+        pytest.param(
+            "categories: 3",
+            "1:13: categories: 3, expected a mapping such as {errors: {limits: [10/30m]}}",
+            id="categories is no mapping",
+        ),
+        pytest.param(
+            "categories: {a: true}",
+            "1:17: categories.a: true, expected a mapping such as {limits: [10/30m]}",
+            id="category is no mapping",
+        ),
+        pytest.param("default: {}", "1:1: default: the key is not known; did you mean defaults?", id="unknown section"),
+        pytest.param(
+            "rules: {}",
+            "1:1: rules: the key is not known, expected one of "
+            "global, channels, defaults, categories, unknown_categories",
+            id="unknown section unlike any",
+        ),
+        pytest.param(
+            "global: {max_age: 1h}",
+            "1:10: global.max_age: the key is not known, expected one of limits",
+            id="key in the wrong section",
+        ),
+        pytest.param(
+            "categories:\n  a:\n    on-limit: drop",
+            "3:5: categories.a.on-limit: the key is not known; did you mean on_limit?",
+            id="hyphen for underscore",
+        ),
+        pytest.param(
+            "defaults: {x: 1}", f"1:12: defaults.x: the key is not known, expected one of {RULE_KEYS}", id="unknown key"
+        ),
+        pytest.param(
+            "defaults: {<<: 1}",
+            f"1:12: defaults.'<<': the key is not known, expected one of {RULE_KEYS}",
+            id="merge key",
+        ),
+        # Names
+        pytest.param(
+            "categories:\n  404: {}",
+            '2:3: categories: the key 404, expected a name; write "404" in quotes',
+            id="number as category",
+        ),
+        pytest.param(
+            "categories: {true: {}}",
+            '1:14: categories: the key true, expected a name; write "true" in quotes',
+            id="true as category",
+        ),
+        pytest.param("categories: {~: {}}", "1:14: categories: the key null, expected a name", id="null as category"),
+        pytest.param("categories: {a b: {}}", f"1:14: categories.'a b': 'a b', {CATEGORY}", id="blank in a category"),
+        pytest.param(
+            'categories: {"[key]": {}}', f"1:14: categories.'[key]': '[key]', {CATEGORY}", id="category called [key]"
+        ),
+        pytest.param(
+            "channels: {ops: {pace: 1/1s}}",
+            f"1:12: channels.ops: 'ops', {CHANNEL}; did you mean \"#ops\"?",
+            id="channel without #",
+        ),
+        pytest.param(
+            "defaults: {channel: no}",
+            f"1:21: defaults.channel: 'no', {CHANNEL}; did you mean \"#no\"?",
+            id="no as channel",
+        ),
+        pytest.param(
+            "defaults: {channel: '#a b'}", f"1:21: defaults.channel: '#a b', {CHANNEL}", id="blank in a channel"
+        ),
+        pytest.param("defaults: {channel: 12}", f"1:21: defaults.channel: 12, {CHANNEL}", id="number as channel"),
+        pytest.param(
+            "categories:\n  errors:\n    channel: #errors\n    max_age: 1h",
+            f'3:5: categories.errors.channel: null, {CHANNEL}; # begins a comment, write "#errors" in quotes',
+            id="unquoted #errors",
+        ),
+        pytest.param(
+            "defaults:\n  channel: # where to\n", f"2:3: defaults.channel: null, {CHANNEL}", id="a real comment"
+        ),
+        # Limits
+        pytest.param("global: {limits: [10/30]}", f"1:19: global.limits[0]: '10/30', {LIMIT}", id="no unit"),
+        pytest.param(
+            "global: {limits: [10/30min]}",
+            f"1:19: global.limits[0]: '10/30min', {LIMIT}; did you mean 10/30m?",
+            id="minutes spelt out",
+        ),
+        pytest.param(
+            "global: {limits: [10 per second]}",
+            f"1:19: global.limits[0]: '10 per second', {LIMIT}; did you mean 10/1s?",
+            id="words",
+        ),
+        pytest.param(
+            "global: {limits: [5/20 ms]}",
+            f"1:19: global.limits[0]: '5/20 ms', {LIMIT}; did you mean 5/20ms?",
+            id="blank before the unit",
+        ),
+        pytest.param("global: {limits: [10]}", f"1:19: global.limits[0]: 10, {LIMIT}", id="number"),
+        pytest.param("global: {limits: [-1/1s]}", f"1:19: global.limits[0]: '-1/1s', {LIMIT}", id="negative"),
+        pytest.param("global: {limits: [0/1s]}", f"1:19: global.limits[0]: '0/1s', {RANGE}", id="max 0"),
+        pytest.param("global: {limits: [1/0s]}", f"1:19: global.limits[0]: '1/0s', {RANGE}", id="window 0"),
+        pytest.param(
+            "global: {limits: [1/367d]}", f"1:19: global.limits[0]: '1/367d', {RANGE}", id="window over a year"
+        ),
+        pytest.param(
+            "global: {limits: [10000001/1s]}", f"1:19: global.limits[0]: '10000001/1s', {RANGE}", id="max too large"
+        ),
+        pytest.param(
+            f"global: {{limits: [1/{'9' * 400}d]}}",
+            f"1:19: global.limits[0]: '1/{'9' * 74}..., {RANGE}",
+            id="window beyond numbers",
+        ),
+        pytest.param(
+            "global: {limits: [\N{ARABIC-INDIC DIGIT ONE}/1s]}",
+            f"1:19: global.limits[0]: '\N{ARABIC-INDIC DIGIT ONE}/1s', {LIMIT}",
+            id="digit of another script",
+        ),
+        pytest.param(
+            "global: {limits: 10/30m}",
+            "1:18: global.limits: '10/30m', expected a list of limits such as [10/30m], or [] for unlimited",
+            id="no list",
+        ),
+        pytest.param(
+            "global: {limits: }",
+            "1:10: global.limits: null, expected a list of limits such as [100/30m], or [] for unlimited",
+            id="nothing",
+        ),
+        pytest.param(
+            "global: {limits: [1/1s, [2/1m]]}", f"1:25: global.limits[1]: a list, {LIMIT}", id="list in the list"
+        ),
+        pytest.param(
+            "global:\n  limits:\n    - 1/1s\n    - #x\n",
+            f'4:6: global.limits[1]: null, {LIMIT}; # begins a comment, write "#x" in quotes',
+            id="comment in the list",
+        ),
+        pytest.param(
+            "global: {limits: [1/1m, 9/1h, 2/60s]}",
+            "1:31: global.limits[2]: '2/60s' has the same window as 1/1m, expected each window once",
+            id="repeated window",
+        ),
+        pytest.param(
+            f"global: {{limits: [{', '.join(f'{n}/{n}s' for n in range(1, 18))}]}}",
+            "1:18: global.limits: a list of 17 limits, expected at most 16",
+            id="too many windows",
+        ),
+        # Other values
+        pytest.param(
+            "channels: {default: {pace: no}}",
+            f"1:28: channels.default.pace: 'no', {PACE}; did you mean none?",
+            id="no pace",
+        ),
+        pytest.param(
+            "channels: {default: {pace: false}}",
+            f"1:28: channels.default.pace: false, {PACE}; did you mean none?",
+            id="false pace",
+        ),
+        pytest.param(
+            "channels: {default: {pace: ~}}",
+            f"1:22: channels.default.pace: null, {PACE}; did you mean none?",
+            id="null pace",
+        ),
+        pytest.param(
+            "channels: {default: {pace: 10}}", f"1:28: channels.default.pace: 10, {PACE}", id="pace without a window"
+        ),
+        pytest.param(
+            "channels: {default: {pace: [1/1s]}}", f"1:28: channels.default.pace: a list, {PACE}", id="list of paces"
+        ),
+        pytest.param("defaults: {max_age: 24}", f"1:21: defaults.max_age: 24, {SPAN}", id="max_age without a unit"),
+        pytest.param("defaults: {max_age: 400d}", f"1:21: defaults.max_age: '400d', {SPAN}", id="max_age too long"),
+        pytest.param(
+            f"defaults: {{max_age: {'9' * 400}d}}",
+            f"1:21: defaults.max_age: '{'9' * 76}..., {SPAN}",
+            id="max_age beyond numbers",
+        ),
+        pytest.param(
+            "defaults: {on_limit: dead_letter}",
+            "1:22: defaults.on_limit: 'dead_letter', expected drop or dead-letter; did you mean dead-letter?",
+            id="underscore for hyphen",
+        ),
+        pytest.param(
+            "defaults: {on_limit: {}}",
+            "1:22: defaults.on_limit: a mapping, expected drop or dead-letter",
+            id="on_limit is a mapping",
+        ),
+        pytest.param(
+            "unknown_categories: no",
+            "1:21: unknown_categories: 'no', expected accept or reject; did you mean reject?",
+            id="no unknown categories",
+        ),
+        pytest.param(
+            "unknown_categories: true",
+            "1:21: unknown_categories: true, expected accept or reject; did you mean accept?",
+            id="true unknown categories",
+        ),
+        pytest.param(
+            "unknown_categories: [accept]",
+            "1:21: unknown_categories: a list, expected accept or reject",
+            id="list of words",
+        ),
+        pytest.param(
+            "defaults: {channel: xoxb-1-s3cr3t}",
+            f"1:21: defaults.channel: *** (looks like a secret), {CHANNEL}",
+            id="secret in the file",
+        ),
+        # Not available yet
+        pytest.param(
+            "global: {limits: [{max: 20, window: 5m, shadow: true}]}",
+            f"1:19: global.limits[0]: a mapping is not available in this version as a limit, {LIMIT}",
+            id="shadow",
+        ),
+        pytest.param(
+            "global: {limits: [100/1h fixed]}",
+            f"1:19: global.limits[0]: '100/1h fixed' is not available in this version, {LIMIT}",
+            id="fixed window",
+        ),
+        pytest.param(
+            "channels: {default: {pace: 1/1s fixed}}",
+            f"1:28: channels.default.pace: '1/1s fixed' is not available in this version, {PACE}",
+            id="fixed pace",
+        ),
+        pytest.param(
+            "defaults: {on_limit: defer}",
+            "1:22: defaults.on_limit: 'defer' is not available in this version, expected drop or dead-letter",
+            id="defer",
+        ),
+        pytest.param(
+            "defaults: {on_limit: digest}",
+            "1:22: defaults.on_limit: 'digest' is not available in this version, expected drop or dead-letter",
+            id="digest",
+        ),
+        *(
+            pytest.param(f"categories:\n  a:\n    {key}: 1", f"3:5: categories.a.{key}: {NOT_AVAILABLE}", id=key)
+            for key in (
+                "digest_delay",
+                "guarantee",
+                "on_ambiguous",
+                "username",
+                "icon_emoji",
+                "icon_url",
+                "template",
+                "allow_mentions",
+                "per_label",
+                "max_parked",
+                "notice",
+            )
+        ),
+        pytest.param("defaults: {notice: true}", f"1:12: defaults.notice: {NOT_AVAILABLE}", id="notice by default"),
+        pytest.param("dead_letters: {max: 1}", f"1:1: dead_letters: {NOT_AVAILABLE}", id="dead_letters"),
+        pytest.param("decisions: {max: 1}", f"1:1: decisions: {NOT_AVAILABLE}", id="decisions"),
+    ],
+)
+def test_a_mistake_is_told_with_line_column_key_value_and_expectation(text: str, problem: str) -> None:
+    assert "\n".join(problems_of(text)) == problem
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+    assert problems_of("""\
+global: {limits: [10/30]}
+defaults: &d
+  on_limit: defer
+  channel: #ops
+categories:
+  errors: {limits: [1/1s, oops], guarantee: 5}
+  errors: {}
+  deploys: *d
+unknown_categories: maybe: not
+""") == [
+        f"1:19: global.limits[0]: '10/30', {LIMIT}",
+        "2:11: defaults: the anchor &d, expected none",
+        "3:13: defaults.on_limit: 'defer' is not available in this version, expected drop or dead-letter",
+        f'4:3: defaults.channel: null, {CHANNEL}; # begins a comment, write "#ops" in quotes',
+        f"6:27: categories.errors.limits[1]: 'oops', {LIMIT}",
+        f"6:34: categories.errors.guarantee: {NOT_AVAILABLE}",
+        "7:3: categories.errors: stands twice, first in line 6; expected each key once",
+        "8:12: categories.deploys: the alias *d, expected the value itself",
+        "9:21: unknown_categories: 'maybe', expected accept or reject",
+        "9:26: not valid YAML: mapping values are not allowed here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        pytest.param("", ["1:1: the file is empty, the built-in defaults hold"], id="empty file"),
+        pytest.param("# nothing\n", ["1:1: the file is empty, the built-in defaults hold"], id="only comments"),
+        pytest.param(
+            'categories:\n  no: {}\n  "yes": {}\n  On:\n',
+            [
+                '2:3: categories.no: read as the category named "no"; if that is meant, write it in quotes',
+                '4:3: categories.On: read as the category named "On"; if that is meant, write it in quotes',
+            ],
+            id="no as a category",
+        ),
+        pytest.param(
+            "channels:\n  #ops: {pace: 1/1s}\n  # ops: a remark\n  #default: {pace: 1/1s}\ndefaults:\n  #x: 1\n",
+            ['2:3: channels: #ops is a comment here and sets nothing; if meant, write "#ops" in quotes'],
+            id="unquoted #ops as a key",
+        ),
+        pytest.param(
+            "categories:\n  a: {limits: [5/1m, 200/30m]}",
+            ["2:22: categories.a.limits[1]: 200/30m can never bind, since global.limits allows no more than 100/30m"],
+            id="more than the global limit",
+        ),
+        pytest.param(
+            "global: {limits: [50/30m, 100/1h]}",
+            ["1:27: global.limits[1]: 100/1h can never bind, since global.limits allows no more than 50/30m"],
+            id="longer window that the shorter one implies",
+        ),
+        pytest.param(
+            "defaults: {limits: [70/1s, 9/1m]}",
+            ["1:21: defaults.limits[0]: 70/1s can never bind, since defaults.limits allows no more than 9/1m"],
+            id="shorter window with more room",
+        ),
+        pytest.param("global: {limits: [50/30m, 99/1h]}", [], id="longer window that is tighter"),
+        pytest.param("global: {limits: [5/1s, 9000/30m]}", [], id="a second's window does not see what waits"),
+        pytest.param("global: {limits: []}\ndefaults: {limits: [999/30m]}", [], id="no global limit"),
+        pytest.param("global: {limits: [5/30m]}", [], id="only what stands in the file is doubted"),
+    ],
+)
+def test_a_doubt_is_a_warning_with_its_place(text: str, warnings: list[str]) -> None:
+    _, found = read_policy(text, "limits.yaml")
+    assert [warning.removeprefix("limits.yaml:") for warning in found] == warnings
+
+
+@given(
+    first=st.builds(Limit, st.integers(1, 4), st.integers(1, 5)),
+    second=st.builds(Limit, st.integers(1, 12), st.integers(1, 12)),
+    gaps=st.lists(st.integers(0, 3), min_size=20, max_size=60),
+)
+def test_a_limit_that_is_implied_never_denies_what_the_other_admits(
+    first: Limit, second: Limit, gaps: list[int]
+) -> None:
+    if not implies(first, second):
+        return
+    admitted: list[int] = []
+    now = 0
+    for gap in gaps:
+        now += gap
+        if sum(at > now - first.window_us for at in admitted) < first.max:
+            assert sum(at > now - second.window_us for at in admitted) < second.max
+            admitted.append(now)
+
+
+def test_the_limits_file_that_is_set_is_used_even_if_it_is_missing(tmp_path: Path) -> None:
+    assert find_limits_file(Settings.isolated(limits_file="my.yaml"), tmp_path) == tmp_path / "my.yaml"
+    assert find_limits_file(Settings.isolated(limits_file="/etc/l.yaml"), tmp_path) == Path("/etc/l.yaml")
+
+
+def test_the_limits_file_beside_is_used_before_the_packaged_one(tmp_path: Path) -> None:
+    assert find_limits_file(Settings.isolated(), tmp_path) == data_file("config", "limits.yaml")
+    beside = tmp_path / "config" / "limits.yaml"
+    beside.parent.mkdir()
+    beside.write_text("")
+    assert find_limits_file(Settings.isolated(), tmp_path) == beside
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(None, ": cannot be read: No such file or directory; expected a limits file", id="missing"),
+        pytest.param(b"x" * (MAX_BYTES + 1), f": larger than {MAX_BYTES} bytes, expected a limits file", id="large"),
+        pytest.param("a: 1".encode("utf-16"), ":1:1: the file is UTF-16, expected UTF-8", id="utf-16"),
+        pytest.param(
+            "\ufeffé: {}\nb: é".encode() + b"\xff",
+            ":2:5: the byte 0xff is not UTF-8, expected a file in UTF-8",
+            id="not utf-8",
+        ),
+        pytest.param(b"\xff: 1", ":1:1: the byte 0xff is not UTF-8, expected a file in UTF-8", id="latin-1"),
+        pytest.param(b"no: 1", ":1:1: no: the key is not known, expected one of global, ", id="key"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(content: bytes | None, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "limits.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_policy(path)
+    (found,) = caught.value.problems
+    assert found.startswith(f"{path}{problem}")
+
+
+def test_a_folder_is_no_limits_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory; expected a limits file"):
+        load_policy(tmp_path)
+
+
+def test_a_byte_order_mark_at_the_beginning_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "limits.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + SAMPLE.encode())
+    assert load_policy(path) == (BUILT_IN, ())
+
+
+def test_the_sample_reads_as_sentences() -> None:
+    assert sentences(policy(SAMPLE)) == [
+        "All events together: at most 100 in any 30 minutes.",
+        (
+            "Any category, each by itself: at most 10 in any 30 minutes, posted to #notifications; "
+            "beyond that the event is dropped with a log line; waits at most 24 hours."
+        ),
+        "Every channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
+    ]
+
+
+def test_every_rule_reads_as_a_sentence() -> None:
+    found = policy("""
+        global: {limits: [5/1s, 60/1m, 100/30m]}
+        channels:
+          "#ops": {pace: 1/1s}
+          "#free": {pace: none}
+        categories:
+          errors: {limits: [10/90m], channel: "#errors", on_limit: dead-letter, max_age: 1h}
+          chatter: {limits: [], max_age: 30d}
+        unknown_categories: reject
+        """)
+    assert sentences(found) == [
+        "All events together: at most 5 in any second, 60 in any minute and 100 in any 30 minutes.",
+        (
+            "errors: at most 10 in any 90 minutes, posted to #errors; beyond that the event is kept as a dead "
+            "letter; waits at most 1 hour."
+        ),
+        (
+            "chatter: no limit of its own, posted to #notifications; beyond the limit of all events together the "
+            "event is dropped with a log line; waits at most 30 days."
+        ),
+        "Any other category: not accepted, its events become dead letters.",
+        "Channel #ops: at most 1 in any second; more wait their turn, none is dropped for it.",
+        "Channel #free: no pace, messages are posted as they come.",
+        "Every other channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
+    ]
+
+
+def test_a_policy_without_limits_says_so() -> None:
+    found = policy("global: {limits: []}\ndefaults: {limits: [], max_age: 250ms}\ncategories: {a: {}}")
+    assert sentences(found)[:3] == [
+        "All events together: no limit.",
+        "a: no limit of its own, posted to #notifications; waits at most 250 milliseconds.",
+        (
+            "Any other category, each by itself: no limit of its own, posted to #notifications; "
+            "waits at most 250 milliseconds."
+        ),
+    ]
+
+
+SIGNS = (
+    "\n,  ,    ,- ,: ,:,[,],{,},#, #ops,&a ,*a,!!int ,|\n,>-\n,',\",\\,?,%,@,\t,\r,---\n,...\n,%YAML 1.3\n,"
+    "\\x,\\U,\x00,\ufeff,\u2028,é,\x85"
+)
+WORDS = (
+    "~ null no << 0x1f .inf 1e999 global limits channels default pace defaults channel on_limit max_age categories "
+    "unknown_categories guarantee errors 10/30m 200/1h drop digest 24h accept"
+)
+PIECES = st.sampled_from([*SIGNS.split(","), ", ", *WORDS.split()])
+
+
+def explained(problems: tuple[str, ...], name: str) -> bool:
+    return bool(problems) and all(problem.startswith(f"{name}:") for problem in problems)
+
+
+def reads_or_explains(text: str) -> None:
+    try:
+        found, _ = read_policy(text, "limits.yaml")
+    except ConfigError as error:
+        problems = error.problems
+    else:
+        assert sentences(found)
+        return
+    assert explained(problems, "limits.yaml")
+
+
+@given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
+@settings(max_examples=400)
+def test_any_text_is_read_or_explained(text: str) -> None:
+    reads_or_explains(text)
+
+
+@given(start=st.integers(0, len(SAMPLE)), length=st.integers(0, 12), put=st.lists(PIECES, max_size=4).map("".join))
+@settings(max_examples=250)
+def test_any_slip_of_the_hand_in_the_sample_is_read_or_explained(start: int, length: int, put: str) -> None:
+    reads_or_explains(SAMPLE[:start] + put + SAMPLE[start + length :])
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=100)
+def test_any_bytes_are_read_or_explained(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "limits.yaml"
+    path.write_bytes(raw)
+    try:
+        load_policy(path)
+    except ConfigError as error:
+        problems = error.problems
+    else:
+        return
+    assert explained(problems, str(path))
