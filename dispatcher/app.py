@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +18,19 @@ from redis.exceptions import AuthenticationError, RedisError
 from dispatcher.connection import Client, answered, connect
 from dispatcher.dispatch import Dispatcher, Sink
 from dispatcher.embedded import EmbeddedServer
-from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
+from dispatcher.keys import LAYOUT_VERSION, Keys, QueueKeys
 from dispatcher.limiter import Limiter
 from dispatcher.logs import EventLog, build_log
 from dispatcher.model import US
 from dispatcher.policy import Backoff, Policy
+from dispatcher.producer import ANSWER_TIMEOUT_S as PRODUCER_TIMEOUT_S
+from dispatcher.producer import Producer
 from dispatcher.settings import Settings, find_limits_file, load_policy, load_settings, shown_url
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
-from dispatcher.store.intake import claim_namespace
+from dispatcher.store.intake import claim_namespace, wrong_layout
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.doorbell import Doorbell
@@ -169,9 +171,9 @@ def reach(client: Client, shown: str, seconds: float, events: EventLog | None = 
         try:
             with answered():
                 client.ping()
-        except AuthenticationError as error:
-            raise ConfigError(f"{shown} refuses the user name or password in DISPATCHER_REDIS_URL") from error
         except GateUnavailable as error:
+            if isinstance(error.__cause__, AuthenticationError):
+                raise ConfigError(f"{shown} refuses the user name or password in DISPATCHER_REDIS_URL") from error
             if time.monotonic() >= end:
                 raise GateUnavailable(f"{shown} cannot be reached: {error}") from error
             if events is not None and not said:
@@ -182,6 +184,46 @@ def reach(client: Client, shown: str, seconds: float, events: EventLog | None = 
             raise ConfigError(f"{shown} refuses us: {error}") from error
         else:
             return
+
+
+def greet_server(settings: Settings, server: Server, events: EventLog) -> None:
+    """What several workers would each do at their start, once before they are forked; raises as ``run_worker`` does."""
+    with connect(server.url) as client:
+        reach(client, server.shown, REACH_S, events)
+        claim_namespace(client, *keys_of(settings))
+
+
+def build_producer(settings: Settings, server: Server) -> Producer:
+    """A producer; raises ``QueueUnavailable``, ``ConfigError`` when the server does not answer now."""
+    client = connect(server.url, timeout_s=PRODUCER_TIMEOUT_S)
+    try:
+        reach(client, server.shown, 0)
+    except GateUnavailable as error:
+        raise QueueUnavailable(str(error)) from error
+    return Producer(client, namespace=settings.namespace, queue=settings.queue, max_waiting=settings.max_waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What only looks: the books, the use of limits, the workers that live."""
+
+    books: Books
+    limiter: Limiter
+    workers: Callable[[], Sequence[Mapping[str, str]]]
+
+
+def build_readers(settings: Settings, server: Server) -> Readers:
+    """Readers of the namespace; raises ``GateUnavailable`` or ``ConfigError``, also where another version wrote it."""
+    client = connect(server.url)
+    reach(client, server.shown, 0)
+    keys, queue = keys_of(settings)
+    with answered():
+        layout = client.get(keys.layout)
+    if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
+        raise wrong_layout(found, keys.namespace)
+    return Readers(
+        Books(client, keys, queue), Limiter(client, namespace=settings.namespace), lambda: workers_of(client, queue)
+    )
 
 
 def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:

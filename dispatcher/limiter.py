@@ -7,6 +7,7 @@ verdict = limiter.try_acquire([Scope("user:42", (Limit.parse("100/1m"),))])
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,7 @@ class Limiter:
         if not positions:
             return [_ADMITTED] * len(requests)
         distinct = list(positions)
+        _refuse_two_of_one_name(distinct)
         call = _at(now_us) | {
             "scopes": [_windows(scope) for scope in distinct],
             "requests": [[slot, *[positions[scope] for scope in scopes]] for slot, scopes in requests],
@@ -92,6 +94,13 @@ class Limiter:
             call["peek"] = True
         answer = json.loads(self._gate([self._keys.scope(scope.name) for scope in distinct], call))
         return [_verdict(row, distinct) for row in answer["verdicts"]]
+
+
+def _refuse_two_of_one_name(scopes: Sequence[Scope]) -> None:
+    names = Counter(scope.name for scope in scopes)
+    for name, count in names.items():
+        if count > 1:
+            raise ValueError(f"scope {name!r} stands in one call with {count} different lists of limits, expected one")
 
 
 def _at(now_us: int | None) -> dict[str, Any]:

@@ -63,7 +63,7 @@ local interrupted = renew_lease(leases, beat, call.owner, call.lease_us, now)
 local grace = tonumber(redis.call('HGET', beat, 'grace')) or 0
 
 -- 2. Take over from owners whose lease has ended. A post that was under way may have arrived: its event frees the
---    channel, keeps the slot of that attempt and waits on a timer for an attempt with a slot of its own.
+--    channel and waits on a timer that is due at once; its next attempt moves the slot of this one.
 if now >= grace then
   for _, owner in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', digits(now), 'LIMIT', 0, 4)) do
     local theirs = call.leased .. owner
@@ -78,7 +78,6 @@ if now >= grace then
             redis.call('ZADD', lines, digits(now), 'channel:' .. header.channel)
           end
         end
-        header.unknown = (header.unknown or 0) + 1
         header.state, header.timer, header.held = 'waiting', true, nil
         redis.call('ZADD', timers, digits(now), id)
         redis.call('ZADD', parked, header.deadline, id)
@@ -150,6 +149,7 @@ end
 -- 6. New events. An id without a job hash had a time to live that ended; a known id is a duplicate.
 local duplicates = {}
 local fresh = {} -- id, record, ... to add to events
+local entered = {}
 
 local function enter(ids, payload_of)
   if #ids == 0 then
@@ -158,7 +158,6 @@ local function enter(ids, payload_of)
   local present = redis.call('HMGET', events, unpack(ids))
   local seen = redis.call('ZMSCORE', KEYS[13], unpack(ids))
   local dead = redis.call('HMGET', KEYS[14], unpack(ids))
-  local entered = {}
   local seq = redis.call('INCRBY', KEYS[11], #ids) - #ids
   for i, id in ipairs(ids) do
     if present[i] or dead[i] or entered[id] or (seen[i] and tonumber(seen[i]) > now) then
@@ -183,12 +182,20 @@ local function job_payload(job)
   return string.sub(data, 1, MAX_RAW)
 end
 
+-- One place in sixteen; where the room is smaller than that, one event in sixteen.
+local function low_share(room)
+  if room >= 16 then
+    return math.floor(room / 16)
+  end
+  return tonumber(redis.call('GET', KEYS[11]) or 0) % 16 == 15 and math.min(room, 1) or 0
+end
+
 local more = false
 if call.adopt then
   enter({ call.adopt.id }, function() return call.adopt.payload end)
 elseif not suspended then
   local room = call.new - (#reply - 1) / 2
-  local low = math.min(redis.call('LLEN', KEYS[18]), math.ceil(call.new / 16)) -- kept for low, so that it never starves
+  local low = math.min(redis.call('LLEN', KEYS[18]), low_share(room)) -- kept for low, so that it never starves
   for i = 16, 18 do
     local quota = math.floor(i < 18 and room - low or room)
     local ids = quota > 0 and redis.call('LPOP', KEYS[i], quota)

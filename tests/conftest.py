@@ -37,11 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the developer's reaches a test: no settings, no ``.env``, no proxy in front of loopback."""
     for name in os.environ:
-        if (
-            name.startswith(("DISPATCHER_", "SLACK_"))
-            or name == "REDIS_URL"
-            or name.lower().endswith("_proxy")
-        ):
+        if name.startswith(("DISPATCHER_", "SLACK_")) or name == "REDIS_URL" or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 

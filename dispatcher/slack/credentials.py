@@ -1,0 +1,86 @@
+"""What lets us post: a bot token or a webhook's URL. Their values are shown nowhere, not even in a ``repr``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+from urllib.parse import SplitResult, quote, urlsplit
+
+from dispatcher.errors import ConfigError
+
+_MASK: Final = "[secret]"
+_PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
+_SHORTEST_SECRET: Final = 8  # a shorter part of a URL would mask ordinary words
+
+
+@dataclass(frozen=True, slots=True)
+class BotToken:
+    """A Slack bot token; surrounding white space (a file's last newline) is taken off."""
+
+    value: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", self.value.strip())
+        if not _PRINTABLE.fullmatch(self.value):
+            raise ConfigError(
+                "the Slack token (DISPATCHER_SLACK_TOKEN) is empty or holds white space or special characters, "
+                "expected one such as xoxb-..."
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Slack token is not written anywhere")
+
+    def mask(self, text: str) -> str:
+        """The text without the token."""
+        return _mask(text, (self.value,))
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """The URL of an incoming webhook, which is a secret as a whole."""
+
+    url: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.strip())
+        parts = checked_url(
+            self.url,
+            "the Slack webhook URL (DISPATCHER_SLACK_WEBHOOK_URL)",
+            "https://hooks.slack.com/services/...",
+            show=False,
+        )
+        if parts.path in ("", "/"):
+            raise ConfigError(
+                "the Slack webhook URL (DISPATCHER_SLACK_WEBHOOK_URL) has no path, expected https://hooks.slack.com/services/..."
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Slack webhook's URL is not written anywhere")
+
+    def mask(self, text: str) -> str:
+        """The text without the URL, its path and the path's last part."""
+        path = urlsplit(self.url).path
+        return _mask(text, (self.url, path, path.rstrip("/").rpartition("/")[2]))
+
+
+def checked_url(url: str, name: str, example: str, *, show: bool = True) -> SplitResult:
+    """The parts of an http or https URL; raises ``ConfigError`` that names it, and shows it only if told to."""
+    shown = f"{name} is {url!r}" if show else f"{name} is no usable URL"
+    try:
+        parts = urlsplit(url)
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ConfigError(f"{shown}, expected a URL such as {example}") from None
+    if "@" in parts.netloc:
+        raise ConfigError(f"{name} holds a user name or password, expected one such as {example}")
+    if not (_PRINTABLE.fullmatch(url) and parts.scheme in ("http", "https") and parts.hostname and port_is_valid):
+        raise ConfigError(f"{shown}, expected a URL such as {example}")
+    return parts
+
+
+def _mask(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, _MASK).replace(quote(secret, safe=""), _MASK)
+    return text

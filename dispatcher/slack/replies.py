@@ -1,0 +1,99 @@
+"""Reads an HTTP answer of Slack: receipt or problem, and how long a cool-down it asks for. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final, TypeGuard
+
+from dispatcher.content import one_line
+from dispatcher.model import US, Receipt
+from dispatcher.slack.taxonomy import Meaning, Problem, problem, row_for
+
+MAX_COOL_DOWN_US: Final = 3_600 * US
+"""The longest cool-down that one answer can cause; more is taken for somebody's mistake."""
+
+MAX_SAID: Final = 150
+"""Characters of what Slack or the network added to a code."""
+
+_REFUSALS: Final = range(400, 500)
+_CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,79}")
+_SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+
+
+def read_api_reply(status: int, headers: Mapping[str, str], data: object, channel: str) -> Receipt | Problem:
+    """What the Web API's answer to a post means.
+
+    ``headers`` has lower-case names, ``data`` is the decoded body. A post is taken for made only at status 200
+    with an object whose ``ok`` is exactly true.
+    """
+    fields = data if isinstance(data, dict) else {}
+    if status == HTTPStatus.OK and fields.get("ok") is True:
+        ts, posted_to = fields.get("ts"), fields.get("channel")
+        return Receipt(posted_to if isinstance(posted_to, str) else channel, ts if isinstance(ts, str) else None)
+    return read_api_problem(status, headers, data)
+
+
+def read_api_problem(status: int, headers: Mapping[str, str], data: object) -> Problem:
+    """What the Web API's answer means when it is not the one hoped for; for any method."""
+    fields = data if isinstance(data, dict) else {}
+    error = fields.get("error")
+    code = error if fields.get("ok") is False and _is_code(error) else None
+    return _problem(status, headers, code, _said(fields) if code else error)
+
+
+def read_webhook_reply(status: int, headers: Mapping[str, str], body: str, channel: str) -> Receipt | Problem:
+    """What an incoming webhook's answer means: success is exactly status 200 with ``ok``; it names no ``ts``."""
+    if status == HTTPStatus.OK:
+        return Receipt(channel, None) if body == "ok" else problem("unreadable_reply", one_line(body, MAX_SAID))
+    word = body.strip()
+    code = word if _is_code(word) else None
+    return _problem(status, headers, code, "" if code else body)
+
+
+def retry_after_us(headers: Mapping[str, str]) -> int | None:
+    """The cool-down in a Retry-After header, 1 s to ``MAX_COOL_DOWN_US``; ``None`` where there is none to read.
+
+    Slack sends whole seconds. A fraction is taken too, and a date (which proxies send) is measured from the
+    answer's own Date, so that our clock does not matter.
+    """
+    value = headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(value):
+        seconds = float(value)
+    else:
+        try:
+            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
+        except (ValueError, TypeError):  # no date; one date with a time zone and one without
+            return None
+    return min(max(math.ceil(seconds * US), US), MAX_COOL_DOWN_US)
+
+
+def _problem(status: int, headers: Mapping[str, str], code: str | None, said: object) -> Problem:
+    shown = one_line(said, MAX_SAID) if isinstance(said, str) else ""
+    wish = retry_after_us(headers)
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        is_known = code is not None and row_for(code).meaning is Meaning.COOL_DOWN
+        return problem(code if code is not None and is_known else "http_429", shown, wish)
+    is_definite = status == HTTPStatus.OK or status in _REFUSALS
+    if code is not None and is_definite:
+        return problem(code, shown, wish)
+    if status == HTTPStatus.OK:
+        return problem("unreadable_reply", shown)
+    return problem(f"http_{status}", code or shown)
+
+
+def _said(fields: Mapping[object, object]) -> str:
+    """What Slack adds to an error code: the scopes of ``missing_scope``, the messages of ``invalid_blocks``."""
+    parts = [f"{key}: {fields[key]}" for key in ("needed", "provided") if isinstance(fields.get(key), str)]
+    more = fields.get("response_metadata")
+    messages = more.get("messages") if isinstance(more, dict) else None
+    if isinstance(messages, list):
+        parts += [message for message in messages if isinstance(message, str)]
+    return "; ".join(parts)
+
+
+def _is_code(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _CODE.fullmatch(value) is not None

@@ -1,0 +1,145 @@
+"""The Slack sink: posts finished messages and says what became of each, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, assert_never
+from uuid import UUID
+
+from dispatcher.content import one_line
+from dispatcher.model import Message, PostResult
+from dispatcher.slack.credentials import BotToken, Webhook, checked_url
+from dispatcher.slack.replies import MAX_SAID, read_api_problem, read_api_reply, read_webhook_reply
+from dispatcher.slack.taxonomy import Problem, problem
+from dispatcher.slack.transport import ExchangeFailed, Transport
+
+SLACK_API: Final = "https://slack.com/api/"
+METADATA_TYPE: Final = "dispatcher_event"
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Who the token posts as, by auth.test; ``scopes`` is empty where Slack names none."""
+
+    team: str
+    user: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """Nothing can be learnt without posting: an incoming webhook has no call but the post."""
+
+
+CheckResult: TypeAlias = Workspace | Unchecked | Problem
+
+
+class SlackSink:
+    """Posts through the Web API with a bot token, or through an incoming webhook.
+
+    ``base_url`` is another Web API root than Slack's own (webhooks carry theirs). ``timeout_s`` bounds one whole
+    post, whatever the network does. ``post`` may be called by several threads at once; every call makes at most
+    one request. Proxies: see ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used.
+    """
+
+    def __init__(self, credential: BotToken | Webhook, *, base_url: str | None = None, timeout_s: float = 10.0) -> None:
+        match credential:
+            case BotToken():
+                self._form: _Api | _Hook = _Api(credential, base_url or SLACK_API, timeout_s)
+            case Webhook():
+                self._form = _Hook(credential, timeout_s)
+            case unreachable:
+                assert_never(unreachable)
+        self._mask = credential.mask
+
+    def __repr__(self) -> str:
+        return f"<SlackSink {self._form.where}>"
+
+    def post(self, message: Message) -> PostResult:
+        """What one attempt to post came to; raises nothing. A webhook posts to its own channel."""
+        try:
+            return self._form.post(message)
+        except Exception as error:  # noqa: BLE001 - the contract: an attempt ends as a value, whatever went wrong
+            return self._failed(error)
+
+    def check(self) -> CheckResult:
+        """Whether Slack accepts the credential, without posting; raises nothing."""
+        try:
+            return self._form.check()
+        except Exception as error:  # noqa: BLE001 - as in post
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Problem:
+        if isinstance(error, ExchangeFailed):
+            return problem(error.code, one_line(self._mask(error.detail), MAX_SAID))
+        # An answer nobody foresaw, or a fault of our own: "perhaps posted" is the safe side.
+        return problem("unreadable_reply", type(error).__name__)
+
+
+def event_mark(event_id: str) -> str:
+    """What marks a post as an event's: a digest of its id, because a workspace can read the metadata."""
+    return blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class _Api:
+    def __init__(self, token: BotToken, base_url: str, timeout_s: float) -> None:
+        from dispatcher.slack.clients import ApiClient  # noqa: PLC0415 - slack_sdk is slow to import and not always needed
+
+        self.where = checked_url(base_url, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
+        self._client = ApiClient(token, Transport(base_url, timeout_s), base_url)
+
+    def post(self, message: Message) -> PostResult:
+        mark = event_mark(message.event_id)
+        # client_msg_id is undocumented: Slack may recognise a repeat by it, and we do not count on that.
+        arguments = {
+            "channel": message.channel,
+            **_content(message),
+            "metadata": {"event_type": METADATA_TYPE, "event_payload": {"id": mark}},
+            "client_msg_id": str(UUID(hex=mark)),
+        }
+        status, headers, data = self._call("chat.postMessage", arguments)
+        return read_api_reply(status, headers, data, message.channel)
+
+    def check(self) -> CheckResult:
+        status, headers, data = self._call("auth.test", {})
+        if status != HTTPStatus.OK or not isinstance(data, dict) or data.get("ok") is not True:
+            return read_api_problem(status, headers, data)
+        scopes = (scope.strip() for scope in headers.get("x-oauth-scopes", "").split(","))
+        team, user = (one_line(str(data.get(key, ""))) for key in ("team", "user"))
+        return Workspace(team, user, tuple(scope for scope in scopes if scope))
+
+    def _call(self, method: str, arguments: Mapping[str, Any]) -> tuple[int, Mapping[str, str], object]:
+        from slack_sdk.errors import SlackApiError  # noqa: PLC0415 - as above
+
+        try:
+            response: Any = self._client.api_call(method, json=dict(arguments))
+        except SlackApiError as error:  # the SDK's word for anything but success: 429, 5xx and web pages too
+            response = error.response
+        return response.status_code, response.headers, response.data
+
+
+class _Hook:
+    def __init__(self, webhook: Webhook, timeout_s: float) -> None:
+        from dispatcher.slack.clients import HookClient  # noqa: PLC0415 - as above
+
+        self.where = "webhook"
+        self._client = HookClient(webhook, Transport(webhook.url, timeout_s))
+
+    def post(self, message: Message) -> PostResult:
+        response = self._client.send_dict(_content(message))
+        return read_webhook_reply(response.status_code, response.headers, response.body, message.channel)
+
+    def check(self) -> CheckResult:
+        return Unchecked()
+
+
+def _content(message: Message) -> dict[str, Any]:
+    content: dict[str, Any] = {"text": message.text}
+    if message.blocks:
+        content["blocks"] = list(message.blocks)
+    if message.thread_ts:
+        content["thread_ts"] = message.thread_ts
+    return content

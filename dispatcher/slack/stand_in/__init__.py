@@ -1,0 +1,51 @@
+"""A local Slack over real HTTP, for the demo, the tests and trying things out; it listens on 127.0.0.1 only.
+
+``server.StandIn`` is the door; ``workspace`` holds what Slack would hold, ``faults`` what is to go wrong.
+"""
+
+from dispatcher.slack.stand_in.faults import (
+    Close,
+    CutBody,
+    Drip,
+    Fault,
+    FaultReply,
+    Hang,
+    Held,
+    Hold,
+    Page,
+    RateLimited,
+    Reset,
+    SlackError,
+    Text,
+    landed,
+    not_landed,
+)
+from dispatcher.slack.stand_in.ledger import Ledger, Posted
+from dispatcher.slack.stand_in.rates import REALISTIC, STRICT, Rate
+from dispatcher.slack.stand_in.server import StandIn
+from dispatcher.slack.stand_in.workspace import Setup
+
+__all__ = [
+    "REALISTIC",
+    "STRICT",
+    "Close",
+    "CutBody",
+    "Drip",
+    "Fault",
+    "FaultReply",
+    "Hang",
+    "Held",
+    "Hold",
+    "Ledger",
+    "Page",
+    "Posted",
+    "Rate",
+    "RateLimited",
+    "Reset",
+    "Setup",
+    "SlackError",
+    "StandIn",
+    "Text",
+    "landed",
+    "not_landed",
+]

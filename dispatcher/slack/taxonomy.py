@@ -1,0 +1,179 @@
+"""What every answer of Slack means: one table from code or cause to what follows and what an operator is told.
+
+Pure. A code is Slack's own (``channel_not_found``), ``http_`` and a status, or one of the causes that
+``transport`` names (``connection_refused``). An unknown code is ``MAYBE``: an alert posted twice is better than
+one lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final, TypeAlias, assert_never
+
+from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
+
+Problem: TypeAlias = RateLimitedBySlack | Retryable | Rejected | Ambiguous | Paused
+"""Every ``PostResult`` but the ``Receipt``."""
+
+COOL_DOWN_US: Final = US
+"""The cool-down where Slack names none that can be read: its documented pace of one message a second."""
+
+SLOW_COOL_DOWN_US: Final = 60 * US
+
+
+class Meaning(StrEnum):
+    """What an answer says about the message, and so what is done next."""
+
+    COOL_DOWN = "cool-down"
+    """Not posted: nobody posts to the channel for a while."""
+    LATER = "later"
+    """Not posted: a later attempt may do better."""
+    LATER_FREE = "later, no attempt used"
+    """As ``LATER``, through no fault of the message."""
+    MAYBE = "maybe posted"
+    OPERATOR = "an operator is needed"
+    """Not posted, and nothing else will be."""
+    ROUTE = "rejected for its route"
+    """Never posted there as it is."""
+    CONTENT = "rejected for its content"
+    """Never posted as it is; another content might be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Codes (``*`` stands for anything) with one meaning and one sentence for the operator."""
+
+    codes: tuple[str, ...]
+    meaning: Meaning
+    told: str
+    cool_down_us: int = COOL_DOWN_US
+
+
+def _row(codes: str, meaning: Meaning, told: str, cool_down_us: int = COOL_DOWN_US) -> Row:
+    return Row(tuple(codes.split()), meaning, told, cool_down_us)
+
+
+_ADMIN: Final = "ask an admin of the Slack workspace to allow this app"
+_TOKEN: Final = "set DISPATCHER_SLACK_TOKEN to the bot token of the installed app and restart the workers"  # noqa: S105 - advice, not a token
+_HOOK: Final = "create a new incoming webhook, set DISPATCHER_SLACK_WEBHOOK_URL and restart the workers"
+
+TABLE: Final = (
+    # Not posted, no attempt used.
+    _row("http_429 ratelimited rate_limited", Meaning.COOL_DOWN, "Slack asks for a pause in this channel"),
+    _row(
+        "message_limit_exceeded",
+        Meaning.COOL_DOWN,
+        "the workspace sends more messages than Slack allows it",
+        SLOW_COOL_DOWN_US,
+    ),
+    _row(
+        "team_added_to_org org_login_required",
+        Meaning.COOL_DOWN,
+        "the workspace is being moved into an Enterprise organisation",
+        SLOW_COOL_DOWN_US,
+    ),
+    _row("request_timeout", Meaning.LATER_FREE, "the request reached Slack incomplete"),
+    # Not posted: the request never left.
+    _row("dns_failed", Meaning.LATER, "Slack's name was not resolved: look at DNS and the network"),
+    _row("connection_refused", Meaning.LATER, "nobody listens there: look at the network and the address"),
+    _row("connect_timeout connect_failed", Meaning.LATER, "no connection was made: look at network and firewall"),
+    _row("proxy_failed", Meaning.LATER, "the proxy made no connection: look at HTTPS_PROXY, HTTP_PROXY, NO_PROXY"),
+    _row("tls_failed", Meaning.LATER, "no secure connection: look at certificates (SSL_CERT_FILE) and the clock"),
+    # Perhaps posted.
+    _row("internal_error fatal_error service_unavailable", Meaning.MAYBE, "Slack failed while it had the message"),
+    _row("http_3* http_5*", Meaning.MAYBE, "no answer of Slack's own came back"),
+    _row("http_4*", Meaning.MAYBE, "this is no answer of Slack's: look at DISPATCHER_SLACK_BASE_URL and the proxy"),
+    _row("unreadable_reply", Meaning.MAYBE, "the answer was not what Slack documents"),
+    _row("reply_timeout", Meaning.MAYBE, "the answer did not arrive before the deadline"),
+    _row("connection_lost", Meaning.MAYBE, "the connection ended before the answer"),
+    # An operator is needed.
+    _row("invalid_auth not_authed token_revoked", Meaning.OPERATOR, f"Slack does not accept the token: {_TOKEN}"),
+    _row("token_expired", Meaning.OPERATOR, f"the token has expired: turn token rotation off, or {_TOKEN}"),
+    _row("account_inactive", Meaning.OPERATOR, f"the app was removed from the workspace: install it again, {_TOKEN}"),
+    _row(
+        "missing_scope",
+        Meaning.OPERATOR,
+        "the token lacks a scope: add it under OAuth & Permissions of the app and install the app again",
+    ),
+    _row("not_allowed_token_type is_bot", Meaning.OPERATOR, f"this kind of token cannot post: {_TOKEN}"),
+    _row("access_denied accesslimited", Meaning.OPERATOR, f"Slack limits what this app may do: {_ADMIN}"),
+    _row(
+        "app_access_restricted enterprise_is_restricted",
+        Meaning.OPERATOR,
+        f"the workspace does not let this app post: {_ADMIN}",
+    ),
+    _row("two_factor_setup_required", Meaning.OPERATOR, "the token's owner must set up two-factor login at Slack"),
+    _row(
+        "method_deprecated deprecated_endpoint",
+        Meaning.OPERATOR,
+        "Slack has withdrawn the call this version uses: update the dispatcher",
+    ),
+    _row(
+        "unknown_method",
+        Meaning.OPERATOR,
+        "there is no Slack Web API at that address: look at DISPATCHER_SLACK_BASE_URL",
+    ),
+    _row("metadata_must_be_sent_from_app", Meaning.OPERATOR, f"the token belongs to no app: {_TOKEN}"),
+    _row("invalid_token no_service no_active_hooks", Meaning.OPERATOR, f"the webhook is no longer valid: {_HOOK}"),
+    _row("team_disabled no_team", Meaning.OPERATOR, f"the webhook's workspace is gone or disabled: {_HOOK}"),
+    # Never, because of where it goes.
+    _row("channel_not_found", Meaning.ROUTE, "no such channel, or a private one the app is not in: invite the app"),
+    _row("not_in_channel", Meaning.ROUTE, "the app is not in the channel: invite it"),
+    _row("is_archived channel_is_archived", Meaning.ROUTE, "the channel is archived"),
+    _row("no_permission action_prohibited", Meaning.ROUTE, "the app may not post in this channel"),
+    _row("restricted_action*", Meaning.ROUTE, "the workspace restricts who may post in this channel"),
+    _row("posting_to_general_channel_denied", Meaning.ROUTE, "the workspace does not let webhooks post in #general"),
+    _row("ekm_access_denied", Meaning.ROUTE, "the workspace's key management has suspended posting here"),
+    _row("messages_tab_disabled", Meaning.ROUTE, "the app's messages tab is off: turn it on under App Home"),
+    _row("team_not_found", Meaning.ROUTE, "Slack knows no such workspace"),
+    _row("slack_connect_*_blocked", Meaning.ROUTE, "the shared channel's other organisation blocks this"),
+    _row("cannot_reply_to_message *_thread_locked", Meaning.ROUTE, "the thread takes no replies"),
+    # Never, because of what it says.
+    _row("no_text", Meaning.CONTENT, "the message is empty"),
+    _row("msg_too_long msg_blocks_too_long metadata_too_large", Meaning.CONTENT, "the message is too long for Slack"),
+    _row("too_many_* attachment_payload_limit_exceeded", Meaning.CONTENT, "the message has too many parts for Slack"),
+    _row("invalid_blocks*", Meaning.CONTENT, "the blocks break Block Kit's rules"),
+    _row("invalid_arguments as_user_not_supported", Meaning.CONTENT, "Slack does not take these arguments"),
+    _row("invalid_payload", Meaning.CONTENT, "Slack cannot read the message"),
+    _row("markdown_text_conflict", Meaning.CONTENT, "markdown text excludes blocks and text"),
+    _row("invalid_metadata_*", Meaning.CONTENT, "Slack does not take the metadata"),
+)
+
+UNKNOWN: Final = Row((), Meaning.MAYBE, "the answer has no meaning known to this version")
+
+_EXACT: Final = {code: row for row in TABLE for code in row.codes if "*" not in code}
+_PATTERNS: Final = tuple((code, row) for row in TABLE for code in row.codes if "*" in code)
+
+
+def row_for(code: str) -> Row:
+    """The row of a code; a code spelt out wins over a pattern, and ``UNKNOWN`` stands for all others."""
+    if (row := _EXACT.get(code)) is not None:
+        return row
+    return next((row for pattern, row in _PATTERNS if fnmatchcase(code, pattern)), UNKNOWN)
+
+
+def problem(code: str, said: str = "", retry_after_us: int | None = None) -> Problem:
+    """What a post came to that ended in ``code``.
+
+    ``said`` is what Slack or the network added, fit to be shown; ``retry_after_us`` is Slack's own wish, heeded
+    where the code means a cool-down.
+    """
+    row = row_for(code)
+    detail = f"{row.told} ({said})" if said else row.told
+    match row.meaning:
+        case Meaning.COOL_DOWN:
+            return RateLimitedBySlack(row.cool_down_us if retry_after_us is None else retry_after_us, code)
+        case Meaning.LATER:
+            return Retryable(code, detail)
+        case Meaning.LATER_FREE:
+            return Retryable(code, detail, uses_attempt=False)
+        case Meaning.MAYBE:
+            return Ambiguous(code, detail)
+        case Meaning.OPERATOR:
+            return Paused(code, detail)
+        case Meaning.ROUTE | Meaning.CONTENT:
+            return Rejected(code, detail)
+        case unreachable:
+            assert_never(unreachable)

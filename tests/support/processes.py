@@ -1,0 +1,110 @@
+"""Worker processes of the tests: the real command, its log lines as values, ended by pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+PATIENCE_S: Final = 20.0
+"""How long anything a test waits for may take on a busy machine."""
+
+T = TypeVar("T")
+
+LIMITS: Final = """\
+global: {limits: [100/30m]}
+channels: {default: {pace: 10/10s}}
+defaults: {limits: [10/30m], channel: "#notifications"}
+"""
+
+
+class Command:
+    """One process of the command line, with an environment of its own; a context manager that kills what still runs."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path, name: str = "command") -> None:
+        self._log_path = cwd / f"{name}.{os.urandom(4).hex()}.log"
+        self._log = self._log_path.open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "dispatcher", *arguments],
+            env={"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self._log.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """The exit code."""
+        return self.process.wait(timeout_s)
+
+    def stderr(self) -> str:
+        return self._log_path.read_text(encoding="utf-8")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every JSON log line so far."""
+        return [json.loads(line) for line in self.stderr().splitlines() if line.startswith("{") and line.endswith("}")]
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of one event."""
+        return [line for line in self.lines() if line["event"] == event]
+
+    def await_line(self, event: str) -> dict[str, Any]:
+        """The first log line of an event, waited for."""
+        return until(lambda: next(iter(self.named(event)), None), f"a log line {event}; said: {self.stderr()[-2000:]}")
+
+
+def until(look: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
+    """What ``look`` returns once that is something; fails saying what was waited for."""
+    end = time.monotonic() + timeout_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {timeout_s} s in vain for {what}")
+        select.select([], [], [], 0.01)
+
+
+def environment(redis_url: str, base_url: str, token: str, limits: Path, **more: str) -> dict[str, str]:
+    """What a worker needs to post to the stand-in."""
+    return {
+        "DISPATCHER_REDIS_URL": redis_url,
+        "DISPATCHER_SLACK_BASE_URL": base_url,
+        "DISPATCHER_SLACK_TOKEN": token,
+        "DISPATCHER_LIMITS_FILE": str(limits),
+        **more,
+    }
+
+
+def settled(commands: Iterator[Command] | list[Command]) -> dict[str, list[dict[str, Any]]]:
+    """The lines ``event.settled`` of all, by event id."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for command in commands:
+        for line in command.named("event.settled"):
+            found.setdefault(line["event_id"], []).append(line)
+    return found
