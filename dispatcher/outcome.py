@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from dispatcher.event import Event, slot_id
-from dispatcher.model import Denied, Limit, Paused, Reason, Receipt, Scope
+from dispatcher.model import US, Denied, Limit, Paused, Reason, Receipt, Scope
 
 NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
@@ -18,7 +18,8 @@ class Leased:
     """An event under this worker's lease. ``id`` is its identity (the RQ job id), ``seen_us`` its first sight.
 
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
-    owns held slots. ``channel`` is where it has waited for, once it has waited.
+    owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
+    it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came back.
     """
 
     id: str
@@ -28,6 +29,8 @@ class Leased:
     unknown: int = 0
     held: bool = False
     channel: str | None = None
+    takes: int = 1
+    replays: int = 0
 
     @property
     def name(self) -> str:
@@ -47,6 +50,7 @@ class Spoiled:
     id: str
     reason: Reason
     detail: str
+    replays: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,17 @@ class Parked:
 
 
 Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many dead letters are kept, and for how long; the oldest go first."""
+
+    max: int = 100_000
+    max_age_us: int = 30 * 86_400 * US
+
+
+DEFAULT_BOUNDS: Final = Bounds()
 
 
 class Slots(StrEnum):

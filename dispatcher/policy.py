@@ -27,6 +27,7 @@ from dispatcher.model import (
     Scope,
 )
 from dispatcher.outcome import (
+    Bounds,
     Candidate,
     DeadLettered,
     Dropped,
@@ -79,6 +80,7 @@ class Policy:
     default_pace: Limit | None
     channels: Mapping[str, Limit | None] = field(default_factory=dict)
     reject_unknown: bool = False
+    dead_letters: Bounds = Bounds()
 
     def knows(self, category: str) -> bool:
         """Whether the limits file names the category."""
@@ -147,7 +149,10 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
 
 
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement:
-    """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says."""
+    """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says.
+
+    A replayed event is never dropped: it becomes a dead letter again.
+    """
     leased, terms = candidate.leased, candidate.terms
     reason = limit_reason(verdict.scope)
     if leased.held or leased.attempt or leased.unknown:
@@ -159,13 +164,14 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement:
             attempt=leased.attempt,
             unknown=leased.unknown,
         )
-    on_limit = policy.rule(leased.event.category).on_limit
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    on_limit = OnLimit.DEAD_LETTER if leased.replays else policy.rule(leased.event.category).on_limit
     match on_limit:
         case OnLimit.DROP:
-            return Settlement(leased, terms, Dropped(verdict, reason))
+            return Settlement(leased, terms, Dropped(verdict, reason), slots)
         case OnLimit.DEAD_LETTER:
             detail = f"{verdict.scope} had used its {verdict.limit}"
-            return Settlement(leased, terms, DeadLettered(reason, detail, denied=verdict))
+            return Settlement(leased, terms, DeadLettered(reason, detail, denied=verdict), slots)
         case _:
             assert_never(on_limit)
 

@@ -66,7 +66,7 @@ for n, request in ipairs(call.requests) do
   local id, at, denier, window = request[1], now, nil, nil
   for i = 2, #request do
     local scope = scopes[request[i]]
-    local free, which = scope_room_at(scope, own_slot(scope, id))
+    local free, which = scope_room_at(scope, own_slot(scope, id), id)
     if free > at then
       at, denier, window = free, request[i], which
     end

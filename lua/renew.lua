@@ -22,7 +22,7 @@ if call.keep then
     if not kept[id] then
       local header, payload = read_record(redis.call('HGET', KEYS[1], id))
       if header.state then
-        header.state, header.attempt = nil, header.attempt - 1
+        header.state, header.attempt, header.held = nil, header.attempt - 1, true -- admitted it stays
         write_record(KEYS[1], id, header, payload)
       end
       redis.call('ZADD', KEYS[4], rows[i + 1], id)

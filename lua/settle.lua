@@ -6,7 +6,7 @@
 --          13 dead      STREAM  dead letters, oldest first
 --          14 dead_ids  HASH    id -> entry of its dead letter
 --          15 ...       the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead_max": most dead letters kept,
+-- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us"} bounds of the dead letters,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked",
 --             "slot", "scopes": [...] as in pace.lua,
@@ -16,13 +16,14 @@
 --             "cooldown_us": nobody posts to the channel for so long, "pause": {"code", "detail"}, "resume": true,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
 --             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...]}
--- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to dead_max}; 0: the lease was taken over,
+-- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds}; 0: the lease was taken over,
 --           nothing was changed
 -- @include prelude
 -- @include record
 -- @include slots
 -- @include lines
 -- @include books
+-- @include dead
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -30,7 +31,7 @@ local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns =
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local before = first_instant(keys.lines, keys.timers)
-local trimmed = 0
+local buried = 0
 
 for _, channel in ipairs(call.channels) do
   channel.line = KEYS[channel.line]
@@ -45,17 +46,7 @@ local function bury(event, payload)
     entry[#entry + 1] = value
   end
   redis.call('HSET', dead_ids, event.id, redis.call('XADD', dead, '*', unpack(entry)))
-  for _ = 1, 2 do -- one more than is added, so that a lowered bound is reached
-    if redis.call('XLEN', dead) > call.dead_max then
-      local oldest = redis.call('XRANGE', dead, '-', '+', 'COUNT', 1)[1]
-      redis.call('XDEL', dead, oldest[1])
-      local id = oldest[2][2] -- the first field of an entry is its id
-      if redis.call('HGET', dead_ids, id) == oldest[1] then
-        redis.call('HDEL', dead_ids, id)
-      end
-      trimmed = trimmed + 1
-    end
-  end
+  buried = buried + 1
 end
 
 local function remember(id)
@@ -150,4 +141,5 @@ end
 if first_instant(keys.lines, keys.timers) < before then
   ring(KEYS[11])
 end
+local trimmed = buried > 0 and trim_dead(dead, dead_ids, call.dead, now, 2 * buried) or 0
 return string.format('{"now":%.0f,"settled":[%s],"trimmed":%d}', now, table.concat(settled, ','), trimmed)

@@ -141,8 +141,10 @@ if not suspended then
   -- 5. What dead or stopped workers left.
   local rows = redis.call('ZPOPMIN', orphans, call.new)
   for i = 1, #rows, 2 do
-    local record = redis.call('HGET', events, rows[i])
-    hand_out(rows[i], record, { seq = tonumber(rows[i + 1]) })
+    local header, payload = read_record(redis.call('HGET', events, rows[i]))
+    header.takes = (header.takes or 1) + 1
+    write_record(events, rows[i], header, payload)
+    hand_out(rows[i], cjson.encode(header) .. '\n' .. payload, header)
   end
 end
 
@@ -151,7 +153,7 @@ local duplicates = {}
 local fresh = {} -- id, record, ... to add to events
 local entered = {}
 
-local function enter(ids, payload_of)
+local function enter(ids, job_of)
   if #ids == 0 then
     return
   end
@@ -160,12 +162,13 @@ local function enter(ids, payload_of)
   local dead = redis.call('HMGET', KEYS[14], unpack(ids))
   local seq = redis.call('INCRBY', KEYS[11], #ids) - #ids
   for i, id in ipairs(ids) do
-    if present[i] or dead[i] or entered[id] or (seen[i] and tonumber(seen[i]) > now) then
+    local payload, replays = job_of(i)
+    if present[i] or dead[i] or entered[id] or (replays == 0 and seen[i] and tonumber(seen[i]) > now) then
       duplicates[#duplicates + 1] = id
     else
       entered[id] = true
-      local header = string.format('{"seq":%.0f,"seen":"%.0f"}', seq + i, now)
-      local record = header .. '\n' .. payload_of(i)
+      local again = replays > 0 and string.format(',"replays":%d', replays) or ''
+      local record = string.format('{"seq":%.0f,"seen":"%.0f"%s}\n%s', seq + i, now, again, payload)
       fresh[#fresh + 1] = id
       fresh[#fresh + 1] = record
       hand_out(id, record, { seq = seq + i })
@@ -174,25 +177,27 @@ local function enter(ids, payload_of)
   redis.call('HINCRBY', totals, 'received', #ids)
 end
 
-local function job_payload(job)
-  local data = redis.pcall('HGET', job, 'data')
-  if type(data) ~= 'string' then
-    return ''
+-- The payload of a job, and how often it was a dead letter (a field that replay.lua writes).
+local function read_job(job)
+  local fields = redis.pcall('HMGET', job, 'data', 'replays')
+  if fields.err or not fields[1] then
+    return '', 0
   end
-  return string.sub(data, 1, MAX_RAW)
+  return string.sub(fields[1], 1, MAX_RAW), tonumber(fields[2]) or 0
 end
 
--- One place in sixteen; where the room is smaller than that, one event in sixteen.
+-- One event in sixteen, however many are taken at once.
 local function low_share(room)
-  if room >= 16 then
-    return math.floor(room / 16)
-  end
-  return tonumber(redis.call('GET', KEYS[11]) or 0) % 16 == 15 and math.min(room, 1) or 0
+  local seq = tonumber(redis.call('GET', KEYS[11])) or 0
+  return math.floor((seq + room) / 16) - math.floor(seq / 16)
 end
 
 local more = false
 if call.adopt then
-  enter({ call.adopt.id }, function() return call.adopt.payload end)
+  enter({ call.adopt.id }, function()
+    local _, replays = read_job('rq:job:' .. call.adopt.id)
+    return call.adopt.payload, replays
+  end)
 elseif not suspended then
   local room = call.new - (#reply - 1) / 2
   local low = math.min(redis.call('LLEN', KEYS[18]), low_share(room)) -- kept for low, so that it never starves
@@ -205,7 +210,7 @@ elseif not suspended then
         jobs[n] = 'rq:job:' .. id
         names[n] = string.sub(string.gsub(id, '[^\33-\126]', '?'), 1, MAX_ID)
       end
-      enter(names, function(n) return job_payload(jobs[n]) end)
+      enter(names, function(n) return read_job(jobs[n]) end)
       redis.call('DEL', unpack(jobs))
       room = room - #ids
     end

@@ -53,7 +53,6 @@ class SlackSink:
                 self._form = _Hook(credential, timeout_s)
             case unreachable:
                 assert_never(unreachable)
-        self._mask = credential.mask
 
     def __repr__(self) -> str:
         return f"<SlackSink {self._form.where}>"
@@ -63,20 +62,14 @@ class SlackSink:
         try:
             return self._form.post(message)
         except Exception as error:  # noqa: BLE001 - the contract: an attempt ends as a value, whatever went wrong
-            return self._failed(error)
+            return _failed(error)
 
     def check(self) -> CheckResult:
         """Whether Slack accepts the credential, without posting; raises nothing."""
         try:
             return self._form.check()
         except Exception as error:  # noqa: BLE001 - as in post
-            return self._failed(error)
-
-    def _failed(self, error: Exception) -> Problem:
-        if isinstance(error, ExchangeFailed):
-            return problem(error.code, one_line(self._mask(error.detail), MAX_SAID))
-        # An answer nobody foresaw, or a fault of our own: "perhaps posted" is the safe side.
-        return problem("unreadable_reply", type(error).__name__)
+            return _failed(error)
 
 
 def event_mark(event_id: str) -> str:
@@ -134,6 +127,13 @@ class _Hook:
 
     def check(self) -> CheckResult:
         return Unchecked()
+
+
+def _failed(error: Exception) -> Problem:
+    if isinstance(error, ExchangeFailed):
+        return problem(error.code, one_line(error.detail, MAX_SAID))
+    # An answer nobody foresaw, or a fault of our own: "perhaps posted" is the safe side.
+    return problem("unreadable_reply", type(error).__name__)
 
 
 def _content(message: Message) -> dict[str, Any]:

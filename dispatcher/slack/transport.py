@@ -68,7 +68,7 @@ class Transport:
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Send ``body`` to a URL of this server; ends within the deadline whatever the peer does.
 
-        Raises ``ExchangeFailed``. At any status but 200 the body is what arrived of it.
+        Raises ``ExchangeFailed``. At any status but 200 a body that did not arrive whole is empty.
         """
         deadline = _Deadline(self._timeout_s)
         target = urlsplit(url)
@@ -219,15 +219,22 @@ class _TimedReader(io.RawIOBase):
 
 def _read(response: HTTPResponse) -> Reply:
     headers = {name.lower(): value for name, value in response.getheaders()}
-    body = bytearray()
     try:
-        while len(body) <= MAX_REPLY_BYTES and (part := response.read(_CHUNK)):
-            body += part
+        body = _body(response)
     except (OSError, HTTPException):
         if response.status == HTTPStatus.OK:
             raise
-        # Any other status says all there is to know, for example how long to wait after a 429.
-    return Reply(response.status, headers, bytes(body[:MAX_REPLY_BYTES]))
+        body = b""  # any other status says all there is to know, for example how long to wait after a 429
+    return Reply(response.status, headers, body)
+
+
+def _body(response: HTTPResponse) -> bytes:
+    body = bytearray()
+    while len(body) <= MAX_REPLY_BYTES and (part := response.read(_CHUNK)):
+        body += part
+    if response.length:  # http.client takes what came before the end for the whole
+        raise HTTPException(f"the answer was cut off after {len(body)} bytes")
+    return bytes(body[:MAX_REPLY_BYTES])
 
 
 def _tls_context() -> ssl.SSLContext:

@@ -48,13 +48,15 @@ def open_envelope(job_id: str, data: bytes) -> Event:
 def read(job_id: str, record: bytes) -> Leased | Spoiled:
     """A record of ``take`` as a value: the event under lease, or what spoiled it."""
     header_line, _, payload = record.partition(b"\n")
+    header = json.loads(header_line)
+    replays = header.get("replays", 0)
     if not payload:
-        return Spoiled(job_id, Reason.EXPIRED, "the job's time to live ended before it was taken; no payload is left")
+        detail = "the job's time to live ended before it was taken; no payload is left"
+        return Spoiled(job_id, Reason.EXPIRED, detail, replays)
     try:
         event = open_envelope(job_id, payload)
     except InvalidEvent as error:
-        return Spoiled(job_id, Reason.INVALID, str(error))
-    header = json.loads(header_line)
+        return Spoiled(job_id, Reason.INVALID, str(error), replays)
     return Leased(
         id=job_id,
         event=event,
@@ -63,6 +65,8 @@ def read(job_id: str, record: bytes) -> Leased | Spoiled:
         unknown=header.get("unknown", 0),
         held=header.get("held", False),
         channel=header.get("channel"),
+        takes=header.get("takes", 1),
+        replays=replays,
     )
 
 

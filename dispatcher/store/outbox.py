@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 from dispatcher.connection import Client, JsonScript
 from dispatcher.event import is_remembered
@@ -13,6 +13,7 @@ from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import Reason
 from dispatcher.outcome import (
     NO_CATEGORY,
+    Bounds,
     Candidate,
     DeadLettered,
     Dropped,
@@ -27,9 +28,6 @@ from dispatcher.outcome import (
     Waiting,
 )
 from dispatcher.store.envelope import read
-
-DEAD_LETTERS_MAX: Final = 100_000
-"""Most dead letters kept; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,7 @@ class Outbox:
         owner: str,
         lease_us: int,
         remember_us: int,
+        bounds: Bounds = Bounds(),
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
@@ -68,7 +67,10 @@ class Outbox:
         self._queue = queue
         self._lease_us = lease_us
         self._remember_us = remember_us
+        self._bounds = bounds
         self._leased = keys.leased(owner)
+        self.trimmed = 0
+        """Dead letters lost to their bounds so far; whoever tells of them sets it back."""
         self._take, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "pace", "settle", "renew")
         )
@@ -106,11 +108,12 @@ class Outbox:
         events = [_settled(each, table) for each in settlements]
         call = {
             "remember_us": self._remember_us,
-            "dead_max": DEAD_LETTERS_MAX,
+            "dead": {"max": self._bounds.max, "max_age_us": self._bounds.max_age_us},
             "channels": table.channels,
             "events": events,
         }
         answer = json.loads(self._settle(table.keys, call))
+        self.trimmed += answer["trimmed"]
         return [bool(done) for done in answer["settled"]]
 
     def renew(self) -> None:
@@ -253,6 +256,8 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
 
 def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
     letter = {"reason": outcome.reason.value, "detail": outcome.detail, "attempts": str(settlement.attempt)}
+    if settlement.subject.replays:
+        letter["replays"] = str(settlement.subject.replays)
     if outcome.code is not None:
         letter["code"] = outcome.code
     if outcome.denied is not None:

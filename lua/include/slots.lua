@@ -72,26 +72,28 @@ local function charged(view, k, own)
   return score
 end
 
--- Deadline of the i-th held slot by deadline, leaving out `own`.
-local function lapse(view, i, own)
-  local base = -(view.live + 1)
-  local row = redis.call('ZRANGE', view.key, base + i, base + i, 'WITHSCORES')
-  if own and own > HELD + view.now and own <= tonumber(row[2]) then
-    row = redis.call('ZRANGE', view.key, base + i + 1, base + i + 1, 'WITHSCORES')
+-- Deadline of the i-th held slot by deadline.
+local function lapse(view, i)
+  local rank = -(view.live + 1) + i
+  return tonumber(redis.call('ZRANGE', view.key, rank, rank, 'WITHSCORES')[2]) - HELD
+end
+
+-- How many held slots count against the id that asks: all, but for one that owns a held slot itself only those that end
+-- before its own. So when limits were lowered below what is held, the oldest still finds room.
+local function held_before(view, own, id)
+  if own and own > HELD + view.now then
+    return redis.call('ZRANK', view.key, id) - (redis.call('ZCARD', view.key) - view.live)
   end
-  return tonumber(row[2]) - HELD
+  return view.live
 end
 
 -- The instant from which the window has room for one more; at or before `now` it has room already.
 -- Of n slots that count, the window has room once the (n - max + 1) that leave first have left; charged and
 -- held slots leave in two sorted sequences, so that one is found by bisection.
-local function room_at(view, window, own)
+local function room_at(view, window, own, id)
   local held = 0
   if view.live > 0 and counts_held(window) then
-    held = view.live
-    if own and own > HELD + view.now then
-      held = held - 1
-    end
+    held = held_before(view, own, id)
   end
   if held == 0 then
     local score = charged(view, window.max, own)
@@ -119,7 +121,7 @@ local function room_at(view, window, own)
   while low < high do -- the fewest held slots among the first `go` that leave
     local from_held = math.floor((low + high) / 2)
     local next_charged = charged(view, counted - (go - from_held) + 1, own)
-    if leaves(next_charged, window) <= lapse(view, from_held + 1, own) then
+    if leaves(next_charged, window) <= lapse(view, from_held + 1) then
       high = from_held
     else
       low = from_held + 1
@@ -127,7 +129,7 @@ local function room_at(view, window, own)
   end
   local instant = 0
   if low > 0 then
-    instant = lapse(view, low, own)
+    instant = lapse(view, low)
   end
   if go - low > 0 then
     instant = math.max(instant, leaves(charged(view, counted - (go - low) + 1, own), window))
@@ -136,13 +138,13 @@ local function room_at(view, window, own)
 end
 
 -- Latest instant over the scope's windows, and which window that is. Cached: a denial changes nothing.
-local function scope_room_at(view, own)
+local function scope_room_at(view, own, id)
   if not own and view.cache.at then
     return view.cache.at, view.cache.window
   end
   local at, which = 0, 1
   for i, window in ipairs(view.windows) do
-    local free = room_at(view, window, own)
+    local free = room_at(view, window, own, id)
     if free > at then
       at, which = free, i
     end

@@ -1,0 +1,164 @@
+"""Dead letters in an operator's hands: look, replay, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any, Final
+
+from dispatcher.connection import Client, JsonScript, answered
+from dispatcher.errors import InvalidEvent
+from dispatcher.event import Event
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.model import Lane
+from dispatcher.outcome import NO_CATEGORY, Bounds
+from dispatcher.store.envelope import open_envelope
+
+_PAGE: Final = 200
+_LANES: Final = tuple(Lane)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead letter. ``payload`` is the job's data as the producer wrote it (up to 1 MiB), empty where none was left.
+
+    ``fits_at_us`` is the instant at which a limit would have let it pass.
+    """
+
+    entry: str
+    id: str
+    at_us: int
+    payload: bytes
+    category: str
+    reason: str
+    detail: str
+    code: str | None
+    scope: str | None
+    limit: str | None
+    fits_at_us: int | None
+    attempts: int
+    replays: int
+    seen_us: int | None
+
+    def event(self) -> Event | None:
+        """The event in it; None where the payload is none."""
+        try:
+            return open_envelope(self.id, self.payload)
+        except InvalidEvent:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters are meant; a field left out matches all. ``since_us`` is an instant."""
+
+    category: str | None = None
+    reason: str | None = None
+    since_us: int | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Whether the letter is meant."""
+        return (
+            (self.category is None or letter.category == self.category)
+            and (self.reason is None or letter.reason == self.reason)
+            and (self.since_us is None or letter.at_us >= self.since_us)
+        )
+
+
+class Replayed(IntEnum):
+    """What became of one letter that was to be replayed."""
+
+    WAITING = -1
+    GONE = 0
+    DONE = 1
+
+
+class DeadLetters:
+    """The dead letters of a namespace. Every method raises ``GateUnavailable`` when the server is away."""
+
+    def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
+        self._client = client
+        self._keys = keys
+        self._queue = queue
+        self._replay = JsonScript(client, "replay", clock)
+        self._purge = JsonScript(client, "purge", clock)
+
+    def find(self, wanted: Filter) -> Iterator[DeadLetter]:
+        """Every letter that is meant, the oldest first, read in pages; those buried after the first page count too."""
+        start = "-"
+        while True:
+            with answered():
+                rows: Any = self._client.xrange(self._keys.dead, min=start, count=_PAGE)
+            for entry, fields in rows:
+                letter = _letter(entry, fields)
+                if wanted.matches(letter):
+                    yield letter
+            if len(rows) < _PAGE:
+                return
+            start = f"({rows[-1][0].decode()}"
+
+    def get(self, event_id: str) -> DeadLetter | None:
+        """The letter of one event, by its id on the queue."""
+        with answered():
+            entry: Any = self._client.hget(self._keys.dead_ids, event_id)
+            rows: Any = [] if entry is None else self._client.xrange(self._keys.dead, min=entry, max=entry)
+        return _letter(*rows[0]) if rows else None
+
+    def replay(self, letters: Iterable[DeadLetter]) -> list[Replayed]:
+        """Put the letters back on their lanes, all of one call in one step, each counted as replayed.
+
+        A letter without payload is not for this: it has nothing to replay.
+        """
+        chosen = list(letters)
+        keys, queue = self._keys, self._queue
+        names = [keys.dead, keys.dead_ids, keys.totals, *queue.lanes, queue.queues]
+        names += [queue.job(letter.id) for letter in chosen]
+        rows = [[letter.entry, letter.id, _lane(letter), f"replayed {letter.category}"] for letter in chosen]
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return [Replayed(result) for result in self._replay(names, {"at": at, "letters": rows})]
+
+    def purge(self, letters: Iterable[DeadLetter]) -> int:
+        """Remove the letters for good; returns how many were still there."""
+        rows = [[letter.entry, letter.id] for letter in letters]
+        return int(self._purge([self._keys.dead, self._keys.dead_ids], {"letters": rows}))
+
+    def trim(self, bounds: Bounds) -> int:
+        """Remove what is beyond the bounds, 1,000 at most; returns how many."""
+        call = {"bounds": {"max": bounds.max, "max_age_us": bounds.max_age_us}}
+        return int(self._purge([self._keys.dead, self._keys.dead_ids], call))
+
+
+def _lane(letter: DeadLetter) -> int:
+    event = letter.event()
+    return _LANES.index(event.priority if event else Lane.NORMAL) + 1
+
+
+def _letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
+    def text(name: bytes) -> str | None:
+        value = fields.get(name)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def number(name: bytes) -> int | None:
+        value = fields.get(name)
+        return None if value is None else int(value)
+
+    at_us = number(b"at") or 0
+    retry_after_us = number(b"retry_after_us")
+    return DeadLetter(
+        entry=entry.decode(),
+        id=text(b"id") or "",
+        at_us=at_us,
+        payload=fields.get(b"payload", b""),
+        category=text(b"category") or NO_CATEGORY,
+        reason=text(b"reason") or "",
+        detail=text(b"detail") or "",
+        code=text(b"code"),
+        scope=text(b"scope"),
+        limit=text(b"limit"),
+        fits_at_us=None if retry_after_us is None else at_us + retry_after_us,
+        attempts=number(b"attempts") or 0,
+        replays=number(b"replays") or 0,
+        seen_us=number(b"seen"),
+    )
