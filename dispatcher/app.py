@@ -137,6 +137,7 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
         owner=name,
         lease_us=_us(settings.lease.total_seconds()),
         remember_us=_us(settings.dedup_window.total_seconds()),
+        bounds=limits.policy.dead_letters,
     )
     worker = Worker(
         name=name,
@@ -281,6 +282,7 @@ def dispatch_one(job_id: str, data: str) -> str:
             owner=owner,
             lease_us=_us(settings.lease.total_seconds()),
             remember_us=_us(settings.dedup_window.total_seconds()),
+            bounds=limits.policy.dead_letters,
         )
         limiter = Limiter(client, namespace=settings.namespace)
         dispatcher = Dispatcher(limits.policy, limiter, outbox, sink, events, build_backoff())

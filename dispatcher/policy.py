@@ -27,6 +27,7 @@ from dispatcher.model import (
     Scope,
 )
 from dispatcher.outcome import (
+    DEFAULT_BOUNDS,
     Bounds,
     Candidate,
     DeadLettered,
@@ -80,7 +81,7 @@ class Policy:
     default_pace: Limit | None
     channels: Mapping[str, Limit | None] = field(default_factory=dict)
     reject_unknown: bool = False
-    dead_letters: Bounds = Bounds()
+    dead_letters: Bounds = DEFAULT_BOUNDS
 
     def knows(self, category: str) -> bool:
         """Whether the limits file names the category."""

@@ -12,6 +12,7 @@ from dispatcher.event import is_remembered
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import Reason
 from dispatcher.outcome import (
+    DEFAULT_BOUNDS,
     NO_CATEGORY,
     Bounds,
     Candidate,
@@ -59,7 +60,7 @@ class Outbox:
         owner: str,
         lease_us: int,
         remember_us: int,
-        bounds: Bounds = Bounds(),
+        bounds: Bounds = DEFAULT_BOUNDS,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
