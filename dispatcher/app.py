@@ -30,11 +30,13 @@ from dispatcher.settings import Settings, find_limits_file, load_policy, load_se
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
+from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace, wrong_layout
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books
+from dispatcher.store.sweep import Sweep
 from dispatcher.worker.doorbell import Doorbell
-from dispatcher.worker.loop import Worker
+from dispatcher.worker.loop import Upkeep, Worker
 
 REACH_S: Final = 30.0
 """How long a worker keeps trying to reach Redis at its start."""
@@ -148,6 +150,9 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
         ),
         outbox=outbox,
         books=Books(client, keys, queue),
+        upkeep=Upkeep(
+            Sweep(client, keys, queue, owner=name), DeadLetters(client, keys, queue), limits.policy.dead_letters
+        ),
         doorbell=Doorbell(client, queue.lanes, keys.wake),
         log=events,
         batch=settings.batch,

@@ -116,6 +116,16 @@ class Keys:
         return self._key("pause")
 
     @property
+    def strays(self) -> str:
+        """ZSET, id -> first seen (us) in a stock worker's intermediate list; lives ten minutes after the last."""
+        return self._key("strays")
+
+    @property
+    def sweep(self) -> str:
+        """STRING, who swept last; lives for the interval between two sweeps."""
+        return self._key("sweep")
+
+    @property
     def beat(self) -> str:
         """HASH, last call of any worker and the grace after an interruption; permanent."""
         return self._key("beat")
@@ -168,6 +178,18 @@ class QueueKeys:
     def intermediates(self) -> tuple[str, ...]:
         """LIST, what a stock worker has popped and not yet begun, one for each lane."""
         return tuple(f"{lane}:intermediate" for lane in self.lanes)
+
+    def failed(self, lane: Lane) -> str:
+        """ZSET, RQ's registry of failed jobs of a lane."""
+        return f"rq:failed:{self.lane_name(lane)}"
+
+    def deferred(self, lane: Lane) -> str:
+        """ZSET, RQ's registry of jobs of a lane that depend on others."""
+        return f"rq:deferred:{self.lane_name(lane)}"
+
+    def started(self, lane: Lane) -> str:
+        """ZSET, RQ's registry of executions of a lane, with the second at which each is given up."""
+        return f"rq:wip:{self.lane_name(lane)}"
 
     @property
     def binding(self) -> str:

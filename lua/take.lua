@@ -195,7 +195,9 @@ end
 local more = false
 if call.adopt then
   enter({ call.adopt.id }, function()
-    local _, replays = read_job('rq:job:' .. call.adopt.id)
+    local job = 'rq:job:' .. call.adopt.id
+    local _, replays = read_job(job)
+    redis.call('HSET', job, 'adopted', '1') -- should the stock worker die, sweep.lua must not run it again
     return call.adopt.payload, replays
   end)
 elseif not suspended then

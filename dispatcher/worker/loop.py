@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, Protocol
 
@@ -23,10 +24,12 @@ from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import GateUnavailable
 from dispatcher.keys import QueueKeys
 from dispatcher.model import US, Lane
-from dispatcher.outcome import Settlement
+from dispatcher.outcome import Bounds, Settlement
 from dispatcher.policy import after_post
+from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
+from dispatcher.store.sweep import Sweep
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.senders import Senders
 
@@ -50,6 +53,15 @@ class WorkerLog(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What is looked after with a worker's heartbeat."""
+
+    sweep: Sweep
+    dead_letters: DeadLetters
+    bounds: Bounds
+
+
 class Worker(BaseWorker):
     """One worker process. ``work(burst=...)`` runs until a signal, or in burst until nothing admitted is left to post.
 
@@ -65,6 +77,7 @@ class Worker(BaseWorker):
         dispatcher: Dispatcher,
         outbox: Outbox,
         books: Books,
+        upkeep: Upkeep,
         doorbell: Doorbell,
         log: WorkerLog,
         batch: int,
@@ -79,6 +92,7 @@ class Worker(BaseWorker):
         self._dispatcher = dispatcher
         self._outbox = outbox
         self._books = books
+        self._upkeep = upkeep
         self._doorbell = doorbell
         self._tell = log
         self._batch = batch
@@ -133,6 +147,7 @@ class Worker(BaseWorker):
             self._outbox.renew()
             self._register()
         self._beat_due = time.monotonic() + self._beat_s
+        self._keep_up()
 
     def set_state(self, state: str, pipeline: Any = None) -> None:  # noqa: ANN401 - RQ's signature
         """Kept here and written with the next heartbeat."""
@@ -245,6 +260,15 @@ class Worker(BaseWorker):
             away_s = round(time.monotonic() - lost_at, 3)
             self._tell.say("redis.found", away_s=away_s, given_back=returned)
             return
+
+    def _keep_up(self) -> None:
+        """What one worker of the fleet does for all, now and then."""
+        if back := self._upkeep.sweep.sweep_if_due():
+            self._tell.say("jobs.swept", back=back)
+        trimmed = self._outbox.trimmed + self._upkeep.dead_letters.trim(self._upkeep.bounds)
+        self._outbox.trimmed = 0
+        if trimmed:
+            self._tell.say("dead_letters.trimmed", count=trimmed)
 
     def _register(self) -> None:
         """Write the worker's entry in RQ's registry as a whole: it survives a server that forgot it."""

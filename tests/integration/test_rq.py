@@ -1,0 +1,218 @@
+"""Side by side with stock RQ 2.12: its producers, its workers, its tools and its maintenance on our lanes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rq import Queue, SimpleWorker, Worker
+from rq.job import Job
+from rq.registry import DeferredJobRegistry, FailedJobRegistry, StartedJobRegistry
+from rq.serializers import JSONSerializer
+from rq.suspension import resume, suspend
+
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.producer import Producer
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.snapshot import Books
+from dispatcher.store.sweep import Sweep
+from tests.support.processes import LIMITS, Command, environment, until
+from tests.support.servers import Database
+
+KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
+FUNCTION = "dispatcher.jobs.dispatch"
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def env(redis_url: str, slack: StandIn, tmp_path: Path) -> dict[str, str]:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(LIMITS, encoding="utf-8")
+    return environment(redis_url, slack.base_url, slack.token, limits)
+
+
+@pytest.fixture
+def queue(redis: Database) -> Queue:
+    return Queue("notifications", connection=redis, serializer=JSONSerializer)
+
+
+def drain(env: dict[str, str], tmp_path: Path) -> list[dict[str, object]]:
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+        assert worker.wait() == 0, worker.stderr()
+        return worker.named("event.settled")
+
+
+def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path) -> None:
+    """``rq worker -S json --burst`` on the normal lane."""
+    path = Path(sys.executable).with_name("rq")
+    done = subprocess.run(
+        [path, "worker", "-S", "json", "--burst", "--url", redis_url, "notifications"],
+        env={"PATH": os.environ["PATH"], **env},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def balanced(redis: Database) -> dict[str, int]:
+    look = Books(redis, KEYS, QUEUE).snapshot()
+    assert look.imbalances() == []
+    return look.overall()
+
+
+def test_a_stock_worker_posts_through_the_same_gate_and_books(
+    env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
+) -> None:
+    Producer(redis).send_many({"category": "errors", "text": str(n), "id": f"e{n}"} for n in range(12))
+    stock_worker(env, redis_url, tmp_path)
+    totals = balanced(redis)
+    assert (totals["received"], totals["sent"], totals["dropped"]) == (12, 10, 2)
+    assert [posted.text for posted in slack.ledger.posted()] == [str(n) for n in range(10)]
+    assert drain(env, tmp_path) == []
+
+
+def test_what_a_stock_worker_has_to_park_one_of_ours_posts(
+    env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
+) -> None:
+    Producer(redis).send("errors", "later")
+    with slack.down():
+        stock_worker(env, redis_url, tmp_path)
+    assert Books(redis, KEYS, QUEUE).snapshot().parked == 1
+    (line,) = drain(env, tmp_path)
+    assert line["outcome"] == "sent"
+    assert len(slack.ledger) == 1
+
+
+def test_rq_info_sees_our_workers_and_our_queue(env: dict[str, str], redis: Database, tmp_path: Path) -> None:
+    with Command("worker", env=env, cwd=tmp_path) as worker:
+        worker.await_line("worker.started")
+        (seen,) = until(lambda: Worker.all(connection=redis), "a worker in RQ's registry")
+        assert seen.queue_names() == ["notifications:high", "notifications", "notifications:low"]
+        assert seen.pid == worker.pid
+        Producer(redis).send("errors", "x")
+        until(lambda: balanced(redis)["sent"] == 1, "the post")
+        assert {each.name for each in Queue.all(connection=redis)} == {"notifications"}
+
+
+def test_suspended_workers_take_nothing_until_resumed(
+    env: dict[str, str], redis: Database, slack: StandIn, tmp_path: Path
+) -> None:
+    suspend(redis)
+    with Command("worker", env=env, cwd=tmp_path) as worker:
+        worker.await_line("worker.started")
+        Producer(redis).send("errors", "x")
+        until(lambda: redis.exists(KEYS.leases), "the first take")
+        assert balanced(redis)["received"] == 0
+        resume(redis)
+        until(lambda: len(slack.ledger) == 1, "the post")
+
+
+def test_a_repeated_job_id_of_a_stock_producer_is_a_duplicate(
+    env: dict[str, str], queue: Queue, slack: StandIn, tmp_path: Path
+) -> None:
+    for text in ("first", "second"):
+        queue.enqueue(FUNCTION, {"category": "errors", "text": text}, job_id="mine")
+    outcomes = sorted(str(line["outcome"]) for line in drain(env, tmp_path))
+    assert outcomes == ["duplicate", "sent"]
+    assert len(slack.ledger) == 1
+
+
+def test_a_job_whose_time_to_live_ended_is_a_dead_letter(
+    env: dict[str, str], queue: Queue, redis: Database, tmp_path: Path
+) -> None:
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="brief", ttl=100)
+    redis.pexpire(QUEUE.job("brief"), 1)
+    until(lambda: not redis.exists(QUEUE.job("brief")), "the end of its time to live")
+    (line,) = drain(env, tmp_path)
+    assert (line["event_id"], line["outcome"], line["reason"]) == ("brief", "dead", "expired")
+
+
+def test_an_id_that_does_not_belong_to_its_job_says_what_to_pass(
+    env: dict[str, str], queue: Queue, tmp_path: Path
+) -> None:
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x", "id": "mine"})
+    (line,) = drain(env, tmp_path)
+    assert line["reason"] == "invalid"
+    assert "pass job_id='mine'" in str(line["detail"])
+
+
+def test_the_sweep_puts_a_job_with_dependencies_on_its_lane(
+    env: dict[str, str], queue: Queue, redis: Database, slack: StandIn, tmp_path: Path
+) -> None:
+    first = queue.enqueue(FUNCTION, {"category": "errors", "text": "first"}, job_id="first")
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "second"}, job_id="second", depends_on=first)
+    assert drain(env, tmp_path)[0]["event_id"] == "first"
+    redis.delete(KEYS.sweep)  # the minute between two sweeps has passed
+    drain(env, tmp_path)
+    drain(env, tmp_path)
+    assert [posted.text for posted in slack.ledger.posted()] == ["first", "second"]
+    assert len(DeferredJobRegistry(queue=queue)) == 0
+
+
+def test_the_sweep_brings_failed_jobs_of_ours_back_and_leaves_others_alone(queue: Queue, redis: Database) -> None:
+    for job_id, function in (("ours", FUNCTION), ("other", "os.getcwd")):
+        arguments = ({"category": "errors", "text": "x"},) if job_id == "ours" else ()
+        job = Job.create(
+            function, args=arguments, id=job_id, connection=redis, serializer=JSONSerializer, origin=queue.name
+        )
+        job.save()
+        FailedJobRegistry(queue=queue).add(job, ttl=1000)
+    assert Sweep(redis, KEYS, QUEUE, owner="test").sweep() == 1
+    assert queue.job_ids == ["ours"]
+    assert FailedJobRegistry(queue=queue).get_job_ids(cleanup=False) == ["other"]
+
+
+def test_an_event_a_stock_worker_entered_is_never_run_again(queue: Queue, redis: Database) -> None:
+    job = queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="entered")
+    redis.lpop(QUEUE.lanes[1])
+    redis.hset(QUEUE.job("entered"), "adopted", "1")
+    redis.zadd(StartedJobRegistry(queue=queue).key, {f"{job.id}:execution": 1})
+    assert Sweep(redis, KEYS, QUEUE, owner="test").sweep() == 0
+    assert queue.job_ids == []
+    assert not redis.exists(QUEUE.job("entered"))
+
+
+def test_an_id_nobody_works_on_comes_back_after_a_minute(queue: Queue, redis: Database) -> None:
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="stray")
+    redis.lmove(QUEUE.lanes[1], QUEUE.intermediates[1])
+    now = 1_900_000_000_000_000
+    times = iter([now] * 3 + [now + 59_000_000] * 3 + [now + 60_000_000] * 3)
+    sweep = Sweep(redis, KEYS, QUEUE, owner="test", clock=lambda: next(times))
+    assert [sweep.sweep() for _ in range(3)] == [0, 0, 1]
+    assert queue.job_ids == ["stray"]
+
+
+def test_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue: Queue) -> None:
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="stray")
+    assert Sweep(redis, KEYS, QUEUE, owner="one").sweep_if_due() == 0
+    assert redis.get(KEYS.sweep) == b"one"
+    Sweep(redis, KEYS, QUEUE, owner="two").sweep_if_due()
+    assert redis.get(KEYS.sweep) == b"one"
+    assert redis.pttl(KEYS.sweep) > 0
+
+
+def test_stock_maintenance_beside_us_neither_fails_nor_doubles_an_event(
+    env: dict[str, str], queue: Queue, redis: Database, slack: StandIn, tmp_path: Path
+) -> None:
+    Producer(redis).send_many({"category": f"c{n}", "text": str(n), "id": f"e{n}"} for n in range(8))
+    maintenance = SimpleWorker([queue], connection=redis, serializer=JSONSerializer)
+    with Command("worker", env=env, cwd=tmp_path) as worker:
+        worker.await_line("worker.started")
+        for _ in range(20):
+            maintenance.clean_registries()  # type: ignore[no-untyped-call]  # RQ's
+        until(lambda: len(slack.ledger) == 8, "eight posts")
+    totals = balanced(redis)
+    assert (totals["received"], totals["dead"], totals["duplicate"]) == (8, 0, 0)
+    assert len(FailedJobRegistry(queue=queue)) == 0
