@@ -31,6 +31,8 @@ _LOOK_EVERY_S: Final = 0.05
 _WATCHED_S: Final = 3.0
 _PLAIN_S: Final = 1.0
 """How long the story takes: where somebody watches, and line by line. Else as long as the machine needs."""
+_BATCH: Final = 16
+"""Small, so that two workers decide about in the order of the story."""
 _GIVE_UP_S: Final = 60.0
 
 
@@ -87,7 +89,12 @@ def _stage() -> Iterator[_Stage]:
 
 def _work(server: Server, limits: LimitsFile, data_dir: Path, base_url: str, token: str) -> None:
     settings = Settings.isolated(
-        data_dir=data_dir, slack_token=token, slack_base_url=base_url, slack_timeout=2, log_format="json"
+        data_dir=data_dir,
+        slack_token=token,
+        slack_base_url=base_url,
+        slack_timeout=2,
+        batch=_BATCH,
+        log_format="json",
     )
     run_worker(settings, limits, server, build_sink(settings), burst=False)
 

@@ -1,0 +1,163 @@
+"""Builds the adapters that the settings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from redis.backoff import FullJitterBackoff
+
+from dispatcher.app.servers import Server, keys_of, reach
+from dispatcher.connection import Client, answered, connect
+from dispatcher.dispatch import Sink
+from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
+from dispatcher.keys import LAYOUT_VERSION, QueueKeys
+from dispatcher.limiter import Limiter
+from dispatcher.model import US
+from dispatcher.policy import Backoff, Policy
+from dispatcher.producer import ANSWER_TIMEOUT_S as PRODUCER_TIMEOUT_S
+from dispatcher.producer import Producer
+from dispatcher.settings import Settings, find_limits_file, load_policy
+from dispatcher.slack.console import ConsoleSink
+from dispatcher.slack.credentials import BotToken, Webhook
+from dispatcher.slack.sink import SlackSink
+from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.intake import wrong_layout
+from dispatcher.store.outbox import Outbox
+from dispatcher.store.snapshot import Books
+
+_BACKOFF_FROM_S: Final = 1.0
+_BACKOFF_TO_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsFile:
+    """The limits in force, where they stand, and doubts about them."""
+
+    policy: Policy
+    path: Path
+    warnings: tuple[str, ...]
+
+
+def open_limits(settings: Settings) -> LimitsFile:
+    """The limits file of the settings; raises ``ConfigError`` with every fault."""
+    path = find_limits_file(settings, Path.cwd())
+    policy, warnings = load_policy(path)
+    return LimitsFile(policy, path, warnings)
+
+
+def build_sink(settings: Settings) -> Sink:
+    """The sink the settings ask for; raises ``ConfigError`` when Slack is asked for without a token or webhook."""
+    if settings.sink == "console":
+        return ConsoleSink()
+    timeout_s = settings.slack_timeout.total_seconds()
+    if settings.slack_token is not None:
+        token = BotToken(settings.slack_token.get_secret_value())
+        return SlackSink(token, base_url=settings.slack_base_url, timeout_s=timeout_s)
+    if settings.slack_webhook_url is not None:
+        return SlackSink(Webhook(settings.slack_webhook_url.get_secret_value()), timeout_s=timeout_s)
+    raise ConfigError(
+        "no way to post: set DISPATCHER_SLACK_TOKEN (or SLACK_BOT_TOKEN) or DISPATCHER_SLACK_WEBHOOK_URL, "
+        "or DISPATCHER_SINK=console to print instead of posting"
+    )
+
+
+def build_backoff() -> Backoff:
+    """Exponential with full jitter: after the n-th attempt a random time up to 2^n seconds, at most five minutes."""
+    arithmetic = FullJitterBackoff(cap=_BACKOFF_TO_S, base=_BACKOFF_FROM_S)
+
+    def backoff(attempt: int) -> int:
+        return round(arithmetic.compute(attempt) * US)
+
+    return backoff
+
+
+def build_outbox(settings: Settings, policy: Policy, client: Client, owner: str) -> Outbox:
+    """One owner's view of the namespace."""
+    keys, queue = keys_of(settings)
+    return Outbox(
+        client,
+        keys,
+        queue,
+        owner=owner,
+        lease_us=_us(settings.lease.total_seconds()),
+        remember_us=_us(settings.dedup_window.total_seconds()),
+        bounds=policy.dead_letters,
+    )
+
+
+def build_producer(settings: Settings, server: Server) -> Producer:
+    """A producer; raises ``QueueUnavailable``, ``ConfigError`` when the server does not answer now."""
+    client = connect(server.url, timeout_s=PRODUCER_TIMEOUT_S)
+    try:
+        reach(client, server.shown, 0)
+    except GateUnavailable as error:
+        raise QueueUnavailable(str(error)) from error
+    return Producer(client, namespace=settings.namespace, queue=settings.queue, max_waiting=settings.max_waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What only looks: the books, the use of limits, the workers that live."""
+
+    books: Books
+    limiter: Limiter
+    workers: Callable[[], Sequence[Mapping[str, str]]]
+
+
+def build_readers(settings: Settings, server: Server) -> Readers:
+    """Readers of the namespace; raises ``GateUnavailable`` or ``ConfigError``, also where another version wrote it."""
+    client = _client_of_namespace(settings, server)
+    keys, queue = keys_of(settings)
+    return Readers(
+        Books(client, keys, queue), Limiter(client, namespace=settings.namespace), lambda: workers_of(client, queue)
+    )
+
+
+def open_dead_letters(settings: Settings, server: Server) -> DeadLetters:
+    """The dead letters of the namespace; raises as ``build_readers`` does."""
+    return DeadLetters(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def _client_of_namespace(settings: Settings, server: Server) -> Client:
+    client = connect(server.url)
+    reach(client, server.shown, 0)
+    keys, _ = keys_of(settings)
+    with answered():
+        layout = client.get(keys.layout)
+    if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
+        raise wrong_layout(found, keys.namespace)
+    return client
+
+
+def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
+    """RQ's entries of the workers of a queue that live: name, host, pid and last heartbeat."""
+    with answered():
+        names = sorted(client.smembers(f"rq:workers:{queue.queue}"))
+        with client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(name, "hostname", "pid", "last_heartbeat", "state")
+            rows = pipe.execute()
+    workers = []
+    for name, (host, pid, beat, state) in zip(names, rows, strict=True):
+        if beat is not None:
+            workers.append(
+                {
+                    "name": _text(name).removeprefix("rq:worker:"),
+                    "host": (host or b"").decode(),
+                    "pid": (pid or b"").decode(),
+                    "last_heartbeat": beat.decode(),
+                    "state": (state or b"").decode(),
+                }
+            )
+    return workers
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * US)

@@ -1,0 +1,100 @@
+"""Runs a worker, or takes one event that a stock RQ worker runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Final
+
+from dispatcher.app.building import LimitsFile, build_backoff, build_outbox, build_sink, open_limits
+from dispatcher.app.servers import REACH_S, Server, keys_of, open_server, reach
+from dispatcher.connection import connect
+from dispatcher.dispatch import Dispatcher, Sink
+from dispatcher.limiter import Limiter
+from dispatcher.logs import EventLog, build_log
+from dispatcher.settings import Settings, load_settings
+from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.intake import claim_namespace
+from dispatcher.store.snapshot import Books
+from dispatcher.store.sweep import Sweep
+from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.loop import Upkeep, Worker
+
+_SEND_SLACK_S: Final = 1.0
+"""The sink keeps its own deadline; the worker's, which only guards against a defect of it, is this much later."""
+
+
+def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sink, *, burst: bool) -> None:
+    """Run one worker in this process until it is stopped or, in burst, done.
+
+    Raises ``GateUnavailable`` when Redis cannot be reached for 30 s at the start, ``ConfigError`` when it refuses
+    us, and what broke the loop.
+    """
+    name = _owner()
+    events = _event_log(settings, name)
+    client = connect(server.url)
+    reach(client, server.shown, REACH_S, events)
+    keys, queue = keys_of(settings)
+    claim_namespace(client, keys, queue)
+    outbox = build_outbox(settings, limits.policy, client, name)
+    dead_letters = DeadLetters(client, keys, queue)
+    limiter = Limiter(client, namespace=settings.namespace)
+    worker = Worker(
+        name=name,
+        client=client,
+        queue=queue,
+        dispatcher=Dispatcher(limits.policy, limiter, outbox, sink, events, build_backoff()),
+        outbox=outbox,
+        books=Books(client, keys, queue),
+        upkeep=Upkeep(Sweep(client, keys, queue, owner=name), dead_letters, limits.policy.dead_letters),
+        doorbell=Doorbell(client, queue.lanes, keys.wake),
+        log=events,
+        batch=settings.batch,
+        senders=settings.senders,
+        post_deadline_s=settings.slack_timeout.total_seconds() + _SEND_SLACK_S,
+        lease_s=settings.lease.total_seconds(),
+    )
+    events.say("worker.started", server=server.shown, limits=str(limits.path), queue=settings.queue, sink=settings.sink)
+    if settings.sink == "slack" and settings.slack_webhook_url is not None:
+        events.say("setting.doubted", detail="a webhook posts to its own channel: the channels of events are ignored")
+    worker.work(burst=burst)
+    if worker.failure is not None:
+        raise worker.failure
+
+
+def dispatch_one(job_id: str, data: str) -> str:
+    """Take one event that a stock RQ worker is running through gate, pace and post, in this process.
+
+    Returns ``duplicate``, ``posted`` (an attempt to post was made; its outcome is settled) or ``decided`` (ended or
+    parked without one). Raises ``ConfigError``, ``GateUnavailable``.
+    """
+    settings, _ = load_settings()
+    limits = open_limits(settings)
+    sink = build_sink(settings)
+    owner = f"job.{_owner()}"
+    events = _event_log(settings, owner)
+    with open_server(settings, start=False) as server:
+        client = connect(server.url)
+        claim_namespace(client, *keys_of(settings))
+        outbox = build_outbox(settings, limits.policy, client, owner)
+        limiter = Limiter(client, namespace=settings.namespace)
+        dispatcher = Dispatcher(limits.policy, limiter, outbox, sink, events, build_backoff())
+        taken = outbox.adopt(job_id, data)
+        if taken.duplicates:
+            events.duplicates(taken.duplicates)
+            return "duplicate"
+        started = dispatcher.dispatch(taken.batch, taken.now_us, 1)
+        dispatcher.settle([dispatcher.deliver(each) for each in started])
+        outbox.give_back()
+        return "posted" if started else "decided"
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
+
+
+def _event_log(settings: Settings, owner: str) -> EventLog:
+    return EventLog(
+        build_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets(), worker=owner)
+    )

@@ -1,0 +1,260 @@
+"""Tests of what happens on the way to Slack: connections, TLS, deadlines and proxies."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.errors import ConfigError
+from dispatcher.model import (
+    Ambiguous,
+    Receipt,
+    Retryable,
+)
+from dispatcher.slack.credentials import BotToken
+from dispatcher.slack.sink import SlackSink
+from dispatcher.slack.stand_in import (
+    StandIn,
+)
+from dispatcher.slack.transport import ExchangeFailed, Transport
+from tests.support.raw_server import CERTIFICATE, POSTED, RawServer, http_reply, read_request
+from tests.support.slack import MESSAGE, token_sink, webhook_sink
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """A server's side of TLS; clients made after this trust its certificate."""
+    path = tmp_path / "slack.pem"
+    path.write_text(CERTIFICATE)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+def test_a_refused_connection_is_retryable_and_ends_with_the_outage(slack: StandIn) -> None:
+    sink = token_sink(slack)
+    with slack.down():
+        result = sink.post(MESSAGE)
+    assert isinstance(result, Retryable)
+    assert (result.code, result.uses_attempt) == ("connection_refused", True)
+    assert isinstance(sink.post(MESSAGE), Receipt)
+
+
+def look_up_nothing(*_: object, **__: object) -> list[Any]:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def test_an_unknown_name_is_retryable() -> None:
+    transport = Transport("http://slack.test/api/", 5, resolve=look_up_nothing)
+    with pytest.raises(ExchangeFailed, match=r"slack\.test: Name or service not known") as caught:
+        transport.post("http://slack.test/api/x", {}, b"")
+    assert caught.value.code == "dns_failed"
+
+
+def test_a_name_server_that_does_not_answer_is_left_behind_at_the_deadline() -> None:
+    answered = threading.Event()
+
+    def look_up_slowly(*_: object, **__: object) -> list[Any]:
+        answered.wait(10)
+        return []
+
+    transport = Transport("http://slack.test/api/", 0.1, resolve=look_up_slowly)
+    began = time.monotonic()
+    with pytest.raises(ExchangeFailed, match=r"slack\.test was not resolved within 0\.1 s") as caught:
+        transport.post("http://slack.test/api/x", {}, b"")
+    answered.set()
+    assert caught.value.code == "dns_failed"
+    assert time.monotonic() - began < 2
+
+
+@pytest.fixture
+def silent_address() -> Iterator[tuple[str, int]]:
+    """An address where a connection is neither made nor refused: the listener's queue is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        address = listener.getsockname()
+        with socket.create_connection(address, 5):
+            yield address
+
+
+def test_a_connection_that_is_never_made_is_retryable_at_the_deadline(silent_address: tuple[str, int]) -> None:
+    sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{silent_address[1]}/api/", timeout_s=0.2)
+    result = sink.post(MESSAGE)
+    assert isinstance(result, Retryable)
+    assert result.code == "connect_timeout"
+
+
+def test_a_silent_address_leaves_time_for_the_next(slack: StandIn, silent_address: tuple[str, int]) -> None:
+    def look_up(_host: str, _port: int, **_: object) -> list[Any]:
+        addresses = (silent_address, ("127.0.0.1", slack.port))
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+
+    reply = Transport("http://slack.test/", 0.6, resolve=look_up).post("http://slack.test/api/auth.test", {}, b"")
+    assert reply.status == 200
+
+
+def test_the_next_address_is_tried_when_one_is_dead(slack: StandIn) -> None:
+    def look_up(_host: str, _port: int, **_: object) -> list[Any]:
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            dead = gone.getsockname()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (dead, ("127.0.0.1", slack.port))]
+
+    reply = Transport("http://slack.test/", 5, resolve=look_up).post("http://slack.test/api/auth.test", {}, b"")
+    assert reply.status == 200
+
+
+def test_a_server_that_speaks_no_tls_is_retryable(slack: StandIn) -> None:
+    result = SlackSink(BotToken(slack.token), base_url=slack.base_url.replace("http:", "https:")).post(MESSAGE)
+    assert isinstance(result, Retryable)
+    assert result.code == "tls_failed"
+
+
+def test_an_untrusted_certificate_is_retryable(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+
+    def serve(connection: socket.socket) -> None:
+        tls.wrap_socket(connection, server_side=True).close()
+
+    with RawServer(serve) as server:
+        result = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/").post(MESSAGE)
+    assert isinstance(result, Retryable)
+    assert result.code == "tls_failed"
+    assert "certificate verify failed" in result.detail
+
+
+def test_a_handshake_that_never_ends_is_retryable_at_the_deadline() -> None:
+    def serve(connection: socket.socket) -> None:
+        while connection.recv(65_536):
+            pass
+
+    with RawServer(serve) as server:
+        sink = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/", timeout_s=0.2)
+        began = time.monotonic()
+        result = sink.post(MESSAGE)
+    assert isinstance(result, Retryable)
+    assert result.code == "connect_timeout"
+    assert time.monotonic() - began < 2
+
+
+def test_the_deadline_holds_over_tls(tls: ssl.SSLContext) -> None:
+    def serve(connection: socket.socket) -> None:
+        with tls.wrap_socket(connection, server_side=True) as secure:
+            read_request(secure)
+            for byte in POSTED:
+                secure.sendall(bytes([byte]))
+                time.sleep(0.05)
+
+    with RawServer(serve) as server:
+        sink = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/", timeout_s=0.3)
+        began = time.monotonic()
+        result = sink.post(MESSAGE)
+        took = time.monotonic() - began
+    assert isinstance(result, Ambiguous)
+    assert result.code == "reply_timeout"
+    assert 0.29 < took < 2
+
+
+def test_the_deadline_holds_while_the_request_is_sent() -> None:
+    def serve(connection: socket.socket) -> None:
+        while connection.recv(16_384):  # slowly enough to last, fast enough for no single write to time out
+            time.sleep(0.005)
+
+    with RawServer(serve) as server:
+        transport = Transport(f"http://127.0.0.1:{server.port}/", 0.3)
+        began = time.monotonic()
+        with pytest.raises(ExchangeFailed) as caught:
+            transport.post(f"http://127.0.0.1:{server.port}/", {}, b"x" * 20_000_000)
+        took = time.monotonic() - began
+    assert caught.value.code == "reply_timeout"
+    assert took < 2
+
+
+def test_a_post_over_tls_arrives(tls: ssl.SSLContext) -> None:
+    def serve(connection: socket.socket) -> None:
+        with tls.wrap_socket(connection, server_side=True) as secure:
+            read_request(secure)
+            secure.sendall(POSTED)
+
+    with RawServer(serve) as server:
+        sink = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/")
+        assert [sink.post(MESSAGE) for _ in range(2)] == [Receipt("C1", "1.000001")] * 2
+
+
+def test_no_proxy_stands_between_us_and_this_machine(slack: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert isinstance(token_sink(slack).post(MESSAGE), Receipt)
+    assert isinstance(webhook_sink(slack).post(MESSAGE), Receipt)
+
+
+def test_a_plain_proxy_gets_the_whole_url(slack: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"127.0.0.1:{slack.port}")
+    sink = SlackSink(BotToken(slack.token), base_url="http://slack.test/api/")
+    assert isinstance(sink.post(MESSAGE), Receipt)
+    assert len(slack.ledger) == 1
+
+
+def test_a_proxy_connects_us_through_to_tls(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        asked.append(read_request(connection))
+        connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with tls.wrap_socket(connection, server_side=True) as secure:
+            asked.append(read_request(secure))
+            secure.sendall(POSTED)
+
+    with RawServer(serve) as server:
+        monkeypatch.setenv("https_proxy", f"http://user:p%40ss@127.0.0.1:{server.port}")
+        sink = SlackSink(BotToken("xoxb-1"), base_url="https://slack.test/api/")
+        assert sink.post(MESSAGE) == Receipt("C1", "1.000001")
+    assert asked[0].startswith(b"CONNECT slack.test:443 HTTP/1.1\r\n")
+    assert b"\r\nHost: slack.test:443\r\n" in asked[0]
+    assert b"Proxy-Authorization: Basic dXNlcjpwQHNz\r\n" in asked[0]
+    assert b"xoxb" not in asked[0]
+    assert b"Proxy-Authorization" not in asked[1]
+
+
+def test_a_proxy_that_refuses_is_retryable_and_keeps_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    def serve(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(http_reply(b"", "407 Proxy Authentication Required"))
+
+    with RawServer(serve) as server:
+        monkeypatch.setenv("https_proxy", f"http://user:hunter22@127.0.0.1:{server.port}")
+        result = SlackSink(BotToken("xoxb-1"), base_url="https://slack.test/api/").post(MESSAGE)
+    assert isinstance(result, Retryable)
+    assert result.code == "proxy_failed"
+    assert "the proxy answered HTTP 407" in result.detail
+    assert "hunter22" not in repr(result)
+
+
+def test_a_proxy_that_no_proxy_names_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "slack.test")
+    with pytest.raises(ExchangeFailed) as caught:
+        Transport("http://slack.test/", 5, resolve=look_up_nothing).post("http://slack.test/x", {}, b"")
+    assert caught.value.code == "dns_failed"
+
+
+@pytest.mark.parametrize(
+    "url", ["socks5://u:hunter22@127.0.0.1:1080", "https://u:hunter22@proxy", "http://u:hunter22@x:y"]
+)
+def test_a_proxy_we_cannot_use_is_refused_without_its_password(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    with pytest.raises(ConfigError, match=r"HTTPS_PROXY .* expected http://HOST:PORT") as caught:
+        SlackSink(BotToken("xoxb-1"))
+    assert "hunter22" not in str(caught.value)

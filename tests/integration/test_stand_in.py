@@ -1,0 +1,281 @@
+"""Tests of the local Slack itself, over real HTTP: its methods, limits and page."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from dispatcher.errors import ConfigError
+from dispatcher.slack.stand_in import (
+    STRICT,
+    Hang,
+    Rate,
+    Setup,
+    StandIn,
+    landed,
+)
+from tests.support.slack import Clock, call, post, request
+
+MARK = {"event_type": "dispatcher_event", "event_payload": {"id": "mark-1"}}
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+def test_auth_test_answers_the_tokens_scopes(slack: StandIn) -> None:
+    response = call(slack, "auth.test")
+    assert response.json["ok"] is True
+    assert "chat:write" in response.headers["x-oauth-scopes"].split(",")
+
+
+@pytest.mark.parametrize("code", ["invalid_auth", "token_revoked"])
+def test_a_revoked_token_is_refused_until_it_is_restored(slack: StandIn, code: str) -> None:
+    slack.workspace.revoke_token(code)
+    assert post(slack) == {"ok": False, "error": code}
+    slack.workspace.restore_token()
+    assert post(slack)["ok"] is True
+
+
+def test_another_token_and_none_at_all_are_refused(slack: StandIn) -> None:
+    assert call(slack, "auth.test", token="xoxb-other").json["error"] == "invalid_auth"
+    assert request(slack.base_url + "auth.test", "{}").json["error"] == "not_authed"
+
+
+def test_a_missing_scope_is_named() -> None:
+    with StandIn(setup=Setup(scopes=("channels:read",))) as slack:
+        answer = post(slack)
+    assert answer == {"ok": False, "error": "missing_scope", "needed": "chat:write", "provided": "channels:read"}
+
+
+def test_an_unknown_method_is_refused_as_slack_does(slack: StandIn) -> None:
+    response = call(slack, "chat.postMassage")
+    assert (response.status, response.json) == (200, {"ok": False, "error": "unknown_method"})
+
+
+def test_a_post_lands_in_the_ledger_with_its_metadata(slack: StandIn) -> None:
+    answer = post(slack, text="disk full", metadata=MARK, thread_ts="1732100000.000100")
+    [posted] = slack.ledger.posted()
+    assert (posted.channel, posted.text, posted.mark, posted.thread_ts) == (
+        "#ops",
+        "disk full",
+        "mark-1",
+        "1732100000.000100",
+    )
+    assert (answer["channel"], answer["ts"]) == (posted.channel_id, posted.ts)
+
+
+def test_a_form_is_taken_as_well_as_json(slack: StandIn) -> None:
+    block = {"type": "section", "text": {"type": "mrkdwn", "text": "hi"}}
+    form = {"token": slack.token, "channel": "ops", "text": "hi", "blocks": json.dumps([block])}
+    form["metadata"] = json.dumps(MARK)
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert request(slack.base_url + "chat.postMessage", urlencode(form), **headers).json["ok"] is True
+    [posted] = slack.ledger.posted()
+    assert (posted.channel, posted.blocks, posted.mark) == ("#ops", (block,), "mark-1")
+
+
+def test_a_channel_has_one_name_whether_posted_to_by_name_or_id(slack: StandIn) -> None:
+    by_name = post(slack, "#ops")
+    post(slack, "ops")
+    post(slack, by_name["channel"])
+    assert slack.ledger.per_channel() == {"#ops": 3}
+
+
+def test_every_ts_is_newer_than_the_one_before() -> None:
+    with StandIn(setup=Setup(clock=Clock())) as slack:
+        stamps = [post(slack)["ts"] for _ in range(3)]
+    assert stamps == ["1732100000.000000", "1732100000.000001", "1732100000.000002"]
+
+
+def test_unknown_and_archived_channels_are_refused() -> None:
+    with StandIn(setup=Setup(channels=frozenset({"#ops", "#old"}), archived=frozenset({"#old"}))) as slack:
+        answers = [post(slack, channel).get("error") for channel in ("#ops", "#nope", "#old", "")]
+    assert answers == [None, "channel_not_found", "is_archived", "channel_not_found"]
+
+
+def test_a_webhook_answers_a_plain_ok(slack: StandIn) -> None:
+    response = request(slack.webhook_url, json.dumps({"text": "hi"}))
+    assert (response.status, response.body) == (200, "ok")
+    assert slack.ledger.per_channel() == {"#webhook": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "answer"),
+    [
+        ("/services/T0/B0/other", '{"text": "hi"}', 404, "no_service"),
+        ("", "{nope", 400, "invalid_payload"),
+        ("", '{"text": ""}', 400, "no_text"),
+    ],
+)
+def test_a_webhooks_refusal_has_a_status_and_a_word(
+    slack: StandIn, path: str, body: str, status: int, answer: str
+) -> None:
+    response = request(slack.url.rstrip("/") + path if path else slack.webhook_url, body)
+    assert (response.status, response.body) == (status, answer)
+    assert len(slack.ledger) == 0
+
+
+def section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"text": " "}, "no_text"),
+        ({"text": 7}, "invalid_arguments"),
+        ({"blocks": [section("x")] * 51}, "invalid_blocks"),
+        ({"blocks": [section("x" * 3_001)]}, "invalid_blocks"),
+        ({"blocks": [section("")]}, "invalid_blocks"),
+        ({"blocks": [{"type": "section"}]}, "invalid_blocks"),
+        ({"blocks": [{"type": "section", "fields": [section("x")["text"]] * 11}]}, "invalid_blocks"),
+        ({"blocks": [{"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}]}, "invalid_blocks"),
+        ({"blocks": [{"type": "sektion"}]}, "invalid_blocks"),
+        ({"blocks": [{"text": "x"}]}, "invalid_blocks"),
+        ({"blocks": "nope"}, "invalid_blocks_format"),
+        ({"blocks": [section("x" * 2_900)] * 5}, "msg_blocks_too_long"),
+        ({"metadata": {"event_type": "x"}}, "invalid_metadata_format"),
+        ({"metadata": {"event_payload": {}}}, "invalid_metadata_schema"),
+        ({"metadata": {"event_type": "x", "event_payload": {"id": "x" * 9_000}}}, "metadata_too_large"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_content_beyond_slacks_limits_is_refused(slack: StandIn, arguments: dict[str, Any], code: str) -> None:
+    assert post(slack, **arguments)["error"] == code
+    assert len(slack.ledger) == 0
+
+
+def test_content_at_slacks_limits_is_taken(slack: StandIn) -> None:
+    blocks = [section("x" * 3_000), {"type": "header", "text": {"type": "plain_text", "text": "x" * 150}}]
+    assert post(slack, blocks=blocks + [{"type": "divider"}] * 48)["ok"] is True
+
+
+def test_a_text_over_40_000_characters_is_cut_with_a_warning(slack: StandIn) -> None:
+    assert post(slack, text="x" * 40_001)["response_metadata"]["warnings"] == ["message_truncated"]
+    assert len(slack.ledger.posted()[0].text) == 40_000
+
+
+def test_a_strict_rate_lets_one_post_a_second_through() -> None:
+    clock = Clock()
+    with StandIn(setup=Setup(rate=STRICT, clock=clock)) as slack:
+        assert post(slack)["ok"] is True
+        clock.now += 0.999
+        response = call(slack, "chat.postMessage", channel="#ops", text="hi")
+        assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        assert response.json["error"] == "ratelimited"
+        assert post(slack, "#other")["ok"] is True
+        clock.now += 1
+        assert post(slack)["ok"] is True
+        assert slack.workspace.rate_limited == 1
+
+
+def test_calls_inside_a_retry_after_are_refused_and_counted() -> None:
+    clock = Clock()
+    with StandIn(setup=Setup(rate=Rate(burst=1, interval_s=2.5), clock=clock)) as slack:
+        post(slack)
+        assert call(slack, "chat.postMessage", channel="#ops", text="hi").headers["Retry-After"] == "3"
+        clock.now += 2.9
+        assert call(slack, "chat.postMessage", channel="#ops", text="hi").headers["Retry-After"] == "1"
+        clock.now += 0.1
+        assert post(slack)["ok"] is True
+        assert (slack.workspace.rate_limited, slack.workspace.inside_retry_after) == (2, 1)
+
+
+def test_a_burst_passes_up_to_its_size() -> None:
+    with StandIn(setup=Setup(rate=Rate(burst=25, interval_s=1), clock=Clock())) as slack:
+        answers = [post(slack)["ok"] for _ in range(27)]
+    assert answers == [True] * 25 + [False] * 2
+
+
+def test_a_webhook_is_limited_like_its_channel() -> None:
+    with StandIn(setup=Setup(rate=STRICT, clock=Clock())) as slack:
+        request(slack.webhook_url, '{"text": "hi"}')
+        response = request(slack.webhook_url, '{"text": "hi"}')
+    assert (response.status, response.body, response.headers["Retry-After"]) == (429, "rate_limited", "1")
+
+
+def test_the_ledger_and_the_counts_are_there_as_json(slack: StandIn) -> None:
+    post(slack, "#b", metadata=MARK)
+    post(slack, "#a")
+    ledger = request(slack.url + "ledger").json
+    assert (ledger["total"], ledger["channels"]) == (2, {"#a": 1, "#b": 1})
+    assert ledger["calls"] == {"posts": 2, "rate_limited": 0, "inside_retry_after": 0}
+    assert [(each["channel"], each["mark"]) for each in ledger["posted"]] == [("#b", "mark-1"), ("#a", None)]
+
+
+def test_a_reset_begins_anew(slack: StandIn) -> None:
+    post(slack)
+    slack.faults.add(landed(Hang()))
+    slack.workspace.revoke_token()
+    assert request(slack.url + "reset", "").body == "ok"
+    assert len(slack.ledger) == 0
+    assert post(slack)["ok"] is True
+
+
+def test_no_post_is_lost_when_many_come_at_once(slack: StandIn) -> None:
+    def post_many(name: int) -> None:
+        for number in range(50):
+            post(slack, f"#c{name}", text=f"{name}-{number}")
+
+    callers = [threading.Thread(target=post_many, args=(name,)) for name in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(30)
+    assert {posted.text for posted in slack.ledger.posted()} == {f"{a}-{b}" for a in range(8) for b in range(50)}
+    assert len({posted.ts for posted in slack.ledger.posted()}) == 400
+
+
+def test_the_page_shows_what_was_posted_and_escapes_it(slack: StandIn) -> None:
+    assert "Nothing posted yet" in request(slack.url).body
+    for number in range(7):
+        post(slack, "#<b>ops", text=f"&lt;script&gt;alert({number})&lt;/script&gt; &amp; <i>more</i>")
+    page = request(slack.url).body
+    assert "<b>7</b> messages" in page
+    assert "<b>1</b> channel<" in page
+    assert "#&lt;b&gt;ops" in page
+    assert "&lt;script&gt;alert(6)&lt;/script&gt; &amp; &lt;i&gt;more&lt;/i&gt;" in page
+    assert "and 2 earlier" in page
+    assert "alert(1)" not in page
+
+
+def test_the_page_needs_nothing_from_elsewhere(slack: StandIn) -> None:
+    post(slack)
+    page = request(slack.url).body
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+@pytest.mark.parametrize("path", ["nothing-here", "api", "services"])
+def test_what_is_not_there_is_not_found(slack: StandIn, path: str) -> None:
+    assert request(slack.url + path).status == 404
+    assert request(slack.url + path, "{}").status == 404
+
+
+def test_a_request_beyond_all_measure_is_refused(slack: StandIn) -> None:
+    headers = {"Content-Length": str(100 * 1024 * 1024)}
+    assert request(slack.base_url + "chat.postMessage", "", **headers).status == 413
+
+
+def test_a_taken_port_is_named(slack: StandIn) -> None:
+    with pytest.raises(ConfigError, match=f"port {slack.port} on 127.0.0.1"):
+        StandIn(slack.port).start()
+
+
+def test_serve_forever_returns_after_a_stop() -> None:
+    slack = StandIn()
+    slack.start()
+    server = threading.Thread(target=slack.serve_forever)
+    server.start()
+    assert post(slack)["ok"] is True
+    slack.stop()
+    server.join(5)
+    assert not server.is_alive()

@@ -1,0 +1,70 @@
+"""A message, the sinks that post it to the stand-in, and calls to the stand-in without a sink."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from dispatcher.model import (
+    Message,
+)
+from dispatcher.slack.credentials import BotToken, Webhook
+from dispatcher.slack.sink import SlackSink
+from dispatcher.slack.stand_in import (
+    StandIn,
+)
+
+MESSAGE = Message("event-1", "#ops", "disk full")
+
+
+def token_sink(slack: StandIn, timeout_s: float = 5.0) -> SlackSink:
+    return SlackSink(BotToken(slack.token), base_url=slack.base_url, timeout_s=timeout_s)
+
+
+def webhook_sink(slack: StandIn, timeout_s: float = 5.0) -> SlackSink:
+    return SlackSink(Webhook(slack.webhook_url), timeout_s=timeout_s)
+
+
+@dataclass
+class Clock:
+    """Time that only a test moves."""
+
+    now: float = 1_732_100_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    headers: dict[str, str]
+    body: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.body)
+
+
+def request(url: str, body: str | None = None, **headers: str) -> Response:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+    try:
+        connection.request("GET" if body is None else "POST", f"{parts.path}?{parts.query}", body, headers)
+        response = connection.getresponse()
+        return Response(response.status, dict(response.getheaders()), response.read().decode())
+    finally:
+        connection.close()
+
+
+def call(slack: StandIn, method: str, *, token: str | None = None, **arguments: object) -> Response:
+    headers = {"Content-Type": "application/json; charset=utf-8", "Authorization": f"Bearer {token or slack.token}"}
+    return request(slack.base_url + method, json.dumps(arguments), **headers)
+
+
+def post(slack: StandIn, channel: str = "#ops", **arguments: Any) -> Any:  # noqa: ANN401 - JSON
+    return call(slack, "chat.postMessage", **{"channel": channel, "text": "hi", **arguments}).json
