@@ -71,8 +71,23 @@ def answered(error: type[DispatcherError] = GateUnavailable) -> Iterator[None]:
         raise
 
 
+_MEANINGS: Final = {
+    "OOM": "Redis is full (maxmemory) and refuses to write",
+    "READONLY": "Redis is a read-only replica",
+    "MISCONF": "Redis cannot write to its disk and refuses to write",
+    "LOADING": "Redis is still loading its data",
+    "NOREPLICAS": "Redis has too few replicas and refuses to write",
+}
+
+
 def _words(failure: RedisError) -> str:
-    return f"Redis did not answer: {failure}"
+    text = str(failure)
+    if isinstance(failure, OutOfMemoryError):
+        return f"{_MEANINGS['OOM']}: {text}"
+    if isinstance(failure, ReadOnlyError):
+        return f"{_MEANINGS['READONLY']}: {text}"
+    meaning = _MEANINGS.get(text.split(" ", 1)[0], "Redis did not answer")
+    return f"{meaning}: {text}"
 
 
 class Script:

@@ -25,7 +25,15 @@ from dispatcher.outcome import (
 
 HIDDEN: Final = "***"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_WARNINGS: Final = {"redis.lost", "slack.paused", "dead_letters.trimmed", "limits.kept", "setting.doubted"}
+_WARNINGS: Final = {
+    "redis.lost",
+    "slack.paused",
+    "dead_letters.trimmed",
+    "limits.kept",
+    "setting.doubted",
+    "server.doubted",
+    "worker.crashed",
+}
 
 
 def build_log(

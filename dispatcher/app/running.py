@@ -8,7 +8,7 @@ import socket
 from typing import Final
 
 from dispatcher.app.building import LimitsFile, build_backoff, build_outbox, build_sink, open_limits
-from dispatcher.app.servers import REACH_S, Server, keys_of, open_server, reach
+from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import connect
 from dispatcher.dispatch import Dispatcher, Sink
 from dispatcher.limiter import Limiter
@@ -34,9 +34,8 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
     name = _owner()
     events = _event_log(settings, name)
     client = connect(server.url)
-    reach(client, server.shown, REACH_S, events)
+    greet_server(settings, server, events)
     keys, queue = keys_of(settings)
-    claim_namespace(client, keys, queue)
     outbox = build_outbox(settings, limits.policy, client, name)
     dead_letters = DeadLetters(client, keys, queue)
     limiter = Limiter(client, namespace=settings.namespace)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from dispatcher.connection import Client, answered, connect
 from dispatcher.embedded import EmbeddedServer
@@ -17,6 +17,8 @@ from dispatcher.keys import Keys, QueueKeys
 from dispatcher.logs import EventLog
 from dispatcher.settings import Settings, shown_url
 from dispatcher.store.intake import claim_namespace
+
+OLDEST_SERVER: Final = 7
 
 REACH_S: Final = 30.0
 """How long a worker keeps trying to reach Redis at its start."""
@@ -52,8 +54,14 @@ def keys_of(settings: Settings) -> tuple[Keys, QueueKeys]:
     return Keys(settings.namespace), QueueKeys(settings.queue)
 
 
-def reach(client: Client, shown: str, seconds: float, events: EventLog | None = None) -> None:
-    """Return when the server answers; keeps trying for ``seconds``.
+def reach(
+    client: Client,
+    shown: str,
+    seconds: float,
+    events: EventLog | None = None,
+    greet: Callable[[], None] = lambda: None,
+) -> None:
+    """Return when the server answers, and ``greet`` with it; keeps trying for ``seconds``.
 
     Raises ``GateUnavailable``, or ``ConfigError`` when the server answers that it will not have us.
     """
@@ -63,6 +71,7 @@ def reach(client: Client, shown: str, seconds: float, events: EventLog | None = 
         try:
             with answered():
                 client.ping()
+            greet()
         except GateUnavailable as error:
             if isinstance(error.__cause__, AuthenticationError):
                 raise ConfigError(f"{shown} refuses the user name or password in DISPATCHER_REDIS_URL") from error
@@ -78,8 +87,40 @@ def reach(client: Client, shown: str, seconds: float, events: EventLog | None = 
             return
 
 
+def inspect_server(client: Client, shown: str) -> str | None:
+    """A doubt about the server in one sentence, or None.
+
+    Raises ``ConfigError`` for a server older than 7.0, whose commands do not do, and for one that evicts keys when it
+    is full: events would be lost.
+    """
+    try:
+        with answered():
+            facts: dict[str, Any] = {**client.info("server"), **client.info("memory")}
+    except NoPermissionError:
+        return (
+            f"{shown} does not let us read INFO: make sure that it is 7.0 or later and its maxmemory-policy noeviction"
+        )
+    version = str(facts.get("valkey_version") or facts.get("redis_version", "0"))
+    if int(version.split(".", maxsplit=1)[0]) < OLDEST_SERVER:
+        raise ConfigError(f"{shown} is version {version}, expected 7.0 or later (Redis or Valkey)")
+    policy = str(facts.get("maxmemory_policy", "noeviction"))
+    if policy == "noeviction":
+        return None
+    if facts.get("maxmemory", 0):
+        raise ConfigError(
+            f"{shown} has maxmemory-policy {policy!r}: it would throw events away when it is full; "
+            "set it to noeviction (CONFIG SET maxmemory-policy noeviction, and in its configuration file)"
+        )
+    return f"{shown} has maxmemory-policy {policy!r}: harmless without a maxmemory, but set it to noeviction"
+
+
 def greet_server(settings: Settings, server: Server, events: EventLog) -> None:
-    """What several workers would each do at their start, once before they are forked; raises as ``run_worker`` does."""
-    with connect(server.url) as client:
-        reach(client, server.shown, REACH_S, events)
+    """What a worker asks of a server before it takes anything; raises as ``run_worker`` does."""
+
+    def greet() -> None:
+        if doubt := inspect_server(client, server.shown):
+            events.say("server.doubted", detail=doubt)
         claim_namespace(client, *keys_of(settings))
+
+    with connect(server.url) as client:
+        reach(client, server.shown, REACH_S, events, greet)

@@ -18,7 +18,7 @@ _WIDTH_OF_A_PIPE: Final = 160
 
 
 class Terminal:
-    """The two streams of a command. Secrets it was told of with ``hide`` are written to neither.
+    """The two streams of a command. Secrets it was told of with ``hide`` stand in no message.
 
     Who reads stdout may go away at any time: what is printed after that is lost, and the command goes on.
     """
@@ -30,7 +30,7 @@ class Terminal:
                 stream.reconfigure(errors="backslashreplace")
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Never write one of these, in no message and no result."""
+        """Show none of these in a message; results are built of what holds none."""
         self._secrets = sorted({*self._secrets, *secrets}, key=len, reverse=True)
 
     def print(self, text: str) -> None:
@@ -78,7 +78,7 @@ class Terminal:
         if sys.stdout is None:
             return
         try:
-            sys.stdout.write(self._without_secrets(text))
+            sys.stdout.write(text)
             sys.stdout.flush()
         except OSError as error:
             # What is still in the buffer would fail again at exit.

@@ -1,0 +1,107 @@
+"""Servers that cannot be worked with, and servers that fill up: told at once, and nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatcher.app import reach
+from dispatcher.connection import connect
+from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.producer import Producer
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.snapshot import Books
+from tests.support.processes import LIMITS, Command, environment, until
+from tests.support.servers import Database, RedisServer
+
+KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+def env_for(server: RedisServer, slack: StandIn, tmp_path: Path) -> dict[str, str]:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(LIMITS, encoding="utf-8")
+    return environment(server.url, slack.base_url, slack.token, limits)
+
+
+def test_a_server_that_evicts_is_refused(slack: StandIn, tmp_path: Path) -> None:
+    options = ("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    with (
+        RedisServer(options=options) as server,
+        Command("worker", "--burst", env=env_for(server, slack, tmp_path), cwd=tmp_path) as worker,
+    ):
+        assert worker.wait() == 78
+        assert "has maxmemory-policy 'allkeys-lru'" in worker.stderr()
+        assert "CONFIG SET maxmemory-policy noeviction" in worker.stderr()
+
+
+def test_an_eviction_policy_without_a_bound_is_only_doubted(slack: StandIn, tmp_path: Path) -> None:
+    with (
+        RedisServer(options=("--maxmemory-policy", "allkeys-lru")) as server,
+        Command("worker", "--burst", env=env_for(server, slack, tmp_path), cwd=tmp_path) as worker,
+    ):
+        assert worker.wait() == 0
+        assert "harmless without a maxmemory" in worker.named("server.doubted")[0]["detail"]
+
+
+def test_a_full_server_tells_producers_and_loses_nothing(
+    own_server: RedisServer, slack: StandIn, tmp_path: Path
+) -> None:
+    client: Database = connect(own_server.url)
+    producer = Producer(client)
+    ids = producer.send_many({"category": f"c{n}", "text": "x"} for n in range(20))
+    client.config_set("maxmemory", "1mb")
+    with pytest.raises(QueueUnavailable, match=r"Redis is full \(maxmemory\)"):
+        producer.send("errors", "too much")
+    with Command("worker", env=env_for(own_server, slack, tmp_path), cwd=tmp_path) as worker:
+        refusal = until(lambda: worker.named("redis.lost"), "the refusal")[0]
+        assert "full (maxmemory)" in refusal["detail"]
+        client.config_set("maxmemory", "0")
+        until(lambda: len(slack.ledger) == len(ids), "every post")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    look = Books(client, KEYS, QUEUE).snapshot()
+    assert look.imbalances() == []
+    assert look.overall()["sent"] == len(ids)
+
+
+def test_a_producer_learns_soon_that_the_server_is_away(own_server: RedisServer) -> None:
+    producer = Producer(connect(own_server.url, timeout_s=0.3))
+    own_server.freeze()
+    with pytest.raises(QueueUnavailable, match="Redis did not answer"):
+        producer.send("errors", "x")
+    own_server.cont()
+    own_server.kill()
+    with pytest.raises(QueueUnavailable, match="Redis did not answer"):
+        producer.send("errors", "x")
+
+
+def test_a_producer_is_told_when_too_much_waits(redis: Database) -> None:
+    producer = Producer(redis, max_waiting=3)
+    with pytest.raises(QueueFull, match="after 3 events"):
+        producer.send_many({"category": "errors", "text": str(n)} for n in range(5))
+    assert redis.llen(QUEUE.lanes[1]) == 3
+    with pytest.raises(QueueFull):
+        producer.send("errors", "one more", priority="high")
+
+
+def test_a_wrong_password_is_a_matter_of_configuration() -> None:
+    with RedisServer(password="secret-word") as server:
+        wrong = server.url.replace("secret-word", "other-word")
+        with connect(wrong) as client, pytest.raises(ConfigError, match="refuses the user name or password") as caught:
+            reach(client, "the server", 0)
+        assert "other-word" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with connect(f"unix://{tmp_path}/none") as client, pytest.raises(GateUnavailable, match="it cannot be reached"):
+        reach(client, "it", 0)
