@@ -17,7 +17,7 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.utils import now as rq_now
 from rq.utils import utcformat
-from rq.worker import BaseWorker
+from rq.worker import BaseWorker, WorkerStatus
 
 from dispatcher.connection import Client, answered
 from dispatcher.dispatch import Dispatcher
@@ -122,6 +122,7 @@ class Worker(BaseWorker):
     def execute_job(self, job: Taken, queue: None) -> None:  # type: ignore[override]  # the pair from above
         """Dispatch a batch and start its posts."""
         del queue
+        self._state = WorkerStatus.BUSY
         try:
             for started in self._dispatcher.dispatch(job.batch, job.now_us, self._senders.free):
                 self._senders.start(started)
@@ -181,6 +182,12 @@ class Worker(BaseWorker):
         del exc, pubsub, pubsub_thread
         time.sleep(_RECONNECT_TO_S)  # in RQ's own thread; the loop says that the server is away
 
+    def unsubscribe(self) -> None:
+        """End RQ's pub/sub thread without waiting for it: it sleeps up to a minute, and dies with the process."""
+        if self.pubsub_thread and self.pubsub:
+            self.pubsub_thread.stop()
+            self.pubsub.close()
+
     def teardown(self) -> None:
         """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself."""
         try:
@@ -213,6 +220,7 @@ class Worker(BaseWorker):
         return None
 
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
+        self._state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
         now = time.monotonic()
         until = [self._beat_due - now]
         if taken.next_us is not None:

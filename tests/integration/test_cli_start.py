@@ -1,0 +1,100 @@
+"""The command line before it does anything: help, usage, what is not built yet."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.commands import environment, run
+
+PROBE = """
+import json, sys, time
+sys.argv = ["dispatcher", *sys.argv[1:]]
+from dispatcher.cli import main
+try:
+    main()
+except SystemExit as end:
+    print(json.dumps({"code": end.code, "cpu_s": time.process_time(), "loaded": sorted(sys.modules)}))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["send", "--help"], ["demo", "--help"]], ids=" ".join)
+def test_help_is_quick_and_loads_no_library_it_does_not_need(arguments: list[str]) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments], env=environment({}), capture_output=True, text=True, check=True
+    )
+    *shown, facts = answer.stdout.splitlines()
+    probe = json.loads(facts)
+    assert shown[0].startswith("Usage: dispatcher")
+    assert probe["code"] == 0
+    assert {"redis", "rq", "slack_sdk", "pydantic", "pydantic_settings", "rich", "structlog"} & {
+        *probe["loaded"]
+    } == set()
+    assert probe["cpu_s"] < 0.3
+
+
+def test_the_help_names_what_there_is_and_nothing_else() -> None:
+    listed = run("--help").out.partition("Commands:")[2]
+    assert [line.split()[0] for line in listed.splitlines() if line.strip()] == [
+        "demo",
+        "limits",
+        "send",
+        "slack-stand-in",
+        "status",
+        "worker",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("up", "--processes", "2"),
+        ("dead", "replay", "--dry-run"),
+        ("mute", "errors", "--for", "2h", "--why", "noise"),
+        ("limits", "apply", "limits.yaml"),
+        ("status", "--watch"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_built_yet_is_refused(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert (result.code, result.out) == (78, "")
+    named = " ".join(arguments[: 1 + (arguments[0] in {"limits", "status"})])
+    assert result.err == f"dispatcher: error: dispatcher {named} is not available in this version\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sned", "a", "b"), "Did you mean 'send'?"),
+        (("worker", "--processes", "0"), "'--processes'"),
+        (("send", "errors"), "Missing argument 'TEXT'"),
+        (("send", "--stdin", "errors"), "leave out CATEGORY"),
+        (("send", "errors", "x", "--label", "host"), "expected KEY=VALUE"),
+        (("send", "errors", "x", "--max-age", "soon"), "for example 30m"),
+        (("send", "two words", "x"), "category is 'two words'"),
+        (("send", "errors", " "), "text is empty"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_usage_is_said_and_exits_with_2(arguments: tuple[str, ...], said: str) -> None:
+    result = run(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_every_fault_of_the_settings_is_said_at_once_and_no_secret() -> None:
+    result = run(
+        "status",
+        DISPATCHER_REDIS_URL="http://user:sesame@db/0",
+        DISPATCHER_BATCH="many",
+        DISPATCHER_SLACK_TOKEN="xapp-sesame",
+    )
+    assert (result.code, result.out) == (78, "")
+    assert len(result.err.splitlines()) == 3
+    assert all(line.startswith("dispatcher: error: DISPATCHER_") for line in result.err.splitlines())
+    assert "sesame" not in result.err

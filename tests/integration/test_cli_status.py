@@ -1,0 +1,167 @@
+"""``dispatcher status``: the figures, the check of the books, and what a terminal gets to see."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+
+from dispatcher.cli.status import Status, Worker
+from dispatcher.cli.status_view import span, tables
+from dispatcher.cli.terminal import console_on
+from dispatcher.keys import Keys
+from dispatcher.limiter import Usage
+from dispatcher.model import US, Limit
+from dispatcher.producer import Producer
+from dispatcher.store.snapshot import Line, Pause, Snapshot
+from tests.support.commands import run
+from tests.support.processes import Command
+from tests.support.servers import Database
+
+KEYS = Keys("dispatcher")
+COUNTS = {"sent": 0, "dropped": 0, "digested": 0, "dead": 0, "duplicate": 0}
+
+
+def test_nothing_has_run_here() -> None:
+    result = run("status")
+    assert (result.code, result.out) == (78, "")
+    assert "nothing has run here: there is no data directory .dispatcher" in result.err
+    assert not Path(".dispatcher").exists()
+
+
+def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: str, tmp_path: Path) -> None:
+    Path("limits.yaml").write_text(
+        "global: {limits: [4/1h]}\n"
+        "defaults: {limits: [3/1h]}\n"
+        "categories: {errors: {limits: [2/30m]}, quiet: {limits: [1/1s, 3/1m]}}\n",
+        encoding="utf-8",
+    )
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml", "DISPATCHER_SINK": "console"}
+    events = [{"category": "errors" if n < 3 else "deploys", "text": str(n)} for n in range(6)]
+    producer = Producer(redis)
+    producer.send_many(events)
+    assert run("worker", "--burst", **env).code == 0
+    producer.send("errors", "one too many")
+    before = time.time()
+
+    with Command("worker", env={**env, "DISPATCHER_QUEUE": "notifications"}, cwd=tmp_path) as worker:
+        worker.await_line("event.settled")
+        result = run("status", "--json", **env)
+        assert (result.code, result.err) == (0, "")
+        status = json.loads(result.out)
+        (listed,) = status.pop("workers")
+        assert (listed["name"], listed["pid"]) == (worker.named("worker.started")[0]["worker"], worker.pid)
+        assert before - 5 < listed["last_heartbeat"] < time.time() + 5
+        assert listed.keys() == {"name", "host", "pid", "last_heartbeat"}
+
+    assert 1700 < status["categories"]["errors"]["limits"][0].pop("next_free_s") <= 1800
+    assert 3500 < status["global"]["limits"][0].pop("next_free_s") <= 3600
+    rest = {"scope": "category:deploys", "max": 3, "window_s": 3600, "used": 2, "next_free_s": 0.0}
+    quiet = {"scope": "category:quiet", "used": 0, "next_free_s": 0.0}
+    assert status == {
+        "queue": {"waiting": 0, "in_flight": 0, "parked": 0},
+        "dead_letters": 0,
+        "totals": {"enqueued": 7, "received": 7, **COUNTS, "sent": 4, "dropped": 3, "replayed": 0, "notices": 0},
+        "categories": {
+            "errors": {
+                **COUNTS,
+                "sent": 2,
+                "dropped": 2,
+                "parked": 0,
+                "limits": [{"scope": "category:errors", "max": 2, "window_s": 1800, "used": 2}],
+            },
+            "quiet": {
+                **COUNTS,
+                "parked": 0,
+                "limits": [{**quiet, "max": 1, "window_s": 1}, {**quiet, "max": 3, "window_s": 60}],
+            },
+            "deploys": {**COUNTS, "sent": 2, "dropped": 1, "parked": 0, "limits": [rest]},
+        },
+        "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "used": 4}]},
+        "cooldowns": [],
+        "paused": None,
+    }
+
+    shown = run("status", **env)
+    assert shown.code == 0
+    assert shown.err == f"dispatcher: namespace dispatcher on {redis_url}, limits in {Path.cwd() / 'limits.yaml'}\n"
+    assert "7 enqueued, 4 sent, 3 dropped, 0 dead" in shown.out
+    assert "2 of 2 in 30m" in shown.out
+    assert "\x1b" not in shown.out
+
+    check = run("status", "--check", **env)
+    assert (check.code, check.out) == (0, "the books balance: 7 received = 4 sent + 3 dropped\n")
+    redis.hincrby(KEYS.totals, "received", 1)
+    check = run("status", "--check", **env)
+    assert (check.code, check.out) == (
+        1,
+        "the books do not balance: received is 8, but outcomes + parked + in flight is 7\n",
+    )
+    assert json.loads(run("status", "--check", "--json", **env).out)["balanced"] is False
+
+    redis.set(KEYS.layout, "999")
+    refused = run("status", **env)
+    assert refused.code == 78
+    assert "key layout '999'" in refused.err
+
+
+def test_an_embedded_server_that_ran_before_is_started_for_the_look() -> None:
+    assert run("worker", "--burst", DISPATCHER_SINK="console").code == 0
+    result = run("status", "--check")
+    assert (result.code, result.out) == (0, "the books balance: 0 received = 0 sent\n")
+
+
+def drawn(status: Status) -> str:
+    stream = io.StringIO()
+    console = console_on(stream)
+    for table in tables(status):
+        console.print(table)
+    return stream.getvalue()
+
+
+def look(**facts: object) -> Snapshot:
+    nothing: dict[str, object] = {
+        **dict.fromkeys(("waiting", "events", "leased", "orphans", "parked", "timers", "dead_letters"), 0),
+        **{name: {} for name in ("lines", "totals", "leases", "cooldowns")},
+        "pause": None,
+    }
+    return Snapshot(now_us=1_000 * US, **{**nothing, **facts})  # type: ignore[arg-type]  # fields by name
+
+
+def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
+    facts = look(
+        lines={"channel:#[red]\x1b[2Jops": Line(3, None), "channel:#late": Line(1, 1_090 * US)},
+        cooldowns={"#late": 1_075 * US},
+        parked=4,
+        totals={"parked": 4, "parked [bold]x": 4},
+    )
+    shown = drawn(Status(facts, {"[bold]x": []}, [], [Worker("w\x1b1", "[b]host", 7, "idle", 998.0)]))
+    assert "\x1b" not in shown
+    assert "#[red]\\x1b[2Jops" in shown
+    assert "[bold]x" in shown
+    assert "[b]host" in shown
+    assert "after the one in flight" in shown
+    assert "in 1m 30s" in shown
+    assert "1m 15s" in shown
+    assert "2.0s ago" in shown
+
+
+def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
+    pause = Pause("invalid_auth", "set the \x07token", 940 * US, 1_030 * US)
+    shown = drawn(Status(look(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
+    assert "paused for 1m 0s, tries again in 30s: invalid_auth: set the \\x07token" in shown
+    assert "none is running" in shown
+    assert "██████████  10 of 10 in 1m  in 2.0s" in shown
+
+
+def test_spans_are_readable() -> None:
+    assert [span(seconds) for seconds in (0.04, 9.94, 59.4, 59.6, 185, 7_860, 360_000)] == [
+        "0.0s",
+        "9.9s",
+        "59s",
+        "1m 0s",
+        "3m 5s",
+        "2h 11m",
+        "4d 4h",
+    ]

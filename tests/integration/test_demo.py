@@ -1,0 +1,124 @@
+"""``dispatcher demo``: the promised figures, on nothing of the user's own, with nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dispatcher.cli.demo.story import EACH, KINDS, scenes
+from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
+from tests.support.processes import PATIENCE_S, until
+
+NONSENSE = {
+    "DISPATCHER_REDIS_URL": "redis://nowhere.invalid:1/0",
+    "REDIS_URL": "nonsense",
+    "DISPATCHER_LIMITS_FILE": "/does/not/exist.yaml",
+    "DISPATCHER_NAMESPACE": "{}",
+    "DISPATCHER_BATCH": "many",
+    "DISPATCHER_SINK": "console",
+    "SLACK_BOT_TOKEN": "xoxb-real-one",
+    "DISPATCHER_SLACK_WEBHOOK_URL": "https://hooks.slack.com/services/T1/B1/real",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "http_proxy": "http://127.0.0.1:9",
+}
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    path = tmp_path / "t"
+    path.mkdir()
+    return path
+
+
+def processes_of(session: int, temporary: Path) -> list[str]:
+    """The command lines of all processes in a session, or that work in the temporary directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state, *fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            works_there = (entry / "cwd").readlink().is_relative_to(temporary)
+            if state != "Z" and (int(fields[2]) == session or works_there):
+                found.append(f"{entry.name} {(entry / 'cmdline').read_text()}")
+        except OSError:
+            continue  # it has ended meanwhile
+    return found
+
+
+def test_the_story_is_20_categories_with_a_channel_each_and_15_events() -> None:
+    assert len({kind.category for kind in KINDS}) == len({kind.channel for kind in KINDS}) == 20
+    told = [scene.kind.category for scene in scenes()]
+    assert {told.count(kind.category) for kind in KINDS} == {EACH} == {15}
+    assert len({*told[:50]}) > 10, "events of the categories come mixed"
+
+
+def test_the_figures_are_as_promised_whatever_the_environment_says(temporary: Path) -> None:
+    Path(".env").write_text(
+        "DISPATCHER_REDIS_URL=redis://nowhere.invalid:1/0\nDISPATCHER_SENDERS=0\n", encoding="utf-8"
+    )
+    result = run("demo", "--json", TMPDIR=str(temporary), **NONSENSE)
+    assert (result.code, result.err) == (0, "")
+    figures = json.loads(result.out)
+    categories = figures.pop("categories")
+    assert figures == {"enqueued": 300, "sent": 100, "dropped": 200, "slack_received": 100}
+    assert len(categories) == 20
+    assert all(each.keys() == {"sent", "dropped"} and sum(each.values()) == 15 for each in categories.values())
+    assert max(each["sent"] for each in categories.values()) <= 10
+    assert sum(each["sent"] for each in categories.values()) == 100
+    assert list(temporary.iterdir()) == []
+
+
+def test_it_shows_what_happens_and_what_it_came_to() -> None:
+    result = run("demo")
+    assert (result.code, result.err) == (0, "")
+    shown = result.out.splitlines()
+    assert shown[0].startswith("300 events of 20 categories")
+    assert any("on the way" in line for line in shown)
+    assert all(sum(kind.category in line and kind.channel in line for line in shown) == 1 for kind in KINDS)
+    assert "300 enqueued = 100 sent + 200 dropped; Slack received 100." in shown
+    assert shown[-1] == "The books balance: 300 received = 100 sent + 200 dropped."
+    reasons = next(line for line in shown if line.startswith("Dropped by the limit of their category"))
+    assert sum(int(part.rstrip(".").rpartition(" ")[2]) for part in reasons.split(";")) == 200
+    assert "\x1b" not in result.out
+
+
+def test_on_a_terminal_a_table_fills_and_stays() -> None:
+    with terminal() as (stdout, written):
+        env = environment({"TERM": "xterm", "COLUMNS": "80", "LINES": "40"})
+        demo = subprocess.run([*PYTHON_DISPATCHER, "demo"], stdout=stdout, env=env, timeout=2 * PATIENCE_S, check=False)
+        drawn = written()
+    assert demo.returncode == 0
+    assert drawn.count("checkout.errors") > 10, "drawn again and again"
+    assert "\x1b[32m" in drawn
+    end = drawn[drawn.rindex("Category") :]
+    assert all(kind.category in end for kind in KINDS)
+    assert "The books balance: 300 received = 100 sent + 200 dropped." in end
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(temporary: Path) -> None:
+    with started("demo", TMPDIR=str(temporary)) as process:
+        assert process.stdout is not None
+        assert "300 events" in process.stdout.readline()
+        assert len(processes_of(process.pid, temporary)) >= 5, "the demo, two workers, the server and its guard"
+        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)  # the second one does not disturb the cleaning up
+        result = ended(process)
+    assert result.code == 130
+    assert result.err == "dispatcher: error: interrupted; nothing is left running, nothing is kept\n"
+    assert processes_of(process.pid, temporary) == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_killed_demo_leaves_no_process_behind(temporary: Path) -> None:
+    with started("demo", TMPDIR=str(temporary)) as process:
+        assert process.stdout is not None
+        assert "300 events" in process.stdout.readline()
+        process.kill()
+        process.wait()
+        until(lambda: not processes_of(process.pid, temporary), "the workers and the server to end")
