@@ -1,0 +1,122 @@
+"""One line per event at its end, for people and for machines, without secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from dispatcher.event import Event
+from dispatcher.logs import EventLog, build_log
+from dispatcher.model import Denied, Limit, Paused, Reason, Receipt
+from dispatcher.outcome import (
+    Candidate,
+    DeadLettered,
+    Dropped,
+    Leased,
+    Outcome,
+    Parked,
+    Place,
+    Sent,
+    Settlement,
+    Spoiled,
+    Terms,
+    Waiting,
+)
+
+LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 0)
+TERMS = Terms("#ops", None, (), 1, configured=True)
+DENIED = Denied("category:errors", Limit.parse("10/30m"), 1_500_000)
+
+
+def lines(tell: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a test's callable and options
+    stream = io.StringIO()
+    tell(EventLog(build_log(style="json", stream=stream, worker="w1", **options)))
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Sent(Receipt("C1", "1.1")), {"outcome": "sent", "reason": "ok", "channel": "C1", "ts": "1.1"}),
+        (
+            Dropped(DENIED, Reason.LIMIT_CATEGORY),
+            {
+                "outcome": "dropped",
+                "reason": "limit:category",
+                "scope": "category:errors",
+                "limit": "10/30m",
+                "retry_after_s": 1.5,
+            },
+        ),
+        (
+            DeadLettered(Reason.REJECTED, "no such channel", "channel_not_found"),
+            {"outcome": "dead", "reason": "rejected", "code": "channel_not_found", "detail": "no such channel"},
+        ),
+    ],
+    ids=["sent", "dropped", "dead"],
+)
+def test_an_event_at_its_end_is_one_line(outcome: Outcome, expected: dict[str, Any]) -> None:
+    (line,) = lines(lambda log: log.settled([Settlement(LEASED, TERMS, outcome)]))
+    del line["time"]
+    assert line == {
+        "event": "event.settled",
+        "level": "info",
+        "worker": "w1",
+        "event_id": "disk-1",
+        "category": "errors",
+        **expected,
+    }
+
+
+def test_what_waits_has_a_line_of_its_own() -> None:
+    parked = Settlement(LEASED, TERMS, Parked(Place.TIMER, Reason.RETRY, 2_000_000, "connection_refused"))
+    waiting = Waiting(Candidate(LEASED, TERMS), Reason.PACE, None)
+    first, second = lines(lambda log: (log.settled([parked]), log.waiting([waiting])))
+    assert (first["event"], first["reason"], first["retry_after_s"]) == ("event.parked", "retry", 2.0)
+    assert (second["event"], second["reason"], second["channel"]) == ("event.parked", "pace", "#ops")
+    assert "retry_after_s" not in second
+
+
+def test_a_pause_is_told_apart_from_the_event() -> None:
+    outcome = Parked(Place.LINE, Reason.PAUSED, 0, "token_revoked")
+    settlement = Settlement(LEASED, TERMS, outcome, pause=Paused("token_revoked", "make a new token"))
+    _, line = lines(lambda log: log.settled([settlement]))
+    assert (line["event"], line["level"], line["detail"]) == ("slack.paused", "error", "make a new token")
+
+
+def test_duplicates_and_lost_leases_are_told() -> None:
+    told = lines(lambda log: (log.duplicates(["a"]), log.lost([Spoiled("b", Reason.INVALID, "x")])))
+    assert [(line["event"], line["event_id"]) for line in told] == [("event.settled", "a"), ("lease.lost", "b")]
+    assert told[0]["outcome"] == "duplicate"
+
+
+def test_secrets_are_removed_wherever_they_stand() -> None:
+    secrets = ["xoxb-secret", "s/e+cret", "s%2Fe%2Bcret"]
+    facts = {"detail": "token xoxb-secret", "nested": {"url": ["redis://:s%2Fe%2Bcret@host", ("s/e+cret",)]}}
+    stream = io.StringIO()
+    EventLog(build_log(style="json", stream=stream, secrets=secrets)).say("redis.lost", **facts)
+    EventLog(build_log(style="console", stream=stream, secrets=secrets)).failed(ValueError("xoxb-secret"))
+    assert "***" in stream.getvalue()
+    assert not any(secret in stream.getvalue() for secret in secrets)
+
+
+def test_control_characters_do_nothing_to_a_terminal() -> None:
+    stream = io.StringIO()
+    log = EventLog(build_log(style="console", stream=stream))
+    log.say("redis.lost", detail="a\x1b[31m\u202eb\nc")
+    assert "a\ufffd[31m\ufffdb\ufffdc" in stream.getvalue()
+
+
+def test_the_level_is_kept() -> None:
+    assert lines(lambda log: log.say("worker.started"), level="warning") == []
+    assert [line["level"] for line in lines(lambda log: log.say("redis.lost"), level="warning")] == ["warning"]
+
+
+def test_a_reader_that_is_gone_does_not_stop_the_worker() -> None:
+    stream = io.StringIO()
+    log = EventLog(build_log(style="json", stream=stream))
+    stream.close()
+    log.settled([Settlement(LEASED, TERMS, Sent(Receipt("C1", None)))])
