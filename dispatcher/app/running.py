@@ -57,6 +57,9 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
     events.say("worker.started", server=server.shown, limits=str(limits.path), queue=settings.queue, sink=settings.sink)
     if settings.sink == "slack" and settings.slack_webhook_url is not None:
         events.say("setting.doubted", detail="a webhook posts to its own channel: the channels of events are ignored")
+    if "reconcile_grace" in settings.model_fields_set:
+        detail = "DISPATCHER_RECONCILE_GRACE has no effect in this version: an ambiguous post is not looked up yet"
+        events.say("setting.doubted", detail=detail)
     worker.work(burst=burst)
     if worker.failure is not None:
         raise worker.failure

@@ -1,0 +1,154 @@
+"""What the README and the documents show and say holds: samples run, links resolve, tables are those of the program."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.cli import exits
+from dispatcher.cli.commands import dispatcher
+from dispatcher.cli.terminal import Terminal
+from dispatcher.errors import ConfigError
+from dispatcher.settings import variables
+from dispatcher.settings.limits_schema import ChannelSection, GlobalSection, LimitsFile, RuleSection
+from tests.docs import environment_table
+from tests.docs.reader import Reader
+from tests.docs.samples import PAGES, ROOT, RUNNABLE, Sample, anchors, code_spans, links, samples, section
+
+README: Final = ROOT / "README.md"
+DOCS: Final = ROOT / "docs"
+SAMPLES: Final = {page: [each for each in samples(page) if each.is_run] for page in PAGES}
+ALL_SAMPLES: Final = [sample for page in PAGES for sample in samples(page)]
+NOTES: Final = re.compile(r'(not run: .+|runs in the background until it says ".+"|in \S+)?')
+SOURCES: Final = tuple(
+    path.read_text(encoding="utf-8")
+    for folder, ending in (("dispatcher", "py"), ("lua", "lua"), ("config", "*"))
+    for path in sorted((ROOT / folder).rglob(f"*.{ending}"))
+)
+
+
+def short(value: object) -> str:
+    return str(value.relative_to(ROOT)) if isinstance(value, Path) else str(value)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if SAMPLES[page]], ids=short)
+def test_the_samples_of_a_page_run_one_after_another(page: Path, tmp_path: Path, redis_url: str) -> None:
+    port = free_port()
+    places = {
+        "dispatcher slack-stand-in": f"dispatcher slack-stand-in --port {port}",
+        "127.0.0.1:8901": f"127.0.0.1:{port}",
+        "redis://127.0.0.1:6379/0": redis_url,
+    }
+    with Reader(tmp_path, places) as reader:
+        for sample in SAMPLES[page]:
+            reader.run(sample)
+
+
+@pytest.mark.parametrize("sample", ALL_SAMPLES, ids=lambda sample: sample.place)
+def test_a_sample_is_run_or_says_why_not(sample: Sample) -> None:
+    assert NOTES.fullmatch(sample.note), f"{sample.note!r} is no note that samples.py knows"
+    assert sample.is_run or sample.language not in RUNNABLE or sample.note
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_link_within_the_project_resolves(page: Path) -> None:
+    for target in links(page):
+        if target.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = target.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        assert there.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_file_a_page_names_exists(page: Path) -> None:
+    for span in code_spans(page.read_text(encoding="utf-8")):
+        if re.fullmatch(r"(dispatcher|lua|config|deploy|docs|tests)/[\w./@-]*", span):
+            assert (ROOT / span).exists(), f"{page.name} names {span}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_variable_a_page_names_is_read(page: Path) -> None:
+    named = set(re.findall(r"\bDISPATCHER_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
+    read = {name for variable in variables() for name in variable.names}
+    assert named - {"DISPATCHER_TEST_SERVER"} <= read
+
+
+def test_words_of_the_glossary_that_are_code_stand_in_the_code() -> None:
+    spans = code_spans((DOCS / "glossary.md").read_text(encoding="utf-8"))
+    for span in spans:
+        if span != "this type" and not span.startswith("DISPATCHER_"):
+            assert any(span in source for source in SOURCES), f"{span} is nowhere in the code"
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = DOCS / "adr" / "README.md"
+    records = sorted(path.name for path in index.parent.glob("[0-9]*.md"))
+    assert [target for target in links(index) if target[0].isdigit()] == records
+    for name in records:
+        headings = re.findall(r"^## (.+)$", (index.parent / name).read_text(encoding="utf-8"), re.MULTILINE)
+        assert headings == ["Context", "Decision", "Consequences"], name
+
+
+def test_the_table_of_variables_is_current() -> None:
+    remedy = "run: python -m tests.docs.environment_table"
+    assert environment_table.written_table() == environment_table.table(), remedy
+
+
+def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
+    page = DOCS / "configuration.md"
+    available = {
+        *(f"global.{key}" for key in GlobalSection.key_names()),
+        *(f"channels.{name}.{key}" for name in ("default", '"#NAME"') for key in ChannelSection.key_names()),
+        *(f"{place}.{key}" for place in ("defaults", "categories.NAME") for key in RuleSection.key_names()),
+        *(key for key in LimitsFile.key_names() if key not in {"global", "channels", "defaults", "categories"}),
+    }
+    assert set(first_cells(section(page, "The keys"))) == available
+    refused = "`, `".join(first_cells(section(page, "Not available in this version"))).split("`, `")
+    words = {key for key in refused if re.fullmatch(r"\w+", key)}
+    assert words == RuleSection.not_yet | LimitsFile.not_yet | GlobalSection.not_yet | ChannelSection.not_yet
+
+
+def test_what_the_readme_says_is_not_there_is_refused() -> None:
+    spans = code_spans(section(README, "Not there yet"))
+    commands = [span.split()[1:] for span in spans if span.startswith("dispatcher ")]
+    assert len(commands) > 1
+    for command in commands:
+        with pytest.raises(ConfigError, match="is not available in this version"):
+            dispatcher.main(command, prog_name="dispatcher", standalone_mode=False, obj=Terminal())
+
+
+def test_exit_codes_are_those_of_the_program() -> None:
+    codes = {value for name, value in vars(exits).items() if name.isupper() and type(value) is int}
+    rows = re.findall(r"^\| (\d+) \|", section(README, "Exit codes"), re.MULTILINE)
+    assert {int(row) for row in rows} == codes
+    said = re.findall(r"(?:^|· )(\d+) ", section(DOCS / "operations.md", "Exit codes").strip().replace("\n", " "))
+    assert {int(code) for code in said} == codes
+
+
+def test_every_line_of_the_log_is_documented() -> None:
+    name = re.compile(r'(?:say|tell|_write)\((?:[^"]*?, )?"([a-z_]+\.[a-z_]+)"|"((?:event|worker|lease)\.[a-z]+)"')
+    written = {found for source in SOURCES for groups in name.findall(source) for found in groups if found}
+    documented = {
+        span
+        for cell in first_cells(section(DOCS / "operations.md", "Logs"))
+        for span in cell.split("`, `")
+        if "." in span
+    }
+    assert documented == written
+
+
+def first_cells(text: str) -> list[str]:
+    """The code in the first cell of each row of the tables in a text."""
+    return list(re.findall(r"^\| `(.+?)` \|", text, re.MULTILINE))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
