@@ -12,10 +12,7 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local removed = 0
 for _, letter in ipairs(call.letters or {}) do
-  if #redis.call('XRANGE', KEYS[1], letter[1], letter[1]) > 0 then
-    unbury(KEYS[1], KEYS[2], letter[1], letter[2])
-    removed = removed + 1
-  end
+  removed = removed + unbury(KEYS[1], KEYS[2], letter[1], letter[2])
 end
 if call.bounds then
   removed = removed + trim_dead(KEYS[1], KEYS[2], call.bounds, now, 1000)

@@ -3,8 +3,9 @@
 -- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's)
 -- ARGV[1]   JSON {"now": us | absent, "leased": prefix of the keys of leased, "line": prefix of the keys of lines}
--- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "lines": {line: [count, next us |
---           null]}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns": {channel: until}, "pause": {...}};
+-- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
+--           "lines": {line: [count, next us | null]}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns":
+--           {channel: until}, "pause": {...}};
 --           instants are strings
 -- @include prelude
 
@@ -40,6 +41,7 @@ return cjson.encode({
   orphans = redis.call('ZCARD', KEYS[3]),
   parked = redis.call('ZCARD', KEYS[4]),
   timers = redis.call('ZCARD', KEYS[6]),
+  next_timer = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2] or cjson.null,
   lines = lines,
   dead = redis.call('XLEN', KEYS[10]),
   totals = pairs_of(redis.call('HGETALL', KEYS[9])),

@@ -168,7 +168,8 @@ local function enter(ids, job_of)
     else
       entered[id] = true
       local again = replays > 0 and string.format(',"replays":%d', replays) or ''
-      local record = string.format('{"seq":%.0f,"seen":"%.0f"%s}\n%s', seq + i, now, again, payload)
+      -- not by %s, which ends at a zero byte
+      local record = string.format('{"seq":%.0f,"seen":"%.0f"%s}\n', seq + i, now, again) .. payload
       fresh[#fresh + 1] = id
       fresh[#fresh + 1] = record
       hand_out(id, record, { seq = seq + i })

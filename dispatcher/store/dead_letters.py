@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,11 +13,14 @@ from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import Event
 from dispatcher.keys import Keys, QueueKeys
-from dispatcher.model import Lane
+from dispatcher.model import US, Lane
 from dispatcher.outcome import NO_CATEGORY, Bounds
 from dispatcher.store.envelope import open_envelope
 
-_PAGE: Final = 200
+MAX_PAYLOAD: Final = 1024 * 1024
+"""Bytes that are kept of a payload which is too large to be an event."""
+
+_PAGE: Final = 50  # each letter may hold a payload of MAX_PAYLOAD
 _LANES: Final = tuple(Lane)
 
 
@@ -42,12 +46,25 @@ class DeadLetter:
     replays: int
     seen_us: int | None
 
+    @property
+    def name(self) -> str:
+        """The id the producer knows."""
+        event = self.event()
+        return (event.id if event else None) or self.id
+
     def event(self) -> Event | None:
         """The event in it; None where the payload is none."""
         try:
             return open_envelope(self.id, self.payload)
         except InvalidEvent:
             return None
+
+    def content(self) -> bytes:
+        """The payload, inflated where stock RQ compressed it; at most ``MAX_PAYLOAD`` bytes."""
+        try:
+            return zlib.decompressobj().decompress(self.payload, MAX_PAYLOAD) or self.payload
+        except zlib.error:
+            return self.payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,7 @@ class Filter:
 class Replayed(IntEnum):
     """What became of one letter that was to be replayed."""
 
+    EMPTY = -2
     WAITING = -1
     GONE = 0
     DONE = 1
@@ -80,24 +98,50 @@ class DeadLetters:
 
     def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
         self._client = client
+        self._clock = clock
         self._keys = keys
         self._queue = queue
         self._replay = JsonScript(client, "replay", clock)
         self._purge = JsonScript(client, "purge", clock)
 
-    def find(self, wanted: Filter) -> Iterator[DeadLetter]:
-        """Every letter that is meant, the oldest first, read in pages; those buried after the first page count too."""
-        start = "-"
+    def find(self, wanted: Filter, *, newest_first: bool = False) -> Iterator[DeadLetter]:
+        """Every letter that is meant, the oldest first unless ``newest_first``, read in pages.
+
+        Only those that are there when the first is asked for: what is replayed meanwhile and buried again is not met.
+        """
+        with answered():
+            newest: Any = self._client.xrevrange(self._keys.dead, count=1)
+        if not newest:
+            return
+        first, last = "-", newest[0][0].decode()
         while True:
             with answered():
-                rows: Any = self._client.xrange(self._keys.dead, min=start, count=_PAGE)
+                rows: Any = (
+                    self._client.xrevrange(self._keys.dead, max=last, min=first, count=_PAGE)
+                    if newest_first
+                    else self._client.xrange(self._keys.dead, min=first, max=last, count=_PAGE)
+                )
             for entry, fields in rows:
                 letter = _letter(entry, fields)
                 if wanted.matches(letter):
                     yield letter
             if len(rows) < _PAGE:
                 return
-            start = f"({rows[-1][0].decode()}"
+            edge = f"({rows[-1][0].decode()}"
+            first, last = (first, edge) if newest_first else (edge, last)
+
+    def count(self) -> int:
+        """How many letters there are."""
+        with answered():
+            return int(self._client.xlen(self._keys.dead))
+
+    def ago(self, span_us: int) -> int:
+        """The instant that lies ``span_us`` back, by the server's clock."""
+        if self._clock is not None:
+            return self._clock() - span_us
+        with answered():
+            seconds, rest_us = self._client.time()
+        return seconds * US + rest_us - span_us
 
     def get(self, event_id: str) -> DeadLetter | None:
         """The letter of one event, by its id on the queue."""
@@ -109,7 +153,7 @@ class DeadLetters:
     def replay(self, letters: Iterable[DeadLetter]) -> list[Replayed]:
         """Put the letters back on their lanes, all of one call in one step, each counted as replayed.
 
-        A letter without payload is not for this: it has nothing to replay.
+        Stays a dead letter: one without payload, and one whose id waits on a lane or is being run by a stock worker.
         """
         chosen = list(letters)
         keys, queue = self._keys, self._queue

@@ -34,7 +34,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything at one instant, ``now_us`` of the server's clock."""
+    """Everything at one instant, ``now_us`` of the server's clock. ``next_timer_us`` is the earliest of the timers."""
 
     now_us: int
     waiting: int
@@ -49,6 +49,7 @@ class Snapshot:
     leases: dict[str, int]
     cooldowns: dict[str, int]
     pause: Pause | None
+    next_timer_us: int | None = None
 
     @property
     def in_flight(self) -> int:
@@ -128,6 +129,7 @@ class Books:
             leases={owner: int(end) for owner, end in facts["leases"].items()},
             cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
             pause=Pause(pause["code"], pause["detail"], int(pause["since"]), int(pause["probe"])) if pause else None,
+            next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
         )
 
     def is_drained(self) -> bool:

@@ -1,9 +1,10 @@
 -- Dead letters: a stream, oldest first, and the hash id -> entry of each. An entry's first fields are "id" and "at" (us).
+-- Removes one; returns how many: 0 where it is gone already.
 local function unbury(dead, dead_ids, entry, id)
-  redis.call('XDEL', dead, entry)
   if redis.call('HGET', dead_ids, id) == entry then
     redis.call('HDEL', dead_ids, id)
   end
+  return redis.call('XDEL', dead, entry)
 end
 
 -- Drops letters beyond `max`, and those older than `max_age_us`; at most `most` of them. Returns how many.

@@ -1,0 +1,161 @@
+"""Dead letters in an operator's hands: looked at, replayed one by one and each at most once, purged."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.event import Event
+from dispatcher.model import US, Lane, Rejected
+from dispatcher.outcome import Bounds, Leased
+from dispatcher.policy import OnLimit
+from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from tests.support.servers import Database
+from tests.support.stage import START_US, UNPACED, Stage, policy_of
+
+DONE, GONE, WAITING = Replayed.DONE, Replayed.GONE, Replayed.WAITING
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
+
+
+@pytest.fixture
+def letters(stage: Stage) -> DeadLetters:
+    return DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+
+
+def bury(stage: Stage, *ids: str, **fields: str) -> None:
+    """Let an event of each id be rejected by the channel."""
+    worker = stage.worker()
+    stage.send(*ids, channel=UNPACED, **fields)
+    for started in worker.go():
+        worker.answer(started, Rejected("is_archived", "archived"))
+
+
+def test_letters_are_found_oldest_first_by_category_reason_and_time(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a", "b")
+    stage.clock.forward(60)
+    bury(stage, "c", category="deploys")
+    stage.redis.rpush(stage.queue.lanes[1], "gone")
+    stage.worker().run()
+
+    def found(**wanted: object) -> list[str]:
+        return [letter.id for letter in letters.find(Filter(**wanted))]  # type: ignore[arg-type]  # fields by name
+
+    assert found() == ["a", "b", "c", "gone"]
+    assert found(category="errors") == ["a", "b"]
+    assert found(reason="expired") == ["gone"]
+    assert found(since_us=START_US + 60 * US) == ["c", "gone"]
+    assert found(category="errors", since_us=START_US + 60 * US) == []
+
+
+def test_every_letter_is_found_however_many_there_are(stage: Stage, letters: DeadLetters) -> None:
+    ids = [f"e{n:03}" for n in range(450)]
+    stage.redis.rpush(stage.queue.lanes[1], *ids)
+    worker = stage.worker()
+    worker.dispatch(worker.take(new=450).batch)
+    assert [letter.id for letter in letters.find(Filter())] == ids
+
+
+def test_a_letter_tells_its_event_and_what_became_of_it(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a")
+    letter = letters.get("a")
+    assert letter is not None
+    assert letter.event() == Event("errors", "text of a", id="a", channel=UNPACED)
+    assert (letter.reason, letter.code, letter.attempts, letter.at_us) == ("rejected", "is_archived", 1, START_US)
+    assert letters.get("unknown") is None
+
+
+def test_a_replayed_letter_goes_the_normal_way_again(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a", priority=Lane.HIGH)
+    stage.send("b", priority=Lane.HIGH)
+    assert letters.replay(letters.find(Filter())) == [DONE]
+    stage.check()
+    assert (stage.letters(), letters.get("a")) == ([], None)
+    worker = stage.worker()
+    batch = worker.take().batch
+    assert [(each.id, each.replays) for each in batch if isinstance(each, Leased)] == [("b", 0), ("a", 1)]
+    worker.deliver(worker.dispatch(batch))
+    worker.run()
+    assert worker.desk.posts == ["b", "a"]
+    overall = stage.look().overall()
+    assert (overall["received"], overall["sent"], overall["dead"], overall["replayed"]) == (3, 2, 1, 1)
+
+
+def test_a_letter_is_replayed_once(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a")
+    (letter,) = letters.find(Filter())
+    assert letters.replay([letter, letter]) == [DONE, GONE]
+    assert letters.replay([letter]) == [GONE]
+    assert stage.redis.lrange(stage.queue.lanes[1], 0, -1) == [b"a"]
+
+
+def test_a_letter_whose_id_waits_on_a_lane_stays(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a")
+    stage.redis.hset(stage.queue.job("a"), "data", "another")
+    (letter,) = letters.find(Filter())
+    assert letters.replay([letter]) == [WAITING]
+    assert [each.id for each in letters.find(Filter())] == ["a"]
+    assert stage.redis.llen(stage.queue.lanes[1]) == 0
+
+
+def test_a_replayed_id_is_no_duplicate_of_its_first_life(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a")
+    assert stage.redis.zscore(stage.keys.seen, "a") is not None
+    letters.replay(letters.find(Filter()))
+    worker = stage.worker()
+    worker.run()
+    assert (worker.desk.posts, stage.total("duplicate")) == (["a"], 0)
+    assert stage.send("a") == [0]
+
+
+def test_a_letter_tells_how_often_it_came_back(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a")
+    for replays in (1, 2, 3):
+        letters.replay(letters.find(Filter()))
+        worker = stage.worker()
+        (started,) = worker.go()
+        worker.answer(started, Rejected("is_archived", "archived"))
+        (letter,) = letters.find(Filter())
+        assert letter.replays == replays
+
+
+@pytest.mark.parametrize("on_limit", list(OnLimit))
+def test_a_replayed_event_that_the_limits_deny_is_a_dead_letter_again(redis: Database, on_limit: OnLimit) -> None:
+    stage = Stage(redis, policy_of("2/30m", "", on_limit=on_limit))
+    letters = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
+    bury(stage, "a")
+    stage.send("b", "c", channel=UNPACED)
+    worker = stage.worker()
+    worker.run()
+    letters.replay(letters.find(Filter()))
+    worker.run()
+    (letter,) = letters.find(Filter())
+    assert (letter.id, letter.reason, letter.scope, letter.limit) == ("a", "limit:global", "global", "2/30m")
+    assert letter.fits_at_us == START_US + 1_800 * US
+
+
+def test_purged_letters_are_gone_and_their_ids_may_come_again(stage: Stage, letters: DeadLetters) -> None:
+    stage.redis.rpush(stage.queue.lanes[1], "a", "b", "c")
+    stage.worker().run()
+    chosen = [letter for letter in letters.find(Filter()) if letter.id != "b"]
+    assert letters.purge(chosen) == 2
+    assert letters.purge(chosen) == 0
+    stage.check()
+    assert [letter.id for letter in letters.find(Filter())] == ["b"]
+    assert stage.redis.hkeys(stage.keys.dead_ids) == [b"b"]
+    assert stage.total("dead") == 3
+    stage.redis.rpush(stage.queue.lanes[1], "a", "b")
+    assert stage.worker().take().duplicates == ["b"]
+
+
+def test_trimming_keeps_what_is_within_the_bounds(stage: Stage, letters: DeadLetters) -> None:
+    for n in range(6):
+        stage.redis.rpush(stage.queue.lanes[1], f"e{n}")
+        stage.worker().run()
+        stage.clock.forward(10)
+    assert letters.trim(Bounds(100, 3_600 * US)) == 0
+    assert letters.trim(Bounds(4, 3_600 * US)) == 2
+    assert letters.trim(Bounds(4, 30 * US)) == 2
+    assert [letter.id for letter in letters.find(Filter())] == ["e4", "e5"]

@@ -1,0 +1,124 @@
+"""Producers put events on the lanes, atomically per call, and no id twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.errors import ConfigError
+from dispatcher.event import Event, job_id_for
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.model import Lane, Rejected, Retryable
+from dispatcher.store.intake import Enqueued, Intake, claim_namespace
+from tests.support.servers import Database
+from tests.support.stage import REMEMBER_US, Stage
+
+DONE, DUPLICATE, FULL = Enqueued.DONE, Enqueued.DUPLICATE, Enqueued.FULL
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
+
+
+def test_each_event_lies_on_the_lane_of_its_priority_in_order(stage: Stage, redis: Database) -> None:
+    for id_, lane in (("n1", Lane.NORMAL), ("h1", Lane.HIGH), ("l1", Lane.LOW), ("n2", Lane.NORMAL)):
+        stage.send(id_, priority=lane)
+    lanes = [redis.lrange(lane, 0, -1) for lane in stage.queue.lanes]
+    assert lanes == [[b"h1"], [b"n1", b"n2"], [b"l1"]]
+    assert redis.smembers(stage.queue.queues) == {lane.encode() for lane in stage.queue.lanes}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x", "a b", "ä", "😀" * 3, "a/b:c", "x" * 128, '"quoted\\"', "{stage}", "#ops", "id-1"],
+)
+def test_an_id_of_any_characters_comes_back_with_its_event(stage: Stage, name: str) -> None:
+    stage.send(name)
+    (leased,) = stage.worker().take().batch
+    assert (leased.id, leased.event.id) == (job_id_for(name), name)  # type: ignore[union-attr]  # is what the test asks
+
+
+def test_a_repeated_id_is_a_duplicate_within_a_call_and_later(stage: Stage, redis: Database) -> None:
+    assert stage.send("x", "y", "x") == [DONE, DONE, DUPLICATE]
+    assert stage.send("y") == [DUPLICATE]
+    assert redis.llen(stage.queue.lanes[1]) == 2
+
+
+def test_the_first_payload_of_an_id_wins(stage: Stage) -> None:
+    stage.intake.enqueue([("x", Event("errors", "first", id="x"))])
+    stage.intake.enqueue([("x", Event("errors", "second", id="x"))])
+    (leased,) = stage.worker().take().batch
+    assert leased.event.text == "first"  # type: ignore[union-attr]  # is what the test asks
+
+
+def test_an_id_is_present_wherever_its_event_is(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.send("leased", "parked", "line", "dead", "sent")
+    batch = {each.id: each for each in worker.take().batch}
+    (parked,) = worker.dispatch([batch["parked"]])
+    worker.answer(parked, Retryable("refused", "connection refused"))
+    (dead,) = worker.dispatch([batch["dead"]])
+    worker.answer(dead, Rejected("is_archived", "archived"))
+    (sent,) = worker.dispatch([batch["sent"]])
+    assert stage.send("sent") == [DUPLICATE]  # a post is under way
+    assert worker.dispatch([batch["line"]]) == []
+    worker.deliver([sent])
+    assert stage.send("leased", "parked", "line", "dead", "sent") == [DUPLICATE] * 5
+
+
+def test_a_dead_id_is_present_for_as_long_as_its_letter_is(stage: Stage, redis: Database) -> None:
+    redis.rpush(stage.queue.lanes[1], "x")
+    stage.worker().run()
+    stage.clock.now_us += 10 * REMEMBER_US
+    assert stage.send("x") == [DUPLICATE]
+    redis.delete(stage.keys.dead, stage.keys.dead_ids)
+    assert stage.send("x") == [DONE]
+
+
+def test_a_settled_id_is_forgotten_after_the_window(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.send("x")
+    worker.run()
+    stage.clock.now_us += REMEMBER_US - 1
+    assert stage.send("x") == [DUPLICATE]
+    stage.clock.now_us += 1
+    assert stage.send("x") == [DONE]
+    worker.run()
+    assert worker.desk.posts == ["x", "x"]
+
+
+def test_a_generated_id_is_not_remembered(stage: Stage, redis: Database) -> None:
+    id_ = stage.send_unnamed()
+    worker = stage.worker()
+    worker.run()
+    assert not redis.exists(stage.keys.seen)
+    assert stage.intake.enqueue([(id_, Event("errors", "again"))]) == [DONE]
+
+
+def test_a_full_queue_refuses_what_does_not_fit(redis: Database) -> None:
+    stage = Stage(redis)
+    intake = Intake(redis, stage.keys, stage.queue, max_waiting=2)
+    events = [(id_, Event("errors", "t", id=id_)) for id_ in ("a", "b", "a", "c", "d")]
+    assert intake.enqueue(events) == [DONE, DONE, DUPLICATE, FULL, FULL]
+    assert redis.llen(stage.queue.lanes[1]) == 2
+    assert sorted(redis.keys("rq:job:*")) == [b"rq:job:a", b"rq:job:b"]
+    stage.worker().take(1)
+    assert intake.enqueue([("e", Event("errors", "t", id="e"))]) == [DONE]
+
+
+def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: Database) -> None:
+    redis.set(stage.keys.layout, "7")
+    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '1'"):
+        stage.intake.enqueue([("x", Event("errors", "t", id="x"))])
+    assert redis.keys() == [stage.keys.layout.encode()]
+    with pytest.raises(ConfigError, match="layout '7'"):
+        claim_namespace(redis, stage.keys, stage.queue)
+
+
+def test_a_queue_belongs_to_the_first_namespace_that_claims_it(stage: Stage, redis: Database) -> None:
+    claim_namespace(redis, stage.keys, stage.queue)
+    claim_namespace(redis, stage.keys, stage.queue)
+    assert redis.get(stage.keys.layout) == b"1"
+    with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'stage', not to 'other'"):
+        claim_namespace(redis, Keys("other"), stage.queue)
+    claim_namespace(redis, Keys("other"), QueueKeys("other"))

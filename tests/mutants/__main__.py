@@ -1,0 +1,20 @@
+"""``python -m tests.mutants [NAME PART]`` runs the mutants (those whose name holds NAME PART) and names survivors."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.mutants.gate import GATE
+from tests.mutants.harness import survivors
+from tests.mutants.store import STORE
+
+
+def main(part: str = "") -> int:
+    chosen = [mutant for mutant in (*GATE, *STORE) if part in mutant.name]
+    alive = survivors(chosen)
+    print(f"{len(chosen)} mutants, {len(alive)} survived", *alive, sep="\n  ")  # noqa: T201 - what the command says
+    return 1 if alive or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,300 @@
+"""Mistakes one could make in the scripts of the store: take, pace, settle, renew and what they include."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.harness import Mutant
+
+_TESTS: Final = "tests/integration/test_store_{}.py"
+_TAKES: Final = _TESTS.format("take")
+_WAITS: Final = _TESTS.format("waiting")
+_SETTLES: Final = _TESTS.format("settle")
+_SENDS: Final = _TESTS.format("intake")
+_LETTERS: Final = _TESTS.format("dead_letters")
+
+
+def _take(name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"take: {name}", "lua/take.lua", old, new, tests or (_TAKES,))
+
+
+def _pace(name: str, old: str, new: str) -> Mutant:
+    return Mutant(f"pace: {name}", "lua/pace.lua", old, new, (_WAITS,))
+
+
+def _settle(name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"settle: {name}", "lua/settle.lua", old, new, tests or (_WAITS, _SETTLES))
+
+
+def _renew(name: str, old: str, new: str) -> Mutant:
+    return Mutant(f"renew: {name}", "lua/renew.lua", old, new, (_TAKES,))
+
+
+def _part(name: str, part: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"{part}: {name}", f"lua/include/{part}.lua", old, new, tests)
+
+
+STORE: Final = (
+    # Leases
+    _take("nobody waits after an interruption", "if now >= grace then", "if true then"),
+    _take("a dead worker's post is given to the next at once", "if header.state == 'sending' then", "if false then"),
+    _take(
+        "a dead worker keeps its channel",
+        "redis.call('HDEL', posting, header.channel)",
+        "redis.call('HLEN', posting)",
+    ),
+    _take(
+        "a dead worker's channel wakes nobody",
+        "redis.call('ZADD', lines, digits(now), 'channel:' .. header.channel)",
+        "redis.call('ZADD', lines, 'inf', 'channel:' .. header.channel)",
+    ),
+    _take("a dead worker's list stays", "redis.call('DEL', theirs)", "redis.call('EXISTS', theirs)"),
+    _take("a dead worker's lease stays", "redis.call('ZREM', leases, owner)", "redis.call('ZCARD', leases)"),
+    _take(
+        "what dead workers left is taken from its end", "redis.call('ZPOPMIN', orphans", "redis.call('ZPOPMAX', orphans"
+    ),
+    _take("nobody counts who took it up", "(header.takes or 1) + 1", "(header.takes or 1)"),
+    # What waits
+    _take("suspended workers go on", "redis.call('EXISTS', KEYS[15]) == 1", "false"),
+    _take(
+        "an event outlives its deadline by a microsecond",
+        "parked, '-inf', digits(now), 'LIMIT', 0, 100",
+        "parked, '-inf', '(' .. digits(now), 'LIMIT', 0, 100",
+        _WAITS,
+    ),
+    _take(
+        "an expired event stays in its line", "redis.call('ZREM', call.line .. line, id)", "redis.call('PING')", _WAITS
+    ),
+    _take("an expired event stays on its timer", "    if header.timer then", "    if false then", _WAITS),
+    _take("a pause lets all go as probes", "now >= probe and math.min(due, 1)", "now >= probe and due", _WAITS),
+    _take("a pause lets a probe go early", "due = now >= probe and", "due = now >= probe - 1 and", _WAITS),
+    _take(
+        "the head of a line has no turn",
+        "redis.call('HSET', posting, header.channel, id)",
+        "redis.call('PING')",
+        _WAITS,
+    ),
+    _take("a line goes on beside its post", "redis.call('ZADD', lines, 'inf', line)", "redis.call('PING')", _WAITS),
+    _take(
+        "the last in line goes first",
+        "redis.call('ZPOPMIN', call.line .. line)",
+        "redis.call('ZPOPMAX', call.line .. line)",
+        _WAITS,
+    ),
+    _take(
+        "more is handed out than asked for",
+        "    unpark(id)\n    due = due - 1\n  end\n  while",
+        "    unpark(id)\n  end\n  while",
+        _WAITS,
+    ),
+    _take(
+        "what came off its timer says that it is on it",
+        "header.state, header.timer = nil, nil",
+        "header.state = nil",
+        _WAITS,
+    ),
+    # New events
+    _take("low starves", "math.min(redis.call('LLEN', KEYS[18]), low_share(room))", "0"),
+    _take(
+        "low has a share that depends on the batch",
+        "math.floor((seq + room) / 16) - math.floor(seq / 16)",
+        "math.floor(room / 16)",
+    ),
+    _take("each lane fills the batch", "      room = room - #ids\n", ""),
+    _take("an id that is held is taken again", "if present[i] or dead[i]", "if dead[i]"),
+    _take("an id that is dead is taken again", "if present[i] or dead[i]", "if present[i]"),
+    _take("an id on two lanes is taken twice", "entered[id] = true", "entered[n] = true"),
+    _take("an id is remembered for a microsecond too long", "tonumber(seen[i]) > now", "tonumber(seen[i]) >= now"),
+    _take("a replayed id is a duplicate of its first life", "replays == 0 and seen[i]", "seen[i]", _LETTERS),
+    _take(
+        "jobs stay when their events were taken",
+        "redis.call('DEL', unpack(jobs))",
+        "redis.call('EXISTS', unpack(jobs))",
+    ),
+    _take("a job of another type stops the worker", "redis.pcall('HMGET', job", "redis.call('HMGET', job"),
+    _take("payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
+    _take("ids keep bytes that nobody can print", "'[^\\33-\\126]'", "'[^\\1-\\255]'"),
+    # When to come again
+    _take(
+        "the end of a lease wakes workers within the grace",
+        "consider(math.max(tonumber(ending), grace))",
+        "consider(ending)",
+    ),
+    _take("nobody wakes for a deadline", "  consider(first_score(parked))\n", "", _WAITS),
+    _take(
+        "a pause wakes workers for what may not go",
+        "if call.due > 0 and not probe then",
+        "if call.due > 0 then",
+        _WAITS,
+    ),
+    _take("nobody wakes for the probe", "    consider(probe)\n", "", _WAITS),
+    _take("what dead workers left is no more", "more = more or redis.call('EXISTS', orphans) == 1", "more = more"),
+    # Pace
+    _pace("a turn does not count", "if busy and busy ~= event.id then", "if busy then"),
+    _pace("two posts go to a channel at once", "if busy and busy ~= event.id then", "if false then"),
+    _pace("a newcomer overtakes", "tonumber(head[2]) < seq", "tonumber(head[2]) > seq"),
+    _pace(
+        "a cool-down lasts a microsecond more",
+        "if cooldown and cooldown > now then",
+        "if cooldown and cooldown >= now then",
+    ),
+    _pace("a cool-down has no effect", "if cooldown and cooldown > now then", "if false then"),
+    _pace("a pause has no effect", "if probe and now < probe then", "if false then"),
+    _pace("a pause lasts a microsecond more", "if probe and now < probe then", "if probe and now <= probe then"),
+    _pace("senders are never full", "        free = free - 1\n", ""),
+    _pace(
+        "a call said twice is another call",
+        "if header.state == 'sending' and header.attempt == event.attempt then",
+        "if false then",
+    ),
+    _pace("what waits holds nothing", "hold_slot(KEYS[scope], event.slot", "hold_slot(KEYS[scope], ''"),
+    _pace("what waits keeps the turn", "        free_channel(posting, channel.name, event.id)\n", ""),
+    _pace("what waits stays leased", "redis.call('ZREM', leased, event.id)", "redis.call('ZCARD', leased)"),
+    _pace(
+        "a post leaves no mark on its channel",
+        "redis.call('HSET', posting, channel.name, event.id)",
+        "redis.call('PING')",
+    ),
+    _pace(
+        "each probe is followed by another", "redis.call('HSET', pause, 'probe'", "redis.call('HSET', pause, 'probed'"
+    ),
+    _pace("the bell rings for what is no earlier", "keys.timers) < before then", "keys.timers) <= before then"),
+    _pace("the bell never rings", "keys.timers) < before then", "keys.timers) < 0 then"),
+    # Settle
+    _settle(
+        "who lost its lease may settle",
+        "  if seq then\n",
+        "  if redis.call('HEXISTS', events, event.id) == 1 then\n    seq = seq or 0\n",
+        _TAKES,
+    ),
+    _settle("slots are not held", "      if event.slots == 'hold' then", "      if false then"),
+    _settle("slots are not given back", "elseif event.slots == 'release' then", "elseif false then"),
+    _settle("nobody knows what is held", "event.slots == 'hold' or nil", "nil"),
+    _settle("attempts are not counted", "header.attempt, header.unknown = event.attempt,", "header.unknown ="),
+    _settle(
+        "posts of unknown fate are not counted",
+        "header.attempt, header.unknown = event.attempt, event.unknown",
+        "header.attempt = event.attempt",
+    ),
+    _settle("every post is charged to the pace", "if event.replied and channel.max then", "if channel.max then"),
+    _settle("no reply is charged to the pace", "if event.replied and channel.max then", "if false then"),
+    _settle("a channel stays busy", "  free_channel(posting, channel.name, event.id)\n", ""),
+    _settle("a line learns of no reply", "      set_line(channel, keys, now)\n", ""),
+    _settle("a shorter cool-down wins", "'GT', ", ""),
+    _settle(
+        "cool-downs that ended stay",
+        "redis.call('ZREMRANGEBYSCORE', keys.cooldowns",
+        "redis.call('ZCOUNT', keys.cooldowns",
+    ),
+    _settle("a pause begins anew each time", "if redis.call('EXISTS', pause) == 0 then", "if true then"),
+    _settle(
+        "the end of a pause wakes nobody",
+        "if redis.call('DEL', pause) == 1 then",
+        "if redis.call('DEL', pause) == 2 then",
+    ),
+    _settle("nothing ends a pause", "elseif event.resume then", "elseif false then"),
+    _settle("the bell never rings", "keys.timers) < before then", "keys.timers) < 0 then"),
+    _settle("the bell rings for what is no earlier", "keys.timers) < before then", "keys.timers) <= before then"),
+    _settle("memory only grows", "digits(now), 'LIMIT', 0, 2)", "digits(now), 'LIMIT', 0, 0)"),
+    _settle("memory has no lifetime", "  keep_alive(seen, call.remember_us)\n", ""),
+    _settle("nothing is remembered", "    if event.remember then", "    if false then", _SENDS),
+    _settle("lowered bounds are never reached", "now, 2 * buried)", "now, buried)"),
+    _settle("dead letters have no bounds", "buried > 0 and trim_dead", "buried < 0 and trim_dead"),
+    # Renew
+    _renew("what is kept is given back", "if not kept[id] then", "if true then"),
+    _renew("a post that was given back uses an attempt", "header.attempt - 1", "header.attempt"),
+    _renew("what was given back may be dropped", "header.attempt - 1, true", "header.attempt - 1, nil"),
+    _renew(
+        "what was given back is being sent",
+        "header.state, header.attempt, header.held = nil,",
+        "header.state, header.attempt, header.held = 'sending',",
+    ),
+    _renew(
+        "a stopped worker's lease goes on",
+        "redis.call('ZADD', KEYS[2], digits(now), call.owner)",
+        "redis.call('ZCARD', KEYS[2])",
+    ),
+    _renew("giving back nothing rings", "if returned > 0 then", "if true then"),
+    _renew("giving back wakes nobody", "if returned > 0 then", "if false then"),
+    _renew("the bell has no end", "redis.call('LTRIM', KEYS[6], 0, 15)", "redis.call('LTRIM', KEYS[6], 0, 99)"),
+    # What they share
+    _part(
+        "a busy line wakes workers",
+        "lines",
+        "redis.call('ZADD', keys.lines, 'inf', channel.line_name)",
+        "redis.call('ZADD', keys.lines, digits(now), channel.line_name)",
+        _WAITS,
+    ),
+    _part(
+        "a line is due in the past",
+        "lines",
+        "math.max(now, channel_free_at(channel, keys.cooldowns, now))",
+        "channel_free_at(channel, keys.cooldowns, now)",
+        _WAITS,
+    ),
+    _part(
+        "a line does not know its cool-down",
+        "lines",
+        "tonumber(redis.call('ZSCORE', cooldowns, channel.name)) or 0",
+        "0",
+        _WAITS,
+    ),
+    _part("a line does not know its pace", "lines", "at = math.max(at, (scope_room_at(pace)))", "", _WAITS),
+    _part(
+        "a cool-down ends with the pace",
+        "lines",
+        "at = math.max(at, (scope_room_at(pace)))",
+        "at = scope_room_at(pace)",
+        _WAITS,
+    ),
+    _part("the bell has no end", "lines", "redis.call('LTRIM', wake, 0, 15)", "redis.call('LLEN', wake)", _TAKES),
+    _part(
+        "anybody frees a channel", "lines", "if redis.call('HGET', posting, channel) == id then", "if true then", _WAITS
+    ),
+    _part(
+        "half a lease is an interruption", "lease", "now - last > lease_us / 2", "now - last >= lease_us / 2", _TAKES
+    ),
+    _part("no silence is an interruption", "lease", "now - last > lease_us / 2", "false", _TAKES),
+    _part("a grace of one second", "lease", "GRACE_US = 2000000", "GRACE_US = 1000000", _TAKES),
+    _part(
+        "a lease ends too early",
+        "lease",
+        "redis.call('ZADD', leases, digits(now + lease_us), owner)",
+        "redis.call('ZADD', leases, digits(now + lease_us - 1), owner)",
+        _TAKES,
+    ),
+    _part(
+        "one name too many",
+        "books",
+        "redis.call('SCARD', names) < MOST_NAMES",
+        "redis.call('SCARD', names) <= MOST_NAMES",
+        _SETTLES,
+    ),
+    _part("names of the limits file are counted as others", "books", "if configured or", "if", _SETTLES),
+    _part("what is parked is counted twice", "books", "if outcome ~= 'parked' then", "if true then", _SETTLES),
+    _part(
+        "letters live a microsecond too long",
+        "dead",
+        "> now - bounds.max_age_us",
+        ">= now - bounds.max_age_us",
+        _SETTLES,
+    ),
+    _part(
+        "a letter leaves its index",
+        "dead",
+        "redis.call('HDEL', dead_ids, id)",
+        "redis.call('HLEN', dead_ids)",
+        _SETTLES,
+    ),
+    Mutant(
+        "enqueue: a forgotten id is remembered", "lua/enqueue.lua", "forgotten > now", "forgotten >= now", (_SENDS,)
+    ),
+    Mutant("enqueue: one event too many", "lua/enqueue.lua", "elseif room < 1 then", "elseif room < 0 then", (_SENDS,)),
+    Mutant(
+        "enqueue: dead ids are forgotten",
+        "lua/enqueue.lua",
+        "redis.call('HEXISTS', KEYS[7], id) == 1",
+        "false",
+        (_SENDS,),
+    ),
+)

@@ -1,0 +1,29 @@
+"""The tests of the scripts notice every mistake that is listed here."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.mutants.gate import GATE
+from tests.mutants.harness import PROJECT, Mutant, survivors
+from tests.mutants.store import STORE
+
+
+@pytest.mark.parametrize("mutant", [*GATE, *STORE], ids=lambda mutant: mutant.name)
+def test_a_mutant_still_applies_to_its_script(mutant: Mutant) -> None:
+    text = (PROJECT / mutant.file).read_text(encoding="utf-8")
+    assert mutant.applied(text) != text
+    assert all((PROJECT / test).exists() for test in mutant.tests)
+
+
+def test_every_mutant_has_a_name_of_its_own() -> None:
+    names = Counter(mutant.name for mutant in (*GATE, *STORE))
+    assert names.most_common(1)[0][1] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutants", [GATE, STORE], ids=["gate", "store"])
+def test_no_mutant_survives(mutants: tuple[Mutant, ...]) -> None:
+    assert "\n".join(survivors(mutants)) == ""

@@ -1,0 +1,320 @@
+"""A namespace on a real server with a clock of its own: workers, producers and a sink, steered step by step.
+
+After every step the whole namespace is looked at: the books balance, each event is in exactly one place, and whatever
+the scripts keep beside the events fits to where these are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from dispatcher.dispatch import Dispatcher
+from dispatcher.event import Event, job_id_for, new_event_id
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.limiter import Limiter
+from dispatcher.model import US, Limit, Message, PostResult, Receipt
+from dispatcher.outcome import DEFAULT_BOUNDS, Candidate, Leased, Settlement, Spoiled, Started, Waiting
+from dispatcher.policy import CategoryRule, OnLimit, Policy, after_post
+from dispatcher.store.intake import Enqueued, Intake
+from dispatcher.store.outbox import Outbox, Taken
+from dispatcher.store.snapshot import Books, Snapshot
+from tests.support.models import HELD
+from tests.support.places import INF, places_of
+from tests.support.servers import Database
+
+START_US: Final = 1_732_100_000_000_000
+LEASE_US: Final = 30 * US
+REMEMBER_US: Final = 86_400 * US
+BACKOFF_US: Final = 5 * US
+
+UNPACED: Final = "#free"
+"""A channel without pace; all others take one post at a time."""
+
+
+def policy_of(
+    global_limits: str = "100/30m",
+    limits: str = "50/30m",
+    pace: str = "10/10s",
+    *,
+    on_limit: OnLimit = OnLimit.DROP,
+    max_age_us: int = 86_400 * US,
+) -> Policy:
+    """A policy with one rule for every category; limits are parted by commas."""
+    rule = CategoryRule(_limits(limits), "#general", on_limit, max_age_us)
+    return Policy(
+        global_limits=_limits(global_limits),
+        defaults=rule,
+        categories={"errors": rule},
+        default_pace=Limit.parse(pace),
+        channels={UNPACED: None},
+    )
+
+
+def _limits(text: str) -> tuple[Limit, ...]:
+    return tuple(Limit.parse(part) for part in text.split(",") if part)
+
+
+@dataclass(slots=True)
+class Clock:
+    """The instant that all scripts of a stage are told."""
+
+    now_us: int = START_US
+
+    def __call__(self) -> int:
+        return self.now_us
+
+    def forward(self, seconds: float) -> int:
+        """Let time pass; returns the new instant."""
+        self.now_us += round(seconds * US)
+        return self.now_us
+
+
+@dataclass(slots=True)
+class Told:
+    """The observer: keeps what it was told."""
+
+    settlements: list[Settlement] = field(default_factory=list)
+    waits: list[Waiting] = field(default_factory=list)
+    losses: list[Leased | Spoiled] = field(default_factory=list)
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements += settlements
+
+    def waiting(self, events: Sequence[Waiting]) -> None:
+        self.waits += events
+
+    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
+        self.losses += events
+
+
+@dataclass(slots=True)
+class Desk:
+    """The sink: answers what ``reply`` says and keeps what it was asked to post."""
+
+    reply: Callable[[Message], PostResult] = lambda message: Receipt(message.channel, "1.000001")
+    posts: list[str] = field(default_factory=list)
+
+    def post(self, message: Message) -> PostResult:
+        self.posts.append(message.event_id)
+        return self.reply(message)
+
+
+class WatchedOutbox:
+    """The outbox as the core sees it; each call is followed by a look at everything."""
+
+    def __init__(self, stage: Stage, outbox: Outbox) -> None:
+        self._stage = stage
+        self._outbox = outbox
+
+    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
+        with self._stage.watching_the_bell():
+            return self._outbox.start(candidates, free)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        resumes = any(each.resume for each in settlements) and self._stage.redis.exists(self._stage.keys.pause)
+        with self._stage.watching_the_bell(also=int(resumes)):
+            return self._outbox.settle(settlements)
+
+
+class Worker:
+    """One owner of a stage, driven by hand."""
+
+    def __init__(self, stage: Stage, owner: str, lease_us: int) -> None:
+        self.stage = stage
+        self.owner = owner
+        self.told = Told()
+        self.desk = Desk()
+        self.outbox = Outbox(
+            stage.redis,
+            stage.keys,
+            stage.queue,
+            owner=owner,
+            lease_us=lease_us,
+            remember_us=stage.remember_us,
+            bounds=stage.bounds,
+            clock=stage.clock,
+        )
+        self._watched = WatchedOutbox(stage, self.outbox)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The core with the stage's present policy."""
+        gate = self.stage.limiter
+        return Dispatcher(self.stage.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
+
+    def take(self, new: int = 100, due: int = 100) -> Taken:
+        taken = self.outbox.take(new, due)
+        self.stage.check()
+        return taken
+
+    def taken(self, new: int = 100, due: int = 100) -> list[str]:
+        """The ids of a take, in order."""
+        return [each.id for each in self.take(new, due).batch]
+
+    def dispatch(self, batch: Sequence[Leased | Spoiled], free: int = 100) -> list[Started]:
+        """Decide, and start what may go."""
+        started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free)
+        self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
+        return started
+
+    def go(self, new: int = 100, due: int = 100, free: int = 100) -> list[Started]:
+        """Take, decide and start."""
+        return self.dispatch(self.take(new, due).batch, free)
+
+    def answer(self, started: Started, result: PostResult) -> bool:
+        """The post came to ``result``; whether that was made durable."""
+        (done,) = self.settle([after_post(started, result, lambda _: BACKOFF_US)])
+        return done
+
+    def deliver(self, started: Iterable[Started]) -> None:
+        """Post each and settle all."""
+        self.settle([self.dispatcher.deliver(each) for each in started])
+
+    def run(self) -> None:
+        """Take, post and settle all there is to do at this instant."""
+        while batch := self.take().batch:
+            self.deliver(self.dispatch(batch))
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Make outcomes durable; which of them were."""
+        before = len(self.told.losses)
+        self.dispatcher.settle(settlements)
+        lost = self.told.losses[before:]
+        return [each.subject not in lost for each in settlements]
+
+    def start(self, leased: Leased, free: int = 100) -> Started | Waiting | None:
+        """The second step alone, for an event whose slots are charged already."""
+        (answer,) = self._watched.start([Candidate(leased, self.stage.policy.terms(leased))], free)
+        return answer
+
+    def renew(self) -> None:
+        self.outbox.renew()
+        self.stage.check()
+
+    def keep_only(self, *ids: str) -> int:
+        returned = self.outbox.keep_only(ids)
+        self.stage.check()
+        return returned
+
+    def give_back(self) -> int:
+        returned = self.outbox.give_back()
+        self.stage.check()
+        return returned
+
+
+class Stage:
+    """The namespace and all who use it."""
+
+    def __init__(self, redis: Database, policy: Policy | None = None, *, remember_us: int = REMEMBER_US) -> None:
+        self.redis = redis
+        self.policy = policy or policy_of()
+        self.remember_us = remember_us
+        self.bounds = DEFAULT_BOUNDS
+        """How many dead letters the workers created from now on keep."""
+        self.clock = Clock()
+        self.keys = Keys("stage")
+        self.queue = QueueKeys("q")
+        self.limiter = Limiter(redis, namespace="stage", clock=self.clock)
+        self.intake = Intake(redis, self.keys, self.queue, max_waiting=1_000, clock=self.clock)
+        self.books = Books(redis, self.keys, self.queue, clock=self.clock)
+        self.same_pace = True
+        """Whether every channel has kept its pace; a line may wait otherwise."""
+        self.attempts: list[tuple[int, Started]] = []
+        """Every post that was started, with its instant."""
+
+    def worker(self, owner: str = "ann", lease_us: int = LEASE_US) -> Worker:
+        return Worker(self, owner, lease_us)
+
+    def send(self, *ids: str, category: str = "errors", **fields: Any) -> list[Enqueued]:  # noqa: ANN401 - an Event's
+        """Enqueue an event for each id."""
+        events = [(job_id_for(id_), Event(category, f"text of {id_}", id=id_, **fields)) for id_ in ids]
+        results = self.intake.enqueue(events)
+        self.check()
+        return results
+
+    def send_unnamed(self, category: str = "errors") -> str:
+        """Enqueue an event whose id is generated; returns it."""
+        id_ = new_event_id()
+        self.intake.enqueue([(id_, Event(category, "unnamed"))])
+        return id_
+
+    def look(self) -> Snapshot:
+        return self.books.snapshot()
+
+    def total(self, outcome: str) -> int:
+        return self.look().totals.get(outcome, 0)
+
+    def header(self, id_: str) -> dict[str, Any]:
+        """What the store keeps of an event beside its payload."""
+        record = self.redis.hget(self.keys.events, id_)
+        assert record is not None, f"{id_} is not held"
+        header: dict[str, Any] = json.loads(record.partition(b"\n")[0])
+        return header
+
+    def line(self, channel: str) -> list[str]:
+        """Who waits for a channel, in order."""
+        return [id_.decode() for id_ in self.redis.zrange(self.keys.line(f"channel:{channel}"), 0, -1)]
+
+    def line_at(self, channel: str) -> float | None:
+        """When the head of a channel's line may pass; ``INF`` while a post is in flight."""
+        instant: float | None = self.redis.zscore(self.keys.lines, f"channel:{channel}")
+        return instant
+
+    def posting(self, channel: str) -> str | None:
+        """Whose post is in flight on a channel, or whose turn it is."""
+        id_ = self.redis.hget(self.keys.posting, channel)
+        return None if id_ is None else id_.decode()
+
+    def slots(self, scope: str) -> dict[str, float]:
+        """The scores of a scope's slots; a held one is its deadline + ``HELD``."""
+        return {id_.decode(): score for id_, score in self.redis.zrange(self.keys.scope(scope), 0, -1, withscores=True)}
+
+    def held(self, scope: str) -> dict[str, float]:
+        """The deadlines of a scope's held slots."""
+        return {id_: score - HELD for id_, score in self.slots(scope).items() if score >= HELD}
+
+    def letters(self) -> list[dict[str, str]]:
+        """The dead letters, oldest first."""
+        return [
+            {name.decode(): value.decode() for name, value in fields.items()}
+            for _, fields in self.redis.xrange(self.keys.dead)
+        ]
+
+    def watching_the_bell(self, also: int = 0) -> _Bell:
+        """The enclosed call rings once if it set an instant earlier than all others, ``also`` more times otherwise."""
+        return _Bell(self, also)
+
+    def check(self) -> None:
+        """The books balance, each event is in one place, and all that is kept beside the events fits."""
+        assert self.look().imbalances() == []
+        assert places_of(self.redis, self.keys).faults(same_pace=self.same_pace) == []
+
+
+@dataclass(slots=True)
+class _Bell:
+    stage: Stage
+    also: int
+    before: float = INF
+
+    def __enter__(self) -> None:
+        self.stage.redis.delete(self.stage.keys.wake)
+        self.before = self._first()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            rung = self.stage.redis.llen(self.stage.keys.wake)
+            assert rung == (self._first() < self.before) + self.also, f"the bell was rung {rung} times"
+            self.stage.check()
+
+    def _first(self) -> float:
+        keys = self.stage.keys
+        rows = [row for key in (keys.lines, keys.timers) for row in self.stage.redis.zrange(key, 0, 0, withscores=True)]
+        return min((score for _, score in rows), default=INF)
+
+
+def with_limits(policy: Policy, global_limits: str) -> Policy:
+    """The policy with other global limits."""
+    return replace(policy, global_limits=_limits(global_limits))
