@@ -7,12 +7,15 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
 # Servers for test-matrix, as paths: those on PATH unless named.
 MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
 UV_VERSION := 0.13.8
+LOCK = build/lock/bin/uv pip compile --quiet --no-config --upgrade --universal --python-version 3.11 \
+  --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+HADOLINT := build/deploy/bin/hadolint
 
 # Packages of a surrounding Python must not be seen in .venv.
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-matrix check lock clean
+.PHONY: help demo test test-slow test-matrix check check-deploy lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,12 +45,16 @@ check: $(INSTALLED)  ## Check format, lint, types and layers
 	$(BIN)/basedpyright --warnings
 	$(BIN)/lint-imports
 
-lock:  ## Resolve the dependencies anew into requirements-dev.txt
+check-deploy: $(HADOLINT)  ## Check Dockerfile, compose file and systemd unit; needs no Docker engine
+	@deploy/check $(HADOLINT)
+
+lock:  ## Resolve the dependencies anew into requirements*.txt and deploy/requirements*.txt
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
-	build/lock/bin/uv pip compile --quiet --no-config --upgrade --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header --extra dev \
-	  --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
+	$(LOCK) --extra dev --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
+	$(LOCK) --constraints requirements-dev.txt --output-file requirements.txt pyproject.toml
+	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
+	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
 
 clean:  ## Remove .venv, caches and build output; what the embedded server keeps in .dispatcher stays
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -58,4 +65,9 @@ $(INSTALLED): requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(HADOLINT): deploy/requirements.txt
+	@$(PYTHON) -m venv build/deploy
+	@build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -1,0 +1,89 @@
+"""What the systemd unit promises; `make check-deploy` has systemd verify it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from dispatcher.cli.commands import dispatcher
+from dispatcher.cli.exits import CONFIGURATION
+from dispatcher.settings import load_settings, variables
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+UNIT: Final = CHECKOUT / "deploy" / "systemd" / "dispatcher-worker@.service"
+ENV_FILE: Final = CHECKOUT / "deploy" / "systemd" / "dispatcher.env"
+KNOWN: Final = {name for variable in variables() for name in variable.names}
+STOP_BEYOND_TIMEOUT: Final = timedelta(seconds=5)
+
+
+def service() -> dict[str, list[str]]:
+    """The section [Service]: every value of each key."""
+    text = UNIT.read_text(encoding="utf-8").partition("[Service]\n")[2].partition("\n[")[0]
+    found = defaultdict(list)
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found[key].append(value)
+    return found
+
+
+def environment() -> dict[str, str]:
+    return dict(line.split("=", 1) for line in service()["Environment"])
+
+
+def test_each_instance_is_one_worker_process() -> None:
+    (command,) = service()["ExecStart"]
+    assert command == "/opt/dispatcher/bin/dispatcher worker"
+    assert "worker" in dispatcher.commands
+    assert "%i" in UNIT.read_text(encoding="utf-8")
+
+
+def test_a_stop_is_one_sigterm_to_the_worker_and_time_to_finish_its_posts() -> None:
+    assert service()["KillSignal"] == ["SIGTERM"]
+    assert service()["KillMode"] == ["mixed"]
+    settings, _ = load_settings({}, env_file=ENV_FILE)
+    (stop_s,) = service()["TimeoutStopSec"]
+    assert timedelta(seconds=int(stop_s)) > settings.slack_timeout + STOP_BEYOND_TIMEOUT
+
+
+def test_a_worker_is_started_again_unless_its_configuration_is_wrong() -> None:
+    assert service()["Restart"] == ["on-failure"]
+    assert service()["RestartPreventExitStatus"] == [str(CONFIGURATION)]
+
+
+def test_the_token_is_a_credential_of_the_unit_and_stands_in_no_environment() -> None:
+    (credential,) = service()["LoadCredential"]
+    name, _, path = credential.partition(":")
+    assert path == "/etc/dispatcher/slack-token"
+    assert environment()["DISPATCHER_SLACK_TOKEN_FILE"] == f"%d/{name}"
+    assert "DISPATCHER_SLACK_TOKEN" not in environment()
+
+
+def test_the_worker_is_not_root_and_writes_nothing() -> None:
+    expected = {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes"}
+    assert {key: service()[key] for key in expected} == {key: [value] for key, value in expected.items()}
+    assert service()["CapabilityBoundingSet"] == [""]
+    assert not {"User", "StateDirectory", "ReadWritePaths"} & service().keys()
+
+
+def test_every_variable_of_the_unit_is_known() -> None:
+    assert {name for name in environment() if name.startswith("DISPATCHER_")} <= KNOWN
+
+
+def test_the_sample_of_an_environment_is_accepted_and_names_known_variables_only() -> None:
+    settings, doubts = load_settings({}, env_file=ENV_FILE)
+    assert doubts == ()
+    assert settings.redis_url is not None
+    text = ENV_FILE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^#? ?([A-Z_]+)=", text, flags=re.MULTILINE)) <= KNOWN
+
+
+def test_the_set_up_installs_files_there_are_to_where_the_unit_looks() -> None:
+    text = UNIT.read_text(encoding="utf-8").partition("[Unit]")[0]
+    installed = {place: source for source, place in re.findall(r"install -m \d+ (\S+) +(/\S+)", text)}
+    for place in (service()["EnvironmentFile"][0], environment()["DISPATCHER_LIMITS_FILE"], "/etc/systemd/system/"):
+        assert (CHECKOUT / installed[place]).is_file()
+    assert "/etc/dispatcher/slack-token" in installed
