@@ -13,7 +13,7 @@ from dispatcher.app.building import (
     workers_of,
 )
 from dispatcher.app.running import dispatch_one, run_worker
-from dispatcher.app.servers import REACH_S, Server, greet_server, keys_of, open_server, reach
+from dispatcher.app.servers import REACH_S, Server, greet_server, has_run, keys_of, open_server, reach
 
 __all__ = [
     "REACH_S",
@@ -27,6 +27,7 @@ __all__ = [
     "build_sink",
     "dispatch_one",
     "greet_server",
+    "has_run",
     "keys_of",
     "open_dead_letters",
     "open_limits",

@@ -12,6 +12,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from dispatcher.connection import Client, answered, connect
 from dispatcher.embedded import EmbeddedServer
+from dispatcher.embedded.data_dir import DataDir
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.logs import EventLog
@@ -47,6 +48,15 @@ def open_server(settings: Settings, *, start: bool) -> Iterator[Server]:
     with EmbeddedServer.join(settings.data_dir, start=start) as embedded:
         warnings = (embedded.warning,) if embedded.warning else ()
         yield Server(embedded.url, f"embedded server in {settings.data_dir}", warnings)
+
+
+def has_run(settings: Settings) -> bool:
+    """Whether an embedded server has run in the data dir; also true of one that ``join`` will refuse."""
+    path = settings.data_dir
+    try:
+        return DataDir(path).server_lock.exists() or (path.exists() and not path.is_dir())
+    except OSError:
+        return True
 
 
 def keys_of(settings: Settings) -> tuple[Keys, QueueKeys]:

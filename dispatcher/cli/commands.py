@@ -7,7 +7,9 @@ from typing import NoReturn
 
 import click
 
+from dispatcher.cli.dead import dead
 from dispatcher.cli.demo import demo
+from dispatcher.cli.doctor import doctor
 from dispatcher.cli.exits import conclude
 from dispatcher.cli.limits import limits
 from dispatcher.cli.not_yet import Commands
@@ -15,9 +17,10 @@ from dispatcher.cli.send import send
 from dispatcher.cli.stand_in import slack_stand_in
 from dispatcher.cli.status import status
 from dispatcher.cli.terminal import Terminal
+from dispatcher.cli.up import up
 from dispatcher.cli.worker import worker
 
-_NOT_YET = ("up", "explain", "dead", "pause", "resume", "mute", "unmute", "parked", "doctor")
+_NOT_YET = ("explain", "pause", "resume", "mute", "unmute", "parked")
 
 
 def main() -> NoReturn:
@@ -42,5 +45,5 @@ def dispatcher() -> None:
     """
 
 
-for _command in (demo, worker, send, status, limits, slack_stand_in):
+for _command in (demo, up, worker, send, status, dead, limits, doctor, slack_stand_in):
     dispatcher.add_command(_command)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from dispatcher.cli.terminal import visible
 from dispatcher.errors import (
     ConfigError,
     DispatcherError,
@@ -47,7 +49,7 @@ def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901 - one c
     lines: tuple[str, ...] = (str(error),)
     match error:
         case click.ClickException():
-            error.show()
+            _show(error)
             return error.exit_code
         case Ended(code=code, lines=lines):
             pass
@@ -73,6 +75,14 @@ def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901 - one c
     for line in lines:
         terminal.fail(line)
     return code
+
+
+def _show(error: click.ClickException) -> None:
+    """As click would, but the arguments it quotes do nothing to a terminal."""
+    said = io.StringIO()
+    error.show(said)
+    for line in said.getvalue().splitlines():
+        click.echo(visible(line), err=True)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.not_yet import not_yet_option
+from dispatcher.cli.looking import server_to_look_at
 from dispatcher.cli.terminal import Terminal
-from dispatcher.errors import ConfigError
 from dispatcher.model import US, Scope
 
 if TYPE_CHECKING:
-    from dispatcher.app import Readers, Server
+    from dispatcher.app import Readers
+    from dispatcher.app.fleet import Worker
     from dispatcher.limiter import Usage
     from dispatcher.policy import Policy
-    from dispatcher.settings import Settings
     from dispatcher.store.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A worker as RQ's registry has it; ``last_heartbeat`` is in seconds since 1970."""
-
-    name: str
-    host: str
-    pid: int
-    state: str
-    last_heartbeat: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +33,29 @@ class Status:
     together: Sequence[Usage]
     workers: Sequence[Worker]
 
-    def counts(self, category: str) -> dict[str, int]:
-        """What became of the events of a category, and how many wait."""
-        return {name: self.look.by_category(name).get(category, 0) for name in COUNTS}
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What became of the events of each category, and how many wait."""
+        counted = {name: self.look.by_category(name) for name in COUNTS}
+        return {category: {name: counted[name].get(category, 0) for name in COUNTS} for category in self.categories}
 
 
-COUNTS = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
+_CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
+
+COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
-@not_yet_option("--watch")
+@click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
 @click.pass_obj
-def status(terminal: Terminal, *, as_json: bool, check: bool) -> int:
+def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> int:
     """Show what waits, what was sent, and what limits are used.
 
     With --check, say whether the books balance: every event taken from the queue has an outcome, or is held.
     """
+    if watch:
+        _refuse_unless_watchable(as_json=as_json, check=check)
     from dispatcher.app import build_readers, open_limits
     from dispatcher.settings import load_settings
 
@@ -70,7 +64,7 @@ def status(terminal: Terminal, *, as_json: bool, check: bool) -> int:
     limits = None if check else open_limits(settings)
     for doubt in (*doubts, *(limits.warnings if limits else ())):
         terminal.doubt(doubt)
-    with _server_to_look_at(settings) as server:
+    with server_to_look_at(settings) as server:
         for doubt in server.warnings:
             terminal.doubt(doubt)
         readers = build_readers(settings, server)
@@ -78,31 +72,31 @@ def status(terminal: Terminal, *, as_json: bool, check: bool) -> int:
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
-        facts = _read(readers, limits.policy)
-        shown = server.shown
+        headline = f"namespace {settings.namespace} on {server.shown}, limits in {limits.path}"
+        if watch:
+            from dispatcher.cli.status_watch import watch_status
+
+            watch_status(partial(read_status, readers, limits.policy), headline)
+            return DONE
+        facts = read_status(readers, limits.policy)
     if as_json:
         terminal.print_json(document(facts))
     else:
         from dispatcher.cli.status_view import tables
 
-        terminal.say(f"namespace {settings.namespace} on {shown}, limits in {limits.path}")
+        terminal.say(headline)
         terminal.draw(*tables(facts))
     return DONE
 
 
-@contextmanager
-def _server_to_look_at(settings: Settings) -> Iterator[Server]:
-    """The server, started for the look if it is the embedded one and has run before."""
-    from dispatcher.app import open_server
-
-    if settings.redis_url is None and not settings.data_dir.is_dir():
-        raise ConfigError(
-            f"nothing has run here: there is no data directory {settings.data_dir}; "
-            "set DISPATCHER_DATA_DIR to the one in use, or DISPATCHER_REDIS_URL to the server, "
-            "or begin with 'dispatcher worker'"
+def _refuse_unless_watchable(*, as_json: bool, check: bool) -> None:
+    if as_json or check:
+        raise click.UsageError("--watch draws a table again and again: leave out --json and --check.")
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in _CANNOT_REDRAW:
+        raise click.UsageError(
+            "--watch needs a terminal that can redraw, and stdout is none: leave it out to look once, "
+            "or use --json for a program."
         )
-    with open_server(settings, start=True) as server:
-        yield server
 
 
 def _check(terminal: Terminal, look: Snapshot, *, as_json: bool) -> int:
@@ -125,7 +119,9 @@ def balance(look: Snapshot) -> str:
     return f"the books balance: {look.received} received = {' + '.join(parts) or '0 sent'}"
 
 
-def _read(readers: Readers, policy: Policy) -> Status:
+def read_status(readers: Readers, policy: Policy) -> Status:
+    """One look at everything; the categories of the limits file come first."""
+    from dispatcher.app.fleet import fleet
     from dispatcher.event import CATEGORY
     from dispatcher.policy import GLOBAL_SCOPE
 
@@ -139,32 +135,31 @@ def _read(readers: Readers, policy: Policy) -> Status:
         look=look,
         categories={name: by_category.get(name, []) for name in names},
         together=together,
-        workers=[_worker(entry) for entry in readers.workers()],
-    )
-
-
-def _worker(entry: Mapping[str, str]) -> Worker:
-    return Worker(
-        name=entry["name"],
-        host=entry["host"],
-        pid=int(entry["pid"] or 0),
-        state=entry["state"],
-        last_heartbeat=datetime.fromisoformat(entry["last_heartbeat"]).timestamp(),
+        workers=fleet(readers.workers(), look),
     )
 
 
 def document(status: Status) -> dict[str, Any]:
     """The status as JSON has it; instants are seconds since 1970."""
-    look, pause = status.look, status.look.pause
+    look, pause, counts = status.look, status.look.pause, status.counts()
     return {
+        "now": look.now_us / US,
         "queue": {"waiting": look.waiting, "in_flight": look.in_flight, "parked": look.parked},
         "dead_letters": look.dead_letters,
         "totals": look.overall(),
         "categories": {
-            name: {**status.counts(name), "limits": [_limit(f"category:{name}", each) for each in used]}
+            name: {**counts[name], "limits": [limit_document(f"category:{name}", each) for each in used]}
             for name, used in status.categories.items()
         },
-        "global": {"limits": [_limit("global", each) for each in status.together]},
+        "global": {"limits": [limit_document("global", each) for each in status.together]},
+        "lines": [
+            {"scope": name, "waiting": line.waiting, "next": None if line.next_us is None else line.next_us / US}
+            for name, line in sorted(look.lines.items())
+        ],
+        "timers": {
+            "waiting": look.timers,
+            "next": None if look.next_timer_us is None else look.next_timer_us / US,
+        },
         "cooldowns": [
             {"scope": f"channel:{channel}", "until": until / US} for channel, until in sorted(look.cooldowns.items())
         ],
@@ -176,13 +171,21 @@ def document(status: Status) -> dict[str, Any]:
             "next_try": pause.probe_us / US,
         },
         "workers": [
-            {"name": each.name, "host": each.host, "pid": each.pid, "last_heartbeat": each.last_heartbeat}
+            {
+                "name": each.name,
+                "host": each.host,
+                "pid": each.pid,
+                "last_heartbeat": each.last_heartbeat,
+                "state": each.state,
+                "alive": each.alive,
+            }
             for each in status.workers
         ],
     }
 
 
-def _limit(scope: str, usage: Usage) -> dict[str, Any]:
+def limit_document(scope: str, usage: Usage) -> dict[str, Any]:
+    """How much of one limit is used, as JSON has it."""
     limit = usage.limit
     window_s = limit.window_us / US
     return {

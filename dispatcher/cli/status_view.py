@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,13 +22,32 @@ from dispatcher.store.snapshot import Snapshot
 _ALWAYS: Final = ("sent", "dropped", "dead", "parked")
 _STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
 _CHANNEL: Final = "channel:"
+_Item = TypeVar("_Item")
 
 
-def tables(status: Status) -> Iterator[RenderableType]:
-    """What there is to show, in order; a table without rows is left out."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The most rows of each table; of those beyond, one says how many they are."""
+
+    categories: int
+    others: int
+
+
+def tables(status: Status, rows: Rows | None = None) -> Iterator[RenderableType]:
+    """What there is to show, in order; a table without rows is left out.
+
+    With ``rows``, those that say most are shown, in their usual order.
+    """
+    rows = rows or Rows(sys.maxsize, sys.maxsize)
     yield _summary(status)
-    for table in (_categories(status), _channels(status.look), _workers(status)):
+    for table in (
+        _categories(status, rows.categories),
+        _channels(status.look, rows.others),
+        _workers(status, rows.others),
+    ):
         if table.row_count:
+            table.show_edge = False
+            yield Text("")
             yield table
 
 
@@ -49,6 +70,9 @@ def _summary(status: Status) -> Table:
     grid.add_row("Queue", f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*_ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
+    if look.timers:
+        when = "" if look.pause else f", the next {_in((look.next_timer_us or look.now_us) - look.now_us)}"
+        grid.add_row("Timers", f"{look.timers} parked{when}")
     if look.dead_letters:
         grid.add_row("Dead letters", f"{look.dead_letters} kept")
     if look.pause is not None:
@@ -80,27 +104,36 @@ def _bar(usage: Usage) -> Bar:
 
 
 def _used(usage: Usage) -> Text:
-    return Text(f"{usage.used} of {usage.limit.max} in {format_duration(usage.limit.window_us)}")
+    return Text(f"{usage.used}/{usage.limit.max} in {format_duration(usage.limit.window_us)}")
 
 
 def _room(usage: Usage) -> Text:
-    return Text(f"in {span(usage.wait_us / US)}", style="red") if usage.wait_us else Text("")
+    if not usage.wait_us:
+        return Text("")
+    if usage.wait_us > usage.limit.window_us:  # longer than any posted event counts
+        return Text("held for what waits", style="red")
+    return Text(f"in {span(usage.wait_us / US)}", style="red")
 
 
-def _categories(status: Status) -> Table:
+def _categories(status: Status, rows: int) -> Table:
     totals = {name: sum(status.look.by_category(name).values()) for name in COUNTS}
     shown = [name for name in COUNTS if name in _ALWAYS or totals[name]]
     table = plain_table()
-    table.add_column("Category")
+    table.add_column("Category", overflow="fold", min_width=10)
     for name in shown:
-        table.add_column(name.capitalize(), justify="right")
+        table.add_column(name.capitalize(), justify="right", no_wrap=True)
     for heading in ("Use", "Limit", "Room"):
-        table.add_column(heading)
-    for category in status.categories:
-        name = "(unreadable)" if category == NO_CATEGORY else category
-        table.add_row(Text(name), *_figures(status.counts(category), shown), *_limits(status.categories[category]))
+        table.add_column(heading, no_wrap=True)
+    counts = status.counts()
+    chosen = _most(
+        list(status.categories), rows, lambda name: (_fullest(status.categories[name]), counts[name]["parked"])
+    )
+    for category in chosen:
+        name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
+        table.add_row(Text(name), *_figures(counts[category], shown), *limit_cells(status.categories[category]))
+    _say_how_many_more(table, len(status.categories) - len(chosen))
     table.add_section()
-    table.add_row(Text("all together", "bold"), *_figures(totals, shown), *_limits(status.together))
+    table.add_row(Text("all together", "bold"), *_figures(totals, shown), *limit_cells(status.together))
     return table
 
 
@@ -108,21 +141,41 @@ def _figures(counts: Mapping[str, int], shown: Sequence[str]) -> list[Text]:
     return [Text(str(counts[name]), style=_STYLES.get(name, "") if counts[name] else "dim") for name in shown]
 
 
-def _limits(usages: Sequence[Usage]) -> tuple[RenderableType, RenderableType, RenderableType]:
+def limit_cells(usages: Sequence[Usage]) -> tuple[RenderableType, RenderableType, RenderableType]:
+    """How much of each limit is used: as a bar, in figures, and when there is room."""
     if not usages:
         return "", Text("none", style="dim"), ""
     lines = Text("\n")
     return Group(*map(_bar, usages)), lines.join(map(_used, usages)), lines.join(map(_room, usages))
 
 
-def _channels(look: Snapshot) -> Table:
+def _fullest(usages: Sequence[Usage]) -> float:
+    return max((usage.used / usage.limit.max for usage in usages), default=0.0)
+
+
+def _most(items: list[_Item], rows: int, weight: Callable[[_Item], Any]) -> list[_Item]:
+    """The weightiest items, in their own order; as many as leave room for a row about the others."""
+    if len(items) <= rows:
+        return items
+    ranked = sorted(range(len(items)), key=lambda place: weight(items[place]), reverse=True)
+    return [items[place] for place in sorted(ranked[: rows - 1])]
+
+
+def _say_how_many_more(table: Table, count: int) -> None:
+    if count:
+        table.add_row(Text(f"and {count} more", style="dim"))
+
+
+def _channels(look: Snapshot, rows: int) -> Table:
     table = plain_table()
-    table.add_column("Channel")
-    table.add_column("Waiting", justify="right")
+    table.add_column("Channel", overflow="fold")
+    table.add_column("Waiting", justify="right", no_wrap=True)
     for heading in ("Next post", "Cool-down"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=True)
     lines = {name.removeprefix(_CHANNEL): line for name, line in look.lines.items()}
-    for channel in sorted(lines.keys() | look.cooldowns.keys()):
+    channels = sorted(lines.keys() | look.cooldowns.keys())
+    chosen = _most(channels, rows, lambda channel: lines[channel].waiting if channel in lines else 0)
+    for channel in chosen:
         line, until_us = lines.get(channel), look.cooldowns.get(channel, 0)
         if line is None:
             following = ""
@@ -134,6 +187,7 @@ def _channels(look: Snapshot) -> Table:
             following = _in(line.next_us - look.now_us)
         cooldown = span((until_us - look.now_us) / US) if until_us > look.now_us else ""
         table.add_row(Text(one_line(channel)), str(line.waiting if line else 0), following, Text(cooldown, "red"))
+    _say_how_many_more(table, len(channels) - len(chosen))
     return table
 
 
@@ -141,13 +195,17 @@ def _in(wait_us: int) -> str:
     return f"in {span(wait_us / US)}" if wait_us > 0 else "now"
 
 
-def _workers(status: Status) -> Table:
+def _workers(status: Status, rows: int) -> Table:
     table = plain_table()
-    table.add_column("Worker")
-    for heading in ("Host", "PID", "State", "Heartbeat"):
-        table.add_column(heading)
-    for each in status.workers:
+    for heading in ("Worker", "Host"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("PID", "State", "Heartbeat"):
+        table.add_column(heading, no_wrap=True)
+    chosen = _most(list(status.workers), rows, lambda each: not each.alive)
+    for each in chosen:
         ago = span(max(0.0, status.look.now_us / US - each.last_heartbeat))
-        texts = (each.name, each.host, str(each.pid), each.state, f"{ago} ago")
-        table.add_row(*(Text(one_line(text)) for text in texts))
+        state = Text(one_line(each.state)) if each.alive else Text("silent", style="red")
+        name, host = Text(one_line(each.name)), Text(one_line(each.host))
+        table.add_row(name, host, str(each.pid), state, Text(f"{ago} ago", style="" if each.alive else "red"))
+    _say_how_many_more(table, len(status.workers) - len(chosen))
     return table

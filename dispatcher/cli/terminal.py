@@ -33,6 +33,12 @@ class Terminal:
         """Show none of these in a message; results are built of what holds none."""
         self._secrets = sorted({*self._secrets, *secrets}, key=len, reverse=True)
 
+    def without_secrets(self, text: str) -> str:
+        """The text with every secret hidden."""
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
     def print(self, text: str) -> None:
         """A line of the result, on stdout at once; may hold line breaks, other control characters are escaped."""
         self._write("\n".join(map(visible, text.split("\n"))) + "\n")
@@ -47,11 +53,11 @@ class Terminal:
         with console.capture() as drawn:
             for part in parts:
                 console.print(part)
-        self._write(drawn.get())
+        self._write("\n".join(line.rstrip(" ") for line in drawn.get().split("\n")))
 
     def say(self, text: str) -> None:
         """One line for the operator, on stderr."""
-        line = f"dispatcher: {visible(self._without_secrets(text))}\n"
+        line = f"dispatcher: {visible(self.without_secrets(text))}\n"
         with suppress(OSError, ValueError, AttributeError):  # stderr is gone, closed, or was never there
             sys.stderr.write(line)
             sys.stderr.flush()
@@ -67,7 +73,7 @@ class Terminal:
     def show_defect(self, trace: str) -> None:
         """A traceback: this must not happen, and whoever reports it needs all of it but secrets."""
         self.fail("a defect of the dispatcher; please report it with the following")
-        for line in self._without_secrets(trace).splitlines():
+        for line in self.without_secrets(trace).splitlines():
             self.say(f"  {line}")
 
     def close(self) -> None:
@@ -87,11 +93,6 @@ class Terminal:
             os.close(nowhere)
             if not isinstance(error, BrokenPipeError):
                 raise
-
-    def _without_secrets(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
-        return text
 
 
 def visible(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,22 @@ def worker(terminal: Terminal, processes: int, *, burst: bool) -> int:
     The first signal finishes the posts in flight and gives the rest back; a second one stops at once, and nothing
     is lost either way.
     """
-    from dispatcher.app import build_sink, greet_server, open_limits, open_server
+    try:
+        with prepared(terminal, burst=burst) as job:
+            job.say_doubts()
+            return job.work() if processes == 1 else job.supervise(processes, terminal)
+    except KeyboardInterrupt:
+        return DONE
+
+
+@contextmanager
+def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
+    """All that workers share, with the server held; nothing starts before the settings, limits and sink are found good.
+
+    Raises ``ConfigError``, and ``KeyboardInterrupt`` at a signal, as long as neither worker nor supervisor has put its
+    own handlers in place.
+    """
+    from dispatcher.app import build_sink, open_limits, open_server
     from dispatcher.logs import EventLog, build_log
     from dispatcher.settings import load_settings
 
@@ -40,22 +57,12 @@ def worker(terminal: Terminal, processes: int, *, burst: bool) -> int:
     limits = open_limits(settings)
     sink = build_sink(settings)
     log = EventLog(build_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets()))
-    try:
-        # The worker's loop and the supervisor put their own handlers in place of these, which stop at once.
-        with Interruption(), open_server(settings, start=True) as server:
-            for doubt in (*doubts, *limits.warnings, *server.warnings):
-                log.say("setting.doubted", detail=doubt)
-            job = _Job(settings, limits, server, sink, log, burst)
-            if processes == 1:
-                return job.work()
-            greet_server(settings, server, log)
-            return job.supervise(processes, terminal)
-    except KeyboardInterrupt:
-        return DONE
+    with Interruption(), open_server(settings, start=True) as server:
+        yield Job(settings, limits, server, sink, log, (*doubts, *limits.warnings, *server.warnings), burst)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """What every worker process does, built once before there are several."""
 
     settings: Settings
@@ -63,12 +70,21 @@ class _Job:
     server: Server
     sink: Sink
     log: EventLog
+    doubts: tuple[str, ...]
     burst: bool
 
-    def work(self) -> int:
-        """Run one worker in this process; returns its exit code."""
-        from dispatcher.app import run_worker
+    def say_doubts(self) -> None:
+        """A log line for each."""
+        for doubt in self.doubts:
+            self.log.say("setting.doubted", detail=doubt)
 
+    def work(self) -> int:
+        """Run one worker in this process; returns its exit code. The embedded server is kept running meanwhile."""
+        from dispatcher.app import run_worker
+        from dispatcher.worker.keeper import keep_server
+
+        if self.settings.redis_url is None:
+            keep_server(self.settings.data_dir, self.log.say)
         try:
             run_worker(self.settings, self.limits, self.server, self.sink, burst=self.burst)
         except DispatcherError:
@@ -78,8 +94,15 @@ class _Job:
             return DEFECT
         return DONE
 
-    def supervise(self, processes: int, terminal: Terminal) -> int:
-        """Run several below this process; returns when all are done."""
+    def supervise(
+        self, processes: int, terminal: Terminal, begun: Callable[[Sequence[int]], None] = lambda _pids: None
+    ) -> int:
+        """Run several below this process; returns when all are done. ``begun`` gets their ids before any works.
+
+        Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
+        """
+        from dispatcher.app import greet_server
+        from dispatcher.worker.loop import STOP_GRACE_S
         from dispatcher.worker.supervisor import Supervisor
 
         def child(_place: int) -> int:
@@ -88,4 +111,7 @@ class _Job:
             except Exception as error:  # noqa: BLE001 - every one has its exit code
                 return conclude(error, terminal)
 
-        return Supervisor(child, processes, self.log.say, fatal=frozenset({CONFIGURATION})).supervise()
+        greet_server(self.settings, self.server, self.log)
+        patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
+        fatal = frozenset({CONFIGURATION})
+        return Supervisor(child, processes, self.log.say, fatal=fatal, patience_s=patience_s).supervise(begun)

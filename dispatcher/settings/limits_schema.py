@@ -8,27 +8,43 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+)
 
 from dispatcher.model import Limit, parse_duration
+from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 
 Windows: TypeAlias = Annotated[
     tuple[Annotated[Limit, PlainValidator(read.read_limit)], ...],
     BeforeValidator(read.read_windows),
     AfterValidator(read.distinct_windows),
+    WithJsonSchema(shape.WINDOWS),
 ]
-Pace: TypeAlias = Annotated[Limit | None, PlainValidator(read.read_pace)]
-Channel: TypeAlias = Annotated[str, PlainValidator(read.read_channel)]
-ChannelKey: TypeAlias = Annotated[str, AfterValidator(read.read_channel_key)]
-Category: TypeAlias = Annotated[str, AfterValidator(read.read_category)]
-Span: TypeAlias = Annotated[int, PlainValidator(read.read_span_us)]
+Pace: TypeAlias = Annotated[Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE)]
+Channel: TypeAlias = Annotated[str, PlainValidator(read.read_channel), WithJsonSchema(shape.CHANNEL_NAME)]
+ChannelKey: TypeAlias = Annotated[str, AfterValidator(read.read_channel_key), WithJsonSchema(shape.CHANNEL_KEY)]
+Category: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJsonSchema(shape.CATEGORY_NAME)]
+Span: TypeAlias = Annotated[int, PlainValidator(read.read_span_us), WithJsonSchema(shape.SPAN)]
+Count: TypeAlias = Annotated[int, PlainValidator(read.read_count), WithJsonSchema(shape.COUNT)]
+OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
+Unknown: TypeAlias = Annotated[
+    str, PlainValidator(read.read_unknown_categories), WithJsonSchema(shape.UNKNOWN_CATEGORIES)
+]
 
 DEFAULT_PACE: Final = Limit.parse("10/10s")
 
 
-def _mapping(example: str) -> BeforeValidator:
+def _mapping(example: str, kind: Any) -> BeforeValidator:  # noqa: ANN401  a type, as pydantic takes it
     """A mapping; a key with nothing behind it is an empty one, since its entries may all be commented out."""
 
     def check(value: Any) -> Any:  # noqa: ANN401  any YAML value
@@ -38,7 +54,7 @@ def _mapping(example: str) -> BeforeValidator:
             return value
         raise read.fault(f", expected a mapping such as {example}")
 
-    return BeforeValidator(check)
+    return BeforeValidator(check, json_schema_input_type=kind | None)
 
 
 class Section(BaseModel):
@@ -54,20 +70,31 @@ class Section(BaseModel):
 
 
 class GlobalSection(Section):
-    """``global``: what holds for all events together."""
+    """What holds for all events together."""
 
-    limits: Windows = (Limit.parse("100/30m"),)
+    model_config = ConfigDict(title="global")
+
+    limits: Windows = Field(
+        default=(Limit.parse("100/30m"),),
+        description="Limits for all events together; all must have room, [] is unlimited.",
+    )
 
 
 class ChannelSection(Section):
-    """An entry of ``channels``."""
+    """How one channel may be posted to."""
 
-    pace: Pace = DEFAULT_PACE
+    model_config = ConfigDict(title="channel")
+
+    pace: Pace = Field(
+        default=DEFAULT_PACE,
+        description="How fast it may be posted to. Never drops anything, only delays; none lifts it.",
+    )
 
 
 class RuleSection(Section):
-    """``defaults``, and an entry of ``categories``, where an absent key follows ``defaults``."""
+    """What holds for a category; in categories, what one leaves out defaults says."""
 
+    model_config = ConfigDict(title="category")
     not_yet: ClassVar[frozenset[str]] = frozenset(
         {
             "allow_mentions",
@@ -84,30 +111,65 @@ class RuleSection(Section):
         }
     )
 
-    limits: Windows = (Limit.parse("10/30m"),)
-    channel: Channel = "#notifications"
-    on_limit: Annotated[OnLimit, PlainValidator(read.read_on_limit)] = OnLimit.DROP
-    max_age: Span = parse_duration("24h")
+    limits: Windows = Field(
+        default=(Limit.parse("10/30m"),),
+        description="Limits for the category by itself; all must have room, [] is unlimited.",
+    )
+    channel: Channel = Field(
+        default="#notifications", description="Where its events are posted, unless they name a channel."
+    )
+    on_limit: OverLimit = Field(
+        default=OnLimit.DROP, description="Over a limit: drop with a log line, or keep as a dead letter."
+    )
+    max_age: Span = Field(
+        default=parse_duration("24h"), description="What waits longer than this becomes a dead letter, expired."
+    )
 
     def over(self, defaults: RuleSection) -> RuleSection:
         """These keys where they were written, else those of ``defaults``."""
         return defaults.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
 
 
-ChannelEntry: TypeAlias = Annotated[ChannelSection, _mapping("{pace: 1/1s}")]
-RuleEntry: TypeAlias = Annotated[RuleSection, _mapping("{limits: [10/30m]}")]
+class DeadLettersSection(Section):
+    """How many dead letters are kept, and for how long; the oldest go first."""
+
+    model_config = ConfigDict(title="dead letters")
+
+    max: Count = Field(default=DEFAULT_BOUNDS.max, description="At most so many are kept.")
+    max_age: Span = Field(default=DEFAULT_BOUNDS.max_age_us, description="Each is kept at most so long.")
+
+
+ChannelEntry: TypeAlias = Annotated[ChannelSection, _mapping("{pace: 1/1s}", ChannelSection)]
+RuleEntry: TypeAlias = Annotated[RuleSection, _mapping("{limits: [10/30m]}", RuleSection)]
+ChannelEntries: TypeAlias = dict[ChannelKey, ChannelEntry]
+RuleEntries: TypeAlias = dict[Category, RuleEntry]
 
 
 class LimitsFile(Section):
-    """The whole file."""
+    """How many notifications are posted, where, and what becomes of the rest."""
 
-    not_yet: ClassVar[frozenset[str]] = frozenset({"dead_letters", "decisions"})
+    model_config = ConfigDict(title="Limits file of the notification dispatcher")
+    not_yet: ClassVar[frozenset[str]] = frozenset({"decisions"})
 
-    global_: Annotated[GlobalSection, _mapping("{limits: [100/30m]}")] = Field(GlobalSection(), alias="global")
-    channels: Annotated[dict[ChannelKey, ChannelEntry], _mapping('{"#ops": {pace: 1/1s}}')] = Field({})
-    defaults: Annotated[RuleSection, _mapping("{limits: [10/30m]}")] = RuleSection()
-    categories: Annotated[dict[Category, RuleEntry], _mapping("{errors: {limits: [10/30m]}}")] = Field({})
-    unknown_categories: Annotated[str, PlainValidator(read.read_unknown_categories)] = "accept"
+    global_: Annotated[GlobalSection, _mapping("{limits: [100/30m]}", GlobalSection)] = Field(
+        default=GlobalSection(), alias="global", description="What holds for all events together."
+    )
+    channels: Annotated[ChannelEntries, _mapping('{"#ops": {pace: 1/1s}}', ChannelEntries)] = Field(
+        default={}, description="How fast channels may be posted to; default is every other one."
+    )
+    defaults: Annotated[RuleSection, _mapping("{limits: [10/30m]}", RuleSection)] = Field(
+        default=RuleSection(), description="Any category that is not named below, each by itself."
+    )
+    categories: Annotated[RuleEntries, _mapping("{errors: {limits: [10/30m]}}", RuleEntries)] = Field(
+        default={}, description="Categories by name; what one leaves out, defaults says."
+    )
+    unknown_categories: Unknown = Field(
+        default=read.ACCEPT, description="Categories that are not named: they follow defaults, or become dead letters."
+    )
+    dead_letters: Annotated[DeadLettersSection, _mapping("{max: 100000, max_age: 30d}", DeadLettersSection)] = Field(
+        default=DeadLettersSection(),
+        description="How many dead letters are kept, and for how long; the oldest go first.",
+    )
 
 
 def section_at(path: tuple[str | int, ...]) -> type[Section] | None:
@@ -121,6 +183,8 @@ def section_at(path: tuple[str | int, ...]) -> type[Section] | None:
             return ChannelSection
         case ("defaults",) | ("categories", _):
             return RuleSection
+        case ("dead_letters",):
+            return DeadLettersSection
         case _:
             return None
 
@@ -134,7 +198,8 @@ def policy_of(file: LimitsFile) -> Policy:
         categories={name: _rule_of(section.over(file.defaults)) for name, section in file.categories.items()},
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY, DEFAULT_PACE),
         channels=paces,
-        reject_unknown=file.unknown_categories == "reject",
+        reject_unknown=file.unknown_categories == read.REJECT,
+        dead_letters=Bounds(file.dead_letters.max, file.dead_letters.max_age),
     )
 
 

@@ -22,6 +22,10 @@ NOT_AVAILABLE: Final = "is not available in this version"
 DEFAULT_CHANNEL_KEY: Final = "default"
 MAX_WINDOWS: Final = 16
 """Limits in one list: each costs the gate a look at the log of the scope."""
+MAX_DEAD_LETTERS: Final = 10_000_000
+ACCEPT: Final = "accept"
+REJECT: Final = "reject"
+CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
 
 _LIMIT_EXPECTED: Final = "expected MAX/WINDOW, for example 100/30m"
 _PACE_EXPECTED: Final = "expected MAX/WINDOW, for example 10/10s, or none"
@@ -36,10 +40,10 @@ _LOOSE_LIMIT: Final = re.compile(
     r"([0-9]+)\s*(?:/|per|in|:|x)\s*([0-9]*)\s*"
     r"(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)"
 )
-_CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
+_LOOSE_COUNT: Final = re.compile(r"([0-9]{1,8}(?:[_,.' ][0-9]{3}){0,2})\s?(k|m|)")
 _NO_PACE: Final = ("no", "off", "false", "null", "none", "unlimited", "0")
-_ACCEPT: Final = ("yes", "on", "true", "allow")
-_REJECT: Final = ("no", "off", "false", "deny", "drop")
+_MEANS_ACCEPT: Final = ("yes", "on", "true", "allow")
+_MEANS_REJECT: Final = ("no", "off", "false", "deny", "drop")
 
 
 def fault(text: str, **where: int) -> PydanticCustomError:
@@ -77,9 +81,9 @@ def read_span_us(value: object) -> int:
 def read_channel(value: object) -> str:
     """A channel by its name with ``#``, or by its id."""
     if isinstance(value, str) and value.isprintable():
-        if _CHANNEL.fullmatch(value):
+        if CHANNEL.fullmatch(value):
             return value
-        if _CHANNEL.fullmatch(f"#{value}") and not looks_secret(value):
+        if CHANNEL.fullmatch(f"#{value}") and not looks_secret(value):
             raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
     raise fault(f", {_CHANNEL_EXPECTED}")
 
@@ -108,12 +112,19 @@ def read_on_limit(value: object) -> OnLimit:
 
 def read_unknown_categories(value: object) -> str:
     """``accept`` or ``reject``."""
-    if value in ("accept", "reject"):
+    if value in (ACCEPT, REJECT):
         return str(value)
     word = str(value).lower() if isinstance(value, str | bool) else ""
-    meant = "accept" if word in _ACCEPT else "reject" if word in _REJECT else ""
-    hint = f"; did you mean {meant}?" if meant else did_you_mean(word, ("accept", "reject"))
+    meant = ACCEPT if word in _MEANS_ACCEPT else REJECT if word in _MEANS_REJECT else ""
+    hint = f"; did you mean {meant}?" if meant else did_you_mean(word, (ACCEPT, REJECT))
     raise fault(f", expected accept or reject{hint}")
+
+
+def read_count(value: object) -> int:
+    """How many dead letters are kept."""
+    if type(value) is int and 1 <= value <= MAX_DEAD_LETTERS:
+        return value
+    raise fault(f", expected a number from 1 to {MAX_DEAD_LETTERS}{_nearest_count(value)}")
 
 
 def read_windows(value: object) -> list[object]:
@@ -155,6 +166,15 @@ def _limit(value: object, expected: str) -> Limit:
         return Limit.parse(text)
     except (ValueError, OverflowError):
         raise fault(f", {_RANGE_EXPECTED}") from None
+
+
+def _nearest_count(value: object) -> str:
+    """The number that ``100_000``, ``"100000"`` or ``100k`` probably means."""
+    loose = _LOOSE_COUNT.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    if loose is None:
+        return ""
+    meant = int(re.sub("[^0-9]", "", loose[1])) * {"k": 1_000, "m": 1_000_000}.get(loose[2], 1)
+    return f"; did you mean {meant}?" if 1 <= meant <= MAX_DEAD_LETTERS else ""
 
 
 def _suggestion(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, assert_never
 
 from dispatcher.model import US, Limit
+from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnLimit, Policy
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
@@ -13,12 +14,13 @@ _DAY_US: Final = 86_400 * US
 
 
 def sentences(policy: Policy) -> list[str]:
-    """Every rule of the policy as a sentence: all together, each category, any other, the channels."""
+    """Every rule of the policy as a sentence: all together, each category, any other, channels, dead letters."""
     return [
         f"All events together: {_limits(policy.global_limits) or 'no limit'}.",
         *(_category(name, rule, policy) for name, rule in policy.categories.items()),
         _unknown(policy),
         *_channels(policy),
+        _dead_letters(policy.dead_letters),
     ]
 
 
@@ -57,6 +59,11 @@ def _channels(policy: Policy) -> Iterator[str]:
     for name, pace in policy.channels.items():
         yield f"Channel {name}: {_pace(pace)}."
     yield f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
+
+
+def _dead_letters(bounds: Bounds) -> str:
+    kept = f"at most {bounds.max} are kept, each for at most {_span(bounds.max_age_us)}"
+    return f"Dead letters: {kept}; the oldest go first."
 
 
 def _pace(pace: Limit | None) -> str:

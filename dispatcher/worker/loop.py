@@ -192,6 +192,7 @@ class Worker(BaseWorker):
         """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself."""
         try:
             self._finish_posts()
+            self._tell_trimmed()
             returned = self._outbox.give_back()
             self._doorbell.close()
             with answered():
@@ -273,10 +274,12 @@ class Worker(BaseWorker):
         """What one worker of the fleet does for all, now and then."""
         if back := self._upkeep.sweep.sweep_if_due():
             self._tell.say("jobs.swept", back=back)
-        trimmed = self._outbox.trimmed + self._upkeep.dead_letters.trim(self._upkeep.bounds)
-        self._outbox.trimmed = 0
-        if trimmed:
-            self._tell.say("dead_letters.trimmed", count=trimmed)
+        self._tell_trimmed(self._upkeep.dead_letters.trim(self._upkeep.bounds))
+
+    def _tell_trimmed(self, now: int = 0) -> None:
+        count, self._outbox.trimmed = self._outbox.trimmed + now, 0
+        if count:
+            self._tell.say("dead_letters.trimmed", count=count)
 
     def _register(self) -> None:
         """Write the worker's entry in RQ's registry as a whole: it survives a server that forgot it."""

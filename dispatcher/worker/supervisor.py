@@ -1,131 +1,190 @@
-"""Several worker processes under one parent: forked once everything costly is loaded, respawned when they crash.
-
-A child ends with its parent, also when that is killed: it reads from a pipe that only the parent holds open.
-"""
+"""Several worker processes under one parent: forked once everything costly is loaded, started again when they crash."""
 
 from __future__ import annotations
 
 import os
 import select
 import signal
-import sys
-import threading
 import time
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
+
+from dispatcher.worker.child import HEARD, Bond
 
 RESPAWN_FROM_S: Final = 0.5
 RESPAWN_TO_S: Final = 30.0
 STEADY_S: Final = 60.0
-"""A worker that has run this long starts its back-off anew."""
+"""What ran this long before it crashed does not crash in a row."""
+
+SAME_SIGNAL_S: Final = 0.1
+"""Signals this close together are one: a wrapper such as ``timeout`` signals its child, and then its whole group."""
+
+
+def crashes_now(before: int, ran_s: float) -> int:
+    """How many crashes in a row it is with the one of now, which came after ``ran_s``."""
+    return 1 if ran_s >= STEADY_S else before + 1
+
+
+def backoff_s(crashes: int) -> float:
+    """How long to wait after so many crashes in a row, from 1 on: 0.5 s, then doubled up to 30 s."""
+    return min(RESPAWN_FROM_S * 2.0 ** min(crashes - 1, 16), RESPAWN_TO_S)
 
 
 class Supervisor:
-    """Runs ``count`` children that each call ``run`` and exit with what it returns.
+    """Runs ``count`` children that each call ``run`` with their place, from 0, and exit with what it returns.
 
-    ``tell`` gets the log lines. A child that exits with other than 0 is started again, after a pause that doubles from
-    0.5 s to 30 s with each crash in a row; one that exits with 0 is done, and so is one that says its configuration is
-    wrong (78). SIGTERM and SIGINT are passed on once each.
+    ``tell`` gets the log lines. A child that exits with 0 is done: nothing was left to do, or somebody told it to stop.
+    One that exits with a code of ``fatal`` is given up, because it would do so again. Any other has crashed; its place
+    is filled again after ``backoff_s``.
+
+    The first SIGTERM or SIGINT is passed on, and who still runs ``patience_s`` later is killed. A second one, unless it
+    came with the first, kills at once. SIGHUP is passed on, but where it says that the terminal was closed it is taken
+    for SIGTERM. Children end with this process, however it ends.
     """
 
     def __init__(
-        self, run: Callable[[int], int], count: int, tell: Callable[..., None], *, fatal: frozenset[int]
+        self,
+        run: Callable[[int], int],
+        count: int,
+        tell: Callable[..., None],
+        *,
+        fatal: frozenset[int],
+        patience_s: float,
     ) -> None:
         self._run = run
-        self._count = count
         self._tell = tell
         self._fatal = fatal
+        self._patience_s = patience_s
         self._children: dict[int, tuple[int, float]] = {}
-        self._due: dict[int, float] = {}
+        self._due = dict.fromkeys(range(count), 0.0)
         self._crashes = dict.fromkeys(range(count), 0)
-        self._stopping = False
+        self._heard: list[int] = []
+        self._stopping_since: float | None = None
+        self._kill_at: float | None = None
         self._exit_code = 0
-        self._inner, self._outer = os.pipe()
-        self._life, self._alive = os.pipe()
+        self._began_on_terminal = _has_terminal()
 
-    def supervise(self) -> int:
-        """Start the children and wait for all; returns 0, or the first fatal exit code."""
-        os.set_blocking(self._outer, False)
-        signal.set_wakeup_fd(self._outer, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._pass_on)
-        signal.signal(signal.SIGHUP, self._pass_on_quietly)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for place in range(self._count):
-            self._spawn(place)
-        while self._children or (self._due and not self._stopping):
-            now = time.monotonic()
-            for place in [place for place, at in self._due.items() if at <= now and not self._stopping]:
-                del self._due[place]
-                self._spawn(place)
-            pause = min((at - now for at in self._due.values()), default=60.0)
-            select.select([self._inner], [], [], max(0.0, pause))
-            if select.select([self._inner], [], [], 0)[0]:
-                os.read(self._inner, 4096)
-            self._reap()
+    def supervise(self, begun: Callable[[Sequence[int]], None] = lambda _pids: None) -> int:
+        """Start the children and return when all have ended; ``begun`` gets their process ids before any runs.
+
+        Returns 0, or the first fatal code if it was not told to stop, or 128 and the number of a second signal. If
+        ``begun`` raises, the children end. To be called once, while this process has no other threads.
+        """
+        self._bond = Bond(self._patience_s)
+        try:
+            with self._signals_heard():
+                self._fill_places()
+                begun(tuple(self._children))
+                self._bond.release()
+                while self._children or self._due:
+                    self._sleep()
+                    self._obey()
+                    self._reap()
+                    self._fill_places()
+        finally:
+            self._bond.close()
         return self._exit_code
 
-    def _spawn(self, place: int) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            self._become_child(place)
-        self._children[pid] = (place, time.monotonic())
-
-    def _become_child(self, place: int) -> None:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        os.setpgid(0, 0)  # the terminal's Ctrl-C goes to the parent alone, which passes it on
-        os.close(self._alive)
-        _end_with_parent(self._life)
-        code = 70
+    @contextmanager
+    def _signals_heard(self) -> Iterator[None]:
+        """Handlers take note and wake the loop, nothing more: no step of it is ever cut in half."""
+        self._woken, waker = os.pipe()
+        os.set_blocking(waker, False)
+        waker_before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        before = {number: signal.getsignal(number) for number in HEARD}
+        if before[signal.SIGHUP] is signal.SIG_IGN:
+            del before[signal.SIGHUP]  # nohup
+        for number in before:
+            signal.signal(number, lambda signum, _frame: self._heard.append(signum))
         try:
-            code = self._run(place)
+            yield
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(waker_before)
+            os.close(self._woken)
+            os.close(waker)
+
+    def _sleep(self) -> None:
+        instants = [*self._due.values(), *([] if self._kill_at is None else [self._kill_at])]
+        pause_s = max(0.0, min(instants) - time.monotonic()) if instants else None
+        if select.select([self._woken], [], [], pause_s)[0]:
+            os.read(self._woken, 4096)
+
+    def _obey(self) -> None:
+        while self._heard:
+            number = self._heard.pop(0)
+            if number == signal.SIGHUP and not (self._began_on_terminal and not _has_terminal()):
+                self._send(signal.SIGHUP)
+            elif number != signal.SIGCHLD:
+                self._stop(number)
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._kill_at = None
+            self._tell("workers.killed", pids=list(self._children))
+            self._send(signal.SIGKILL)
+
+    def _stop(self, number: int) -> None:
+        now = time.monotonic()
+        if self._stopping_since is not None:
+            if now - self._stopping_since > SAME_SIGNAL_S:
+                self._exit_code = 128 + number
+                self._kill_at = now
+            return
+        self._stopping_since = now
+        self._exit_code = 0
+        self._due.clear()
+        self._kill_at = now + self._patience_s
+        detail = "posts in flight are finished; a second signal stops at once"
+        self._tell("stop.asked", signal=signal.Signals(number).name, within_s=self._patience_s, detail=detail)
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
+        for pid in self._children:
+            os.kill(pid, number)  # one that has ended is there until it is reaped
 
     def _reap(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            if pid in self._children:
+            if pid in self._children:  # in a container we are everybody's parent, and reap strangers too
                 place, since = self._children.pop(pid)
-                self._ended(place, os.waitstatus_to_exitcode(status), time.monotonic() - since, pid)
+                if self._stopping_since is None:
+                    self._ended(place, pid, os.waitstatus_to_exitcode(status), time.monotonic() - since)
 
-    def _ended(self, place: int, code: int, ran_s: float, pid: int) -> None:
-        if code == 0 or self._stopping:
-            return
+    def _ended(self, place: int, pid: int, code: int, ran_s: float) -> None:
         if code in self._fatal:
             self._exit_code = self._exit_code or code
-            return
-        if ran_s >= STEADY_S:
-            self._crashes[place] = 0
-        pause = min(RESPAWN_FROM_S * 2 ** self._crashes[place], RESPAWN_TO_S)
-        self._crashes[place] += 1
-        self._due[place] = time.monotonic() + pause
-        self._tell("worker.crashed", pid=pid, code=code, respawn_s=pause)
+            self._tell("worker.given_up", pid=pid, code=code)
+        elif code < 0:
+            self._put_off(place, ran_s, pid=pid, code=code, detail=signal.strsignal(-code))
+        elif code > 0:
+            self._put_off(place, ran_s, pid=pid, code=code)
 
-    def _pass_on(self, signum: int, frame: FrameType | None) -> None:
-        self._stopping = True
-        self._pass_on_quietly(signum, frame)
+    def _put_off(self, place: int, ran_s: float, **facts: object) -> None:
+        crashes = self._crashes[place] = crashes_now(self._crashes[place], ran_s)
+        pause_s = backoff_s(crashes)
+        self._due[place] = time.monotonic() + pause_s
+        self._tell("worker.crashed", **facts, in_a_row=crashes, respawn_s=pause_s)
 
-    def _pass_on_quietly(self, signum: int, frame: FrameType | None) -> None:
-        del frame
-        for pid in self._children:
-            os.kill(pid, signum)
+    def _fill_places(self) -> None:
+        now = time.monotonic()
+        for place in [place for place, at in self._due.items() if at <= now]:
+            del self._due[place]
+            try:
+                pid = self._bond.fork(partial(self._run, place))
+            except OSError as error:
+                self._put_off(place, 0.0, detail=f"no new process: {error.strerror}")
+            else:
+                self._children[pid] = (place, time.monotonic())
 
 
-def _end_with_parent(life: int) -> None:
-    """SIGTERM for this process as soon as the pipe ends that only the parent holds open."""
-
-    def watch() -> None:
-        os.read(life, 1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True, name="parent").start()
+def _has_terminal() -> bool:
+    """Whether this process has a terminal that is not closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -14,7 +14,13 @@ from dispatcher.cli.commands import dispatcher
 from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError
 from dispatcher.settings import variables
-from dispatcher.settings.limits_schema import ChannelSection, GlobalSection, LimitsFile, RuleSection
+from dispatcher.settings.limits_schema import (
+    ChannelSection,
+    DeadLettersSection,
+    GlobalSection,
+    LimitsFile,
+    RuleSection,
+)
 from tests.docs import environment_table
 from tests.docs.reader import Reader
 from tests.docs.samples import PAGES, ROOT, RUNNABLE, Sample, anchors, code_spans, links, samples, section
@@ -106,7 +112,8 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
         *(f"global.{key}" for key in GlobalSection.key_names()),
         *(f"channels.{name}.{key}" for name in ("default", '"#NAME"') for key in ChannelSection.key_names()),
         *(f"{place}.{key}" for place in ("defaults", "categories.NAME") for key in RuleSection.key_names()),
-        *(key for key in LimitsFile.key_names() if key not in {"global", "channels", "defaults", "categories"}),
+        *(f"dead_letters.{key}" for key in DeadLettersSection.key_names()),
+        "unknown_categories",
     }
     assert set(first_cells(section(page, "The keys"))) == available
     refused = "`, `".join(first_cells(section(page, "Not available in this version"))).split("`, `")

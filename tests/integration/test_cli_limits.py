@@ -1,11 +1,19 @@
-"""``dispatcher limits check``."""
+"""``dispatcher limits``: what the file says, how much of it is used, and what may stand in it."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import pytest
+
+from dispatcher.keys import Keys
+from dispatcher.limiter import Limiter
+from dispatcher.model import Limit, Scope
+from dispatcher.settings import limits_json_schema
 from tests.support.commands import run
+from tests.support.servers import Database
 
 
 def test_every_rule_is_printed_as_a_sentence() -> None:
@@ -40,3 +48,84 @@ def test_every_fault_is_said_at_once_with_its_place() -> None:
     assert (result.code, result.out) == (78, "")
     places = [line.split(": ")[2] for line in result.err.splitlines()]
     assert places == ["bad.yaml:1:19", "bad.yaml:2:1", "bad.yaml:3:21"]
+
+
+def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) -> None:
+    Path("limits.yaml").write_text(
+        "global: {limits: [100/30m]}\n"
+        "defaults: {limits: [7/1h], channel: '#all'}\n"
+        "categories:\n"
+        "  errors: {limits: [2/1m, 10/1h], on_limit: dead-letter, channel: '#oncall'}\n"
+        "  audit: {limits: []}\n",
+        encoding="utf-8",
+    )
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml"}
+    limiter = Limiter(redis)
+    for name, limits in (("errors", "2/1m 10/1h"), ("errors", "2/1m 10/1h"), ("deploys", "7/1h")):
+        windows = tuple(Limit.parse(text) for text in limits.split())
+        limiter.try_acquire([Scope("global", (Limit.parse("100/30m"),)), Scope(f"category:{name}", windows)])
+    redis.hincrby(Keys("dispatcher").totals, "sent deploys", 1)
+    redis.hincrby(Keys("dispatcher").totals, "dead -", 1)
+
+    result = run("limits", "show", "--json", **env)
+    assert (result.code, result.err) == (0, "")
+    shown = json.loads(result.out)
+    assert shown["categories"]["errors"]["limits"][0].pop("next_free_s") == pytest.approx(55, abs=5)
+    errors, rest = {"scope": "category:errors", "used": 2}, {"next_free_s": 0.0}
+    assert shown == {
+        "file": str(Path.cwd() / "limits.yaml"),
+        "global": {"limits": [{"scope": "global", "max": 100, "window_s": 1800, "used": 3, **rest}]},
+        "categories": {
+            "errors": {
+                "in_file": True,
+                "on_limit": "dead-letter",
+                "channel": "#oncall",
+                "limits": [{**errors, "max": 2, "window_s": 60}, {**errors, "max": 10, "window_s": 3600, **rest}],
+            },
+            "audit": {"in_file": True, "on_limit": "drop", "channel": "#all", "limits": []},
+            "deploys": {
+                "in_file": False,
+                "on_limit": "drop",
+                "channel": "#all",
+                "limits": [{"scope": "category:deploys", "max": 7, "window_s": 3600, "used": 1, **rest}],
+            },
+        },
+        "unknown_categories": "accept",
+        "defaults": {"on_limit": "drop", "channel": "#all", "limits": ["7/1h"]},
+    }
+
+    result = run("limits", "show", **env)
+    assert result.err == f"dispatcher: limits in {Path.cwd() / 'limits.yaml'}, namespace dispatcher on {redis_url}\n"
+    lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in result.out.splitlines()]
+    assert "all together 3/100 in 30m" in lines
+    assert re.search(r"^errors 2/2 in 1m in \d+s dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
+    for line in ("audit none drop #all", "deploys 1/7 in 1h drop #all", "any other 7 in 1h drop #all"):
+        assert line in lines
+
+
+def test_categories_that_are_not_accepted_have_no_limits_to_show(redis: Database, redis_url: str) -> None:
+    Path("limits.yaml").write_text("unknown_categories: reject\ncategories: {errors: {}}\n", encoding="utf-8")
+    redis.hincrby(Keys("dispatcher").totals, "dead deploys", 1)
+    result = run("limits", "show", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_LIMITS_FILE="limits.yaml")
+    assert result.code == 0
+    assert "deploys" not in result.out
+    assert re.search(r"any other +not accepted +dead-letter", result.out)
+
+
+def test_nothing_is_shown_where_nothing_has_run() -> None:
+    result = run("limits", "show")
+    assert (result.code, result.out) == (78, "")
+    assert "nothing has run here" in result.err
+
+
+def test_the_schema_is_printed_whole() -> None:
+    result = run("limits", "schema")
+    assert (result.code, result.err) == (0, "")
+    assert json.loads(result.out) == limits_json_schema()
+
+
+def test_what_is_to_come_is_refused() -> None:
+    for command in ("diff", "apply"):
+        result = run("limits", command, "my.yaml")
+        assert (result.code, result.out) == (78, "")
+        assert f"dispatcher limits {command} is not available in this version" in result.err

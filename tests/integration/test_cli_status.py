@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
-from dispatcher.cli.status import Status, Worker
-from dispatcher.cli.status_view import span, tables
+import pytest
+
+from dispatcher.app.fleet import Worker, fleet
+from dispatcher.cli.status import Status, document
+from dispatcher.cli.status_view import Rows, span, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.keys import Keys
 from dispatcher.limiter import Usage
 from dispatcher.model import US, Limit
 from dispatcher.producer import Producer
 from dispatcher.store.snapshot import Line, Pause, Snapshot
-from tests.support.commands import run
-from tests.support.processes import Command
-from tests.support.servers import Database
+from tests.support.commands import PYTHON_DISPATCHER, environment, run
+from tests.support.processes import PATIENCE_S, Command, until
+from tests.support.screens import Screen
+from tests.support.servers import Database, RedisServer
 
 KEYS = Keys("dispatcher")
 COUNTS = {"sent": 0, "dropped": 0, "digested": 0, "dead": 0, "duplicate": 0}
@@ -26,8 +33,11 @@ COUNTS = {"sent": 0, "dropped": 0, "digested": 0, "dead": 0, "duplicate": 0}
 def test_nothing_has_run_here() -> None:
     result = run("status")
     assert (result.code, result.out) == (78, "")
-    assert "nothing has run here: there is no data directory .dispatcher" in result.err
+    assert "nothing has run here: no embedded server has ever run in .dispatcher" in result.err
     assert not Path(".dispatcher").exists()
+    Path(".dispatcher").mkdir()
+    assert run("status").code == 78
+    assert list(Path(".dispatcher").iterdir()) == []
 
 
 def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: str, tmp_path: Path) -> None:
@@ -53,7 +63,9 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         (listed,) = status.pop("workers")
         assert (listed["name"], listed["pid"]) == (worker.named("worker.started")[0]["worker"], worker.pid)
         assert before - 5 < listed["last_heartbeat"] < time.time() + 5
-        assert listed.keys() == {"name", "host", "pid", "last_heartbeat"}
+        assert listed.keys() == {"name", "host", "pid", "last_heartbeat", "state", "alive"}
+        assert listed["alive"] is True
+        assert before - 5 < status.pop("now") < time.time() + 5
 
     assert 1700 < status["categories"]["errors"]["limits"][0].pop("next_free_s") <= 1800
     assert 3500 < status["global"]["limits"][0].pop("next_free_s") <= 3600
@@ -79,6 +91,8 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
             "deploys": {**COUNTS, "sent": 2, "dropped": 1, "parked": 0, "limits": [rest]},
         },
         "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "used": 4}]},
+        "lines": [],
+        "timers": {"waiting": 0, "next": None},
         "cooldowns": [],
         "paused": None,
     }
@@ -87,7 +101,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
     assert shown.code == 0
     assert shown.err == f"dispatcher: namespace dispatcher on {redis_url}, limits in {Path.cwd() / 'limits.yaml'}\n"
     assert "7 enqueued, 4 sent, 3 dropped, 0 dead" in shown.out
-    assert "2 of 2 in 30m" in shown.out
+    assert "2/2 in 30m" in shown.out
     assert "\x1b" not in shown.out
 
     check = run("status", "--check", **env)
@@ -112,10 +126,10 @@ def test_an_embedded_server_that_ran_before_is_started_for_the_look() -> None:
     assert (result.code, result.out) == (0, "the books balance: 0 received = 0 sent\n")
 
 
-def drawn(status: Status) -> str:
+def drawn(status: Status, rows: Rows | None = None) -> str:
     stream = io.StringIO()
     console = console_on(stream)
-    for table in tables(status):
+    for table in tables(status, rows):
         console.print(table)
     return stream.getvalue()
 
@@ -152,7 +166,93 @@ def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
     shown = drawn(Status(look(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
     assert "paused for 1m 0s, tries again in 30s: invalid_auth: set the \\x07token" in shown
     assert "none is running" in shown
-    assert "██████████  10 of 10 in 1m  in 2.0s" in shown
+    assert "██████████  10/10 in 1m  in 2.0s" in shown
+
+
+def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
+    facts = look(parked=2, timers=2, next_timer_us=1_004 * US, lines={"channel:#ops": Line(3, 1_090 * US)})
+    status = Status(facts, {}, [], [])
+    assert "2 parked, the next in 4.0s" in drawn(status)
+    shown = document(status)
+    assert shown["now"] == 1_000
+    assert shown["timers"] == {"waiting": 2, "next": 1_004}
+    assert shown["lines"] == [{"scope": "channel:#ops", "waiting": 3, "next": 1_090}]
+
+
+def test_room_that_only_waiting_events_can_free_is_no_matter_of_hours() -> None:
+    held = Usage(Limit.parse("10/30m"), 10, 86_000 * US)
+    assert "10/10 in 30m  held for what waits" in drawn(Status(look(), {"errors": [held]}, [], []))
+
+
+def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() -> None:
+    limit = Limit.parse("10/1m")
+    categories = {f"cat{n}": [Usage(limit, n, 0)] for n in (1, 9, 3, 7)}
+    lines = {f"channel:#c{n}": Line(n, None) for n in range(1, 4)}
+    workers = [Worker(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
+    shown = drawn(Status(look(lines=lines), categories, [], workers), Rows(categories=3, others=2))
+    rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
+    assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
+    assert shown.count("and 2 more") == 3
+
+
+def test_a_worker_of_ours_without_a_lease_is_silent() -> None:
+    def entry(name: str, at: int) -> dict[str, str]:
+        beat = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {"name": name, "host": "h", "pid": "7", "state": "idle", "last_heartbeat": beat}
+
+    facts = look(leases={"h.7.held": 1_001 * US, "h.7.ended": 999 * US})
+    beats = {"h.7.held": 700, "h.7.ended": 980, "h.7.none": 980, "h.7.new": 998, "rq": 700}
+    entries = [entry(name, at) for name, at in beats.items()]
+    workers = fleet(entries, facts)
+    assert {each.name: each.alive for each in workers} == {
+        "h.7.held": True,
+        "h.7.ended": False,
+        "h.7.none": False,
+        "h.7.new": True,
+        "rq": True,
+    }
+    shown = drawn(Status(facts, {}, [], workers))
+    assert "h.7.ended  h     7    silent  20s ago" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [((), "needs a terminal that can redraw"), (("--json",), "leave out --json"), (("--check",), "and --check")],
+)
+def test_watching_is_for_terminals(arguments: tuple[str, ...], said: str) -> None:
+    result = run("status", "--watch", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+
+
+def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_a_clean_terminal(
+    own_server: RedisServer,
+) -> None:
+    with own_server.client() as client:
+        Producer(client).send("errors", "x")
+    env = environment({"DISPATCHER_REDIS_URL": own_server.url, "TERM": "xterm"})
+    with Screen(columns=80, rows=20) as screen:
+        watch = subprocess.Popen(
+            [*PYTHON_DISPATCHER, "status", "--watch"], env=env, stdout=screen.stream, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            until(lambda: "1 waiting" in screen.latest(), "the first figures")
+            own_server.kill()
+            until(lambda: "server away since" in screen.latest(), "that the server is away")
+            assert "1 waiting" in screen.latest()
+            own_server.start()
+            with own_server.client() as client:
+                Producer(client).send("errors", "y")
+            until(lambda: "2 waiting" in screen.latest(), "the figures of the server that is back")
+            assert "away" not in screen.latest()
+            watch.send_signal(signal.SIGINT)
+            _, said = watch.communicate(timeout=PATIENCE_S)
+        finally:
+            watch.kill()
+        assert (watch.returncode, said) == (0, "")
+        until(lambda: screen.text().endswith("\x1b[?25h\x1b[?1049l"), "the terminal as it was, with its cursor")
+    assert "Traceback" not in screen.text()
+    assert len(screen.latest().splitlines()) <= 20
 
 
 def test_spans_are_readable() -> None:

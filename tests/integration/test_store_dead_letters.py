@@ -9,8 +9,9 @@ from dispatcher.model import US, Lane, Rejected
 from dispatcher.outcome import Bounds, Leased
 from dispatcher.policy import OnLimit
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from tests.support.doubles import START_US
 from tests.support.servers import Database
-from tests.support.stage import START_US, UNPACED, Stage, policy_of
+from tests.support.stage import UNPACED, Stage, policy_of
 
 DONE, GONE, WAITING = Replayed.DONE, Replayed.GONE, Replayed.WAITING
 

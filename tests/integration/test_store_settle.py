@@ -10,8 +10,9 @@ from dispatcher.event import Event
 from dispatcher.model import US, Denied, Limit, Paused, Reason, Receipt, Rejected, Retryable
 from dispatcher.outcome import Bounds, Dropped, Leased, Settlement, Slots
 from dispatcher.policy import OnLimit, after_post
+from tests.support.doubles import START_US
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, REMEMBER_US, START_US, UNPACED, Stage, Worker, policy_of
+from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
 
 DAY_US: Final = 86_400 * US
 
@@ -284,9 +285,9 @@ def test_the_bell_rings_once_for_an_earlier_instant_and_not_for_a_later_one(stag
     stage.send("a", "b", "c", channel=UNPACED)
     a, b, c = ann.go()
     ann.answer(a, Retryable("refused", "connection refused"))
-    assert stage.redis.llen(stage.keys.wake) == 1
+    assert stage.rung == 1
     stage.clock.forward(1)
     ann.answer(b, Retryable("refused", "connection refused"))
-    assert stage.redis.llen(stage.keys.wake) == 0  # later than the first
+    assert stage.rung == 0  # later than the first
     ann.answer(c, Paused("invalid_auth", "the token is not valid"))
-    assert stage.redis.llen(stage.keys.wake) == 1  # its line is due at once
+    assert stage.rung == 1  # its line is due at once

@@ -21,9 +21,10 @@ from dispatcher.model import (
 )
 from dispatcher.outcome import Leased, Started
 from dispatcher.policy import MAX_ATTEMPTS, OnLimit
+from tests.support.doubles import START_US
 from tests.support.places import INF
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, START_US, UNPACED, Stage, Worker, policy_of, with_limits
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, with_limits
 
 DAY_US: Final = 86_400 * US
 MINUTE_US: Final = 60 * US
@@ -114,7 +115,7 @@ def test_a_worker_without_free_senders_leaves_the_line_to_others(stage: Stage, a
     assert names(ann.go(free=1)) == ["a"]
     assert reasons(ann) == [("b", Reason.PACE, 0)]
     assert stage.line_at("#b") == stage.clock.now_us
-    assert stage.redis.llen(stage.keys.wake) == 1
+    assert stage.rung == 1
     assert names(stage.worker("bob").go()) == ["b"]
 
 
@@ -439,7 +440,7 @@ def test_a_probe_that_is_posted_ends_the_pause(stage: Stage, ann: Worker) -> Non
     stage.clock.forward(60)
     ann.deliver(ann.go())
     assert stage.look().pause is None
-    assert stage.redis.llen(stage.keys.wake) == 1
+    assert stage.rung == 1
     ann.run()
     assert ann.desk.posts == ["a", "b"]
 

@@ -18,8 +18,8 @@ PROJECT: Final = Path(__file__).resolve().parents[2]
 
 AT_ONCE: Final = 2
 _COPIED: Final = ("dispatcher", "lua", "config", "tests", "pyproject.toml")
-_TESTS_FAILED: Final = 1
-"""pytest's exit code; any other but 0 means that the tests could not be run."""
+_TESTS_PASSED, _TESTS_FAILED = 0, 1
+"""pytest's exit codes; any other means that the tests could not be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,44 +40,40 @@ class Mutant:
 
 
 def survivors(mutants: Iterable[Mutant]) -> list[str]:
-    """The names of the mutants that no test noticed; ``RuntimeError`` where tests could not be run."""
-    mutants = list(mutants)
-    with project_copy(PROJECT) as base:
-        run_tests(base, sorted({test for mutant in mutants for test in mutant.tests}), expected=0)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [name for name in pool.map(lambda mutant: _outlives(mutant, base), mutants) if name is not None]
+    """The names of the mutants that no test noticed."""
+    chosen = list(mutants)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [
+            mutant.name for mutant, noticed in zip(chosen, pool.map(is_noticed, chosen), strict=True) if not noticed
+        ]
+
+
+def is_noticed(mutant: Mutant) -> bool:
+    """Whether a test fails in a copy of the project with the mutant; ``RuntimeError`` if tests could not be run."""
+    with project_copy() as project:
+        script = project / mutant.file
+        script.write_text(mutant.applied(script.read_text(encoding="utf-8")), encoding="utf-8")
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *mutant.tests],
+            cwd=project,
+            env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+            | {"PYTHONPATH": str(project)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if run.returncode not in (_TESTS_PASSED, _TESTS_FAILED):
+        raise RuntimeError(f"pytest ended with {run.returncode}:\n{run.stdout[-3_000:]}{run.stderr[-3_000:]}")
+    return run.returncode == _TESTS_FAILED
 
 
 @contextmanager
-def project_copy(source: Path) -> Iterator[Path]:
+def project_copy() -> Iterator[Path]:
     """What the tests need, in a directory of its own; compiled modules travel along."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         for part in _COPIED:
-            if (source / part).is_dir():
-                shutil.copytree(source / part, Path(name, part))
+            if (PROJECT / part).is_dir():
+                shutil.copytree(PROJECT / part, Path(name, part))
             else:
-                shutil.copy2(source / part, Path(name, part))
+                shutil.copy2(PROJECT / part, Path(name, part))
         yield Path(name)
-
-
-def run_tests(project: Path, tests: Iterable[str], expected: int) -> bool:
-    """Whether pytest ends with ``expected`` in that project, stopping at the first failure."""
-    options = ("-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "-p", "tests.mutants.unshrunk", "--tb=line")
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *tests],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode not in (0, _TESTS_FAILED) or (expected == 0 and run.returncode != 0):
-        raise RuntimeError(f"pytest ended with {run.returncode} in {project}:\n{run.stdout[-3_000:]}{run.stderr}")
-    return run.returncode == expected
-
-
-def _outlives(mutant: Mutant, base: Path) -> str | None:
-    with project_copy(base) as project:
-        script = project / mutant.file
-        script.write_text(mutant.applied(script.read_text(encoding="utf-8")), encoding="utf-8")
-        return None if run_tests(project, mutant.tests, expected=_TESTS_FAILED) else mutant.name

@@ -1,4 +1,4 @@
-"""Mistakes one could make in the scripts of the store: take, pace, settle, renew and what they include."""
+"""Mistakes one could make in the other scripts of the store: pace, settle, renew, enqueue and what they include."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ from typing import Final
 
 from tests.mutants.harness import Mutant
 
-_TESTS: Final = "tests/integration/test_store_{}.py"
-_TAKES: Final = _TESTS.format("take")
-_WAITS: Final = _TESTS.format("waiting")
-_SETTLES: Final = _TESTS.format("settle")
-_SENDS: Final = _TESTS.format("intake")
-_LETTERS: Final = _TESTS.format("dead_letters")
-
-
-def _take(name: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(f"take: {name}", "lua/take.lua", old, new, tests or (_TAKES,))
+_TAKES: Final = "tests/integration/test_store_take.py"
+_WAITS: Final = "tests/integration/test_store_waiting.py"
+_SETTLES: Final = "tests/integration/test_store_settle.py"
+_SENDS: Final = "tests/integration/test_store_intake.py"
 
 
 def _pace(name: str, old: str, new: str) -> Mutant:
@@ -35,100 +29,6 @@ def _part(name: str, part: str, old: str, new: str, *tests: str) -> Mutant:
 
 
 STORE: Final = (
-    # Leases
-    _take("nobody waits after an interruption", "if now >= grace then", "if true then"),
-    _take("a dead worker's post is given to the next at once", "if header.state == 'sending' then", "if false then"),
-    _take(
-        "a dead worker keeps its channel",
-        "redis.call('HDEL', posting, header.channel)",
-        "redis.call('HLEN', posting)",
-    ),
-    _take(
-        "a dead worker's channel wakes nobody",
-        "redis.call('ZADD', lines, digits(now), 'channel:' .. header.channel)",
-        "redis.call('ZADD', lines, 'inf', 'channel:' .. header.channel)",
-    ),
-    _take("a dead worker's list stays", "redis.call('DEL', theirs)", "redis.call('EXISTS', theirs)"),
-    _take("a dead worker's lease stays", "redis.call('ZREM', leases, owner)", "redis.call('ZCARD', leases)"),
-    _take(
-        "what dead workers left is taken from its end", "redis.call('ZPOPMIN', orphans", "redis.call('ZPOPMAX', orphans"
-    ),
-    _take("nobody counts who took it up", "(header.takes or 1) + 1", "(header.takes or 1)"),
-    # What waits
-    _take("suspended workers go on", "redis.call('EXISTS', KEYS[15]) == 1", "false"),
-    _take(
-        "an event outlives its deadline by a microsecond",
-        "parked, '-inf', digits(now), 'LIMIT', 0, 100",
-        "parked, '-inf', '(' .. digits(now), 'LIMIT', 0, 100",
-        _WAITS,
-    ),
-    _take(
-        "an expired event stays in its line", "redis.call('ZREM', call.line .. line, id)", "redis.call('PING')", _WAITS
-    ),
-    _take("an expired event stays on its timer", "    if header.timer then", "    if false then", _WAITS),
-    _take("a pause lets all go as probes", "now >= probe and math.min(due, 1)", "now >= probe and due", _WAITS),
-    _take("a pause lets a probe go early", "due = now >= probe and", "due = now >= probe - 1 and", _WAITS),
-    _take(
-        "the head of a line has no turn",
-        "redis.call('HSET', posting, header.channel, id)",
-        "redis.call('PING')",
-        _WAITS,
-    ),
-    _take("a line goes on beside its post", "redis.call('ZADD', lines, 'inf', line)", "redis.call('PING')", _WAITS),
-    _take(
-        "the last in line goes first",
-        "redis.call('ZPOPMIN', call.line .. line)",
-        "redis.call('ZPOPMAX', call.line .. line)",
-        _WAITS,
-    ),
-    _take(
-        "more is handed out than asked for",
-        "    unpark(id)\n    due = due - 1\n  end\n  while",
-        "    unpark(id)\n  end\n  while",
-        _WAITS,
-    ),
-    _take(
-        "what came off its timer says that it is on it",
-        "header.state, header.timer = nil, nil",
-        "header.state = nil",
-        _WAITS,
-    ),
-    # New events
-    _take("low starves", "math.min(redis.call('LLEN', KEYS[18]), low_share(room))", "0"),
-    _take(
-        "low has a share that depends on the batch",
-        "math.floor((seq + room) / 16) - math.floor(seq / 16)",
-        "math.floor(room / 16)",
-    ),
-    _take("each lane fills the batch", "      room = room - #ids\n", ""),
-    _take("an id that is held is taken again", "if present[i] or dead[i]", "if dead[i]"),
-    _take("an id that is dead is taken again", "if present[i] or dead[i]", "if present[i]"),
-    _take("an id on two lanes is taken twice", "entered[id] = true", "entered[n] = true"),
-    _take("an id is remembered for a microsecond too long", "tonumber(seen[i]) > now", "tonumber(seen[i]) >= now"),
-    _take("a replayed id is a duplicate of its first life", "replays == 0 and seen[i]", "seen[i]", _LETTERS),
-    _take(
-        "jobs stay when their events were taken",
-        "redis.call('DEL', unpack(jobs))",
-        "redis.call('EXISTS', unpack(jobs))",
-    ),
-    _take("a job of another type stops the worker", "redis.pcall('HMGET', job", "redis.call('HMGET', job"),
-    _take("payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
-    _take("ids keep bytes that nobody can print", "'[^\\33-\\126]'", "'[^\\1-\\255]'"),
-    # When to come again
-    _take(
-        "the end of a lease wakes workers within the grace",
-        "consider(math.max(tonumber(ending), grace))",
-        "consider(ending)",
-    ),
-    _take("nobody wakes for a deadline", "  consider(first_score(parked))\n", "", _WAITS),
-    _take(
-        "a pause wakes workers for what may not go",
-        "if call.due > 0 and not probe then",
-        "if call.due > 0 then",
-        _WAITS,
-    ),
-    _take("nobody wakes for the probe", "    consider(probe)\n", "", _WAITS),
-    _take("what dead workers left is no more", "more = more or redis.call('EXISTS', orphans) == 1", "more = more"),
     # Pace
     _pace("a turn does not count", "if busy and busy ~= event.id then", "if busy then"),
     _pace("two posts go to a channel at once", "if busy and busy ~= event.id then", "if false then"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.keys import Keys
@@ -209,6 +209,7 @@ def explore(redis: Database, examples: int) -> int:
         max_examples=examples,
         derandomize=True,
         database=None,
+        phases=[Phase.generate],  # with Phase.shrink a failing walk gets small, which takes minutes
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(walks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.event import Event
@@ -41,6 +41,8 @@ GLOBAL: Final = "9/1m,6/30s"
 CATEGORY: Final = "5/1m"
 PACE: Final = Limit.parse("2/5s")
 PROBE_US: Final = 60 * US
+SENDERS: Final = 3
+LATENCY_US: Final = 400_000
 
 RESULTS: Final[tuple[PostResult, ...]] = (
     Receipt("#a", "1.1"),
@@ -167,6 +169,7 @@ class Owner:
     worker: Worker
     hands: list[Leased | Spoiled] = field(default_factory=list)
     flights: list[tuple[int, Started]] = field(default_factory=list)
+    wakes_us: int = 0
 
 
 class Walk:
@@ -228,25 +231,40 @@ class Walk:
                 assert_never(step)
 
     def drain(self) -> None:
-        """Everything that is left is posted; each worker sleeps until the instant that ``take`` named."""
-        self.stage.redis.delete(self.stage.queue.suspended)
-        for _ in range(600):
-            until = []
-            for owner in self.owners:
-                while owner.flights:
-                    self._answer(owner, 0, Receipt("#a", "1.1"))
-                taken = owner.worker.take(5, 3)
-                owner.hands += taken.batch
-                self._dispatch(owner, 3)
-                if taken.more or taken.batch:
-                    until.append(self.stage.clock.now_us)
-                if taken.next_us is not None:
-                    until.append(taken.next_us)
-            if self.stage.books.is_drained():
-                return
-            if not any(owner.flights for owner in self.owners):
-                self._pass(max(0, min(until) - self.stage.clock.now_us) / US, away=False)
-        raise AssertionError(f"not drained: {self.stage.look()}")
+        """What is left is posted: workers sleep until the instant that ``take`` named, or until the bell wakes one."""
+        stage = self.stage
+        stage.redis.delete(stage.queue.suspended)
+        for _ in range(2_000):
+            stage.collect_tokens()
+            owner = min(self.owners, key=lambda each: each.wakes_us)
+            if owner.wakes_us > stage.clock.now_us:
+                if stage.books.is_drained():
+                    return
+                if stage.tokens:
+                    stage.tokens -= 1
+                else:
+                    assert self._nobody_oversleeps(owner.wakes_us)
+                    self._pass((owner.wakes_us - stage.clock.now_us) / US, away=False)
+            self._work(owner)
+        raise AssertionError(f"not drained: {stage.look()}")
+
+    def _work(self, owner: Owner) -> None:
+        now_us = self.stage.clock.now_us
+        while owner.flights and owner.flights[0][0] + LATENCY_US <= now_us:
+            self._answer(owner, 0, Receipt("#a", "1.1"))
+        free = max(0, SENDERS - len(owner.flights))
+        taken = owner.worker.take(5, free)
+        owner.hands += taken.batch
+        self._dispatch(owner, free)
+        instants = [] if taken.next_us is None else [taken.next_us]
+        instants += [at_us + LATENCY_US for at_us, _ in owner.flights[:1]]
+        owner.wakes_us = now_us if taken.batch or taken.more else min(instants, default=now_us + US)
+
+    def _nobody_oversleeps(self, wakes_us: int) -> bool:
+        look = self.stage.look()
+        due = self.stage.first_instant()
+        idle = any(len(owner.flights) < SENDERS for owner in self.owners)
+        return not look.orphans and (look.pause is not None or not idle or wakes_us <= due)
 
     def verify(self) -> None:
         """Every event has ended once, and no limit was ever exceeded."""
@@ -363,6 +381,7 @@ def explore(redis: Database, examples: int) -> int:
         max_examples=examples,
         derandomize=True,
         database=None,
+        phases=[Phase.generate],  # with Phase.shrink a failing walk gets small, which takes minutes
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(walks)
@@ -381,9 +400,9 @@ def explore(redis: Database, examples: int) -> int:
 
 
 def test_whatever_happens_every_event_ends_once_and_no_limit_is_exceeded(redis: Database) -> None:
-    assert explore(redis, 40) >= 300
+    assert explore(redis, 24) >= 200
 
 
 @pytest.mark.slow
 def test_whatever_happens_for_long_every_event_ends_once_and_no_limit_is_exceeded(redis: Database) -> None:
-    assert explore(redis, 800) >= 6_000
+    assert explore(redis, 600) >= 5_000

@@ -42,9 +42,7 @@ def bury(
     Producer(redis).send_many(events)
     seconds, rest_us = redis.time()
     at_us = seconds * US + rest_us - round(ago_s * US)
-    outbox = Outbox(
-        redis, KEYS, QUEUE, owner="gravedigger", lease_us=_DAY_US, remember_us=_DAY_US, clock=lambda: at_us
-    )
+    outbox = Outbox(redis, KEYS, QUEUE, owner="gravedigger", lease_us=_DAY_US, remember_us=_DAY_US, clock=lambda: at_us)
     terms = Terms("#general", None, (), at_us + _DAY_US, configured=True)
     while batch := outbox.take(500, 0).batch:
         outbox.settle(

@@ -7,25 +7,25 @@ the scripts keep beside the events fits to where these are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dispatcher.dispatch import Dispatcher
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.limiter import Limiter
-from dispatcher.model import US, Limit, Message, PostResult, Receipt
+from dispatcher.model import US, Limit, PostResult
 from dispatcher.outcome import DEFAULT_BOUNDS, Candidate, Leased, Settlement, Spoiled, Started, Waiting
 from dispatcher.policy import CategoryRule, OnLimit, Policy, after_post
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books, Snapshot
+from tests.support.doubles import Clock, Desk, Told
 from tests.support.models import HELD
 from tests.support.places import INF, places_of
 from tests.support.servers import Database
 
-START_US: Final = 1_732_100_000_000_000
 LEASE_US: Final = 30 * US
 REMEMBER_US: Final = 86_400 * US
 BACKOFF_US: Final = 5 * US
@@ -55,51 +55,6 @@ def policy_of(
 
 def _limits(text: str) -> tuple[Limit, ...]:
     return tuple(Limit.parse(part) for part in text.split(",") if part)
-
-
-@dataclass(slots=True)
-class Clock:
-    """The instant that all scripts of a stage are told."""
-
-    now_us: int = START_US
-
-    def __call__(self) -> int:
-        return self.now_us
-
-    def forward(self, seconds: float) -> int:
-        """Let time pass; returns the new instant."""
-        self.now_us += round(seconds * US)
-        return self.now_us
-
-
-@dataclass(slots=True)
-class Told:
-    """The observer: keeps what it was told."""
-
-    settlements: list[Settlement] = field(default_factory=list)
-    waits: list[Waiting] = field(default_factory=list)
-    losses: list[Leased | Spoiled] = field(default_factory=list)
-
-    def settled(self, settlements: Sequence[Settlement]) -> None:
-        self.settlements += settlements
-
-    def waiting(self, events: Sequence[Waiting]) -> None:
-        self.waits += events
-
-    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
-        self.losses += events
-
-
-@dataclass(slots=True)
-class Desk:
-    """The sink: answers what ``reply`` says and keeps what it was asked to post."""
-
-    reply: Callable[[Message], PostResult] = lambda message: Receipt(message.channel, "1.000001")
-    posts: list[str] = field(default_factory=list)
-
-    def post(self, message: Message) -> PostResult:
-        self.posts.append(message.event_id)
-        return self.reply(message)
 
 
 class WatchedOutbox:
@@ -220,6 +175,10 @@ class Stage:
         self.limiter = Limiter(redis, namespace="stage", clock=self.clock)
         self.intake = Intake(redis, self.keys, self.queue, max_waiting=1_000, clock=self.clock)
         self.books = Books(redis, self.keys, self.queue, clock=self.clock)
+        self.tokens = 0
+        """How many sleepers the bell may still wake."""
+        self.rung = 0
+        """How often the last ``start`` or ``settle`` rang it."""
         self.same_pace = True
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.attempts: list[tuple[int, Started]] = []
@@ -283,6 +242,19 @@ class Stage:
             for _, fields in self.redis.xrange(self.keys.dead)
         ]
 
+    def first_instant(self) -> float:
+        """The first instant at which something that waits may go; ``INF`` where there is none."""
+        rows = [
+            row for key in (self.keys.lines, self.keys.timers) for row in self.redis.zrange(key, 0, 0, withscores=True)
+        ]
+        return min((score for _, score in rows), default=INF)
+
+    def collect_tokens(self) -> int:
+        """Take what the bell has left for sleepers and add it to ``tokens``; returns how many."""
+        tokens, _ = self.redis.pipeline().llen(self.keys.wake).delete(self.keys.wake).execute()
+        self.tokens += tokens
+        return int(tokens)
+
     def watching_the_bell(self, also: int = 0) -> _Bell:
         """The enclosed call rings once if it set an instant earlier than all others, ``also`` more times otherwise."""
         return _Bell(self, also)
@@ -300,19 +272,15 @@ class _Bell:
     before: float = INF
 
     def __enter__(self) -> None:
-        self.stage.redis.delete(self.stage.keys.wake)
-        self.before = self._first()
+        self.stage.collect_tokens()
+        self.before = self.stage.first_instant()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            rung = self.stage.redis.llen(self.stage.keys.wake)
-            assert rung == (self._first() < self.before) + self.also, f"the bell was rung {rung} times"
+            expected = (self.stage.first_instant() < self.before) + self.also
+            self.stage.rung = self.stage.collect_tokens()
+            assert self.stage.rung == expected, f"the bell was rung {self.stage.rung} times"
             self.stage.check()
-
-    def _first(self) -> float:
-        keys = self.stage.keys
-        rows = [row for key in (keys.lines, keys.timers) for row in self.stage.redis.zrange(key, 0, 0, withscores=True)]
-        return min((score for _, score in rows), default=INF)
 
 
 def with_limits(policy: Policy, global_limits: str) -> Policy:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dispatcher.errors import ConfigError
 from dispatcher.model import US, Limit
+from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnLimit, Policy
 from dispatcher.resources import data_file
 from dispatcher.settings import Settings, find_limits_file, load_policy, read_policy, sentences
@@ -30,6 +31,7 @@ RANGE = "expected MAX from 1 to 10000000 and WINDOW above 0, up to 366d"
 PACE = "expected MAX/WINDOW, for example 10/10s, or none"
 CHANNEL = 'expected a channel such as "#errors", in quotes, or its id'
 SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
+COUNT = "expected a number from 1 to 10000000"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 NOT_AVAILABLE = "the key is not available in this version"
 RULE_KEYS = "limits, channel, on_limit, max_age"
@@ -84,6 +86,7 @@ def test_every_key_is_read() -> None:
           errors: {limits: [3/1m, 30/1h], channel: '#errors', on_limit: drop, max_age: 7d}
           deploys:
         unknown_categories: reject
+        dead_letters: {max: 7, max_age: 12h}
         """) == Policy(
         global_limits=(Limit(5, US), Limit(100, 1800 * US)),
         defaults=CategoryRule((), "C0123ABCD", OnLimit.DEAD_LETTER, 3 * HOUR_US // 2),
@@ -94,6 +97,7 @@ def test_every_key_is_read() -> None:
         default_pace=Limit(2, US),
         channels={"#ops": None, "C0123ABCD": Limit(1, US // 2)},
         reject_unknown=True,
+        dead_letters=Bounds(7, 12 * HOUR_US),
     )
 
 
@@ -113,7 +117,9 @@ def test_a_category_inherits_each_key_it_leaves_out() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("global:\nchannels:\ndefaults:\ncategories:\n", id="sections whose entries are commented out"),
+        pytest.param(
+            "global:\nchannels:\ndefaults:\ncategories:\ndead_letters:\n", id="sections whose entries are commented out"
+        ),
         pytest.param("{}", id="empty mapping"),
         pytest.param("\ufeff%YAML 1.2\n---\nunknown_categories: accept\n...\n", id="marks of a YAML 1.2 document"),
         pytest.param("global:\r\n  limits: [100/30m]\r\n", id="line ends of Windows"),
@@ -241,7 +247,7 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         pytest.param(
             "rules: {}",
             "1:1: rules: the key is not known, expected one of "
-            "global, channels, defaults, categories, unknown_categories",
+            "global, channels, defaults, categories, unknown_categories, dead_letters",
             id="unknown section unlike any",
         ),
         pytest.param(
@@ -424,6 +430,32 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             f"1:21: defaults.channel: *** (looks like a secret), {CHANNEL}",
             id="secret in the file",
         ),
+        # Dead letters
+        pytest.param("dead_letters: {max: 0}", f"1:21: dead_letters.max: 0, {COUNT}", id="none kept"),
+        pytest.param("dead_letters: {max: 10000001}", f"1:21: dead_letters.max: 10000001, {COUNT}", id="too many kept"),
+        pytest.param("dead_letters: {max: true}", f"1:21: dead_letters.max: true, {COUNT}", id="count a truth"),
+        pytest.param("dead_letters: {max: 1e3}", f"1:21: dead_letters.max: 1000.0, {COUNT}", id="count with a point"),
+        pytest.param("dead_letters: {max: }", f"1:16: dead_letters.max: null, {COUNT}", id="no count"),
+        pytest.param("dead_letters: {max: many}", f"1:21: dead_letters.max: 'many', {COUNT}", id="count a word"),
+        *(
+            pytest.param(
+                f"dead_letters: {{max: {text}}}",
+                f"1:21: dead_letters.max: '{text.strip(chr(34))}', {COUNT}; did you mean 100000?",
+                id=f"count {text}",
+            )
+            for text in ("100_000", '"100000"', '"100,000"', "100k", "100 000", "100 K")
+        ),
+        pytest.param("dead_letters: {max_age: 30}", f"1:25: dead_letters.max_age: 30, {SPAN}", id="kept without unit"),
+        pytest.param(
+            "dead_letters: {maxage: 1d}",
+            "1:16: dead_letters.maxage: the key is not known; did you mean max_age?",
+            id="slip in a key of dead_letters",
+        ),
+        pytest.param(
+            "dead_letters: 1000",
+            "1:15: dead_letters: 1000, expected a mapping such as {max: 100000, max_age: 30d}",
+            id="dead_letters no mapping",
+        ),
         # Not available yet
         pytest.param(
             "global: {limits: [{max: 20, window: 5m, shadow: true}]}",
@@ -467,7 +499,6 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             )
         ),
         pytest.param("defaults: {notice: true}", f"1:12: defaults.notice: {NOT_AVAILABLE}", id="notice by default"),
-        pytest.param("dead_letters: {max: 1}", f"1:1: dead_letters: {NOT_AVAILABLE}", id="dead_letters"),
         pytest.param("decisions: {max: 1}", f"1:1: decisions: {NOT_AVAILABLE}", id="decisions"),
     ],
 )
@@ -620,6 +651,7 @@ def test_the_sample_reads_as_sentences() -> None:
             "beyond that the event is dropped with a log line; waits at most 24 hours."
         ),
         "Every channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
+        "Dead letters: at most 100000 are kept, each for at most 30 days; the oldest go first.",
     ]
 
 
@@ -633,6 +665,7 @@ def test_every_rule_reads_as_a_sentence() -> None:
           errors: {limits: [10/90m], channel: "#errors", on_limit: dead-letter, max_age: 1h}
           chatter: {limits: [], max_age: 30d}
         unknown_categories: reject
+        dead_letters: {max: 500, max_age: 90m}
         """)
     assert sentences(found) == [
         "All events together: at most 5 in any second, 60 in any minute and 100 in any 30 minutes.",
@@ -648,6 +681,7 @@ def test_every_rule_reads_as_a_sentence() -> None:
         "Channel #ops: at most 1 in any second; more wait their turn, none is dropped for it.",
         "Channel #free: no pace, messages are posted as they come.",
         "Every other channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
+        "Dead letters: at most 500 are kept, each for at most 90 minutes; the oldest go first.",
     ]
 
 
@@ -669,7 +703,7 @@ SIGNS = (
 )
 WORDS = (
     "~ null no << 0x1f .inf 1e999 global limits channels default pace defaults channel on_limit max_age categories "
-    "unknown_categories guarantee errors 10/30m 200/1h drop digest 24h accept"
+    "unknown_categories dead_letters max 100_000 5k guarantee errors 10/30m 200/1h drop digest 24h accept"
 )
 PIECES = st.sampled_from([*SIGNS.split(","), ", ", *WORDS.split()])
 

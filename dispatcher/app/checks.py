@@ -1,0 +1,131 @@
+"""What ``doctor`` asks the server, the namespace and Slack: facts, not yet judged. Nothing is written or posted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from dispatcher.app.building import build_sink, workers_of
+from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.servers import Server, keys_of, reach
+from dispatcher.connection import Client, answered, connect
+from dispatcher.errors import ConfigError
+from dispatcher.keys import LAYOUT_VERSION, Keys
+from dispatcher.settings import Settings
+from dispatcher.slack.sink import CheckResult, SlackSink
+from dispatcher.store.snapshot import Books, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says of itself.
+
+    ``info`` is empty where it does not let us read INFO, ``appendfsync`` and ``snapshots`` are None where it does not
+    let us read CONFIG. ``ahead_s`` is how far this machine's clock is ahead of the server's.
+    """
+
+    info: Mapping[str, Any]
+    appendfsync: str | None
+    snapshots: bool | None
+    round_trip_s: float
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A lease that has ended with events in hand: nobody has taken them over yet."""
+
+    owner: str
+    events: int
+    ended_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFacts:
+    """What lies in a namespace; ``look`` is None, and nothing else known, where another version wrote it."""
+
+    layout: str | None
+    bound_to: str | None
+    suspended: bool
+    look: Snapshot | None
+    workers: Sequence[Worker] = ()
+    overdue: Sequence[Overdue] = ()
+
+
+def reach_server(server: Server) -> Client:
+    """A client of a server that answers; raises ``GateUnavailable``, or ``ConfigError`` when it refuses us."""
+    client = connect(server.url)
+    reach(client, server.shown, 0)
+    return client
+
+
+def ask_server(client: Client, clock: Callable[[], float] = time.time) -> ServerFacts:
+    """The server's own account of itself; raises ``GateUnavailable``, ``ConfigError``."""
+    with _permitted(), answered():
+        client.ping()  # the connection is made by the first command
+        began, asked_at = time.monotonic(), clock()
+        seconds, micros = client.time()
+        round_trip_s = time.monotonic() - began
+        try:
+            info = client.info()
+        except NoPermissionError:
+            info = {}
+        try:
+            config = client.config_get("appendfsync", "save")
+        except ResponseError:  # NOPERM, or a provider that has renamed CONFIG away
+            config = {}
+    return ServerFacts(
+        info=info,
+        appendfsync=config.get("appendfsync"),
+        snapshots=bool(config["save"]) if "save" in config else None,
+        round_trip_s=round_trip_s,
+        ahead_s=asked_at + round_trip_s / 2 - (seconds + micros / 1_000_000),
+    )
+
+
+def ask_namespace(client: Client, settings: Settings) -> NamespaceFacts:
+    """What lies in the namespace of the settings; raises ``GateUnavailable``, ``ConfigError``."""
+    keys, queue = keys_of(settings)
+    with _permitted():
+        with answered():
+            layout, bound_to = (_text(value) for value in client.mget(keys.layout, queue.binding))
+            suspended = bool(client.exists(queue.suspended))
+        if layout not in {None, LAYOUT_VERSION}:
+            return NamespaceFacts(layout, bound_to, suspended, None)
+        look = Books(client, keys, queue).snapshot()
+        workers = fleet(workers_of(client, queue), look)
+        return NamespaceFacts(layout, bound_to, suspended, look, workers, _overdue(client, keys, look))
+
+
+def ask_slack(settings: Settings) -> CheckResult | None:
+    """What Slack says of the credential, without posting; None for the console sink.
+
+    Raises ``ConfigError`` where there is no way to post.
+    """
+    sink = build_sink(settings)
+    return sink.check() if isinstance(sink, SlackSink) else None
+
+
+@contextmanager
+def _permitted() -> Iterator[None]:
+    """What a server will not do for us is a matter of its configuration."""
+    try:
+        yield
+    except RedisError as refusal:
+        raise ConfigError(f"the server refuses a command: {refusal}") from refusal
+
+
+def _overdue(client: Client, keys: Keys, look: Snapshot) -> list[Overdue]:
+    ended = {owner: end for owner, end in look.leases.items() if end < look.now_us}
+    with answered():
+        counts = {owner: int(client.zcard(keys.leased(owner))) for owner in ended}
+    return [Overdue(owner, counts[owner], end) for owner, end in ended.items() if counts[owner]]
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

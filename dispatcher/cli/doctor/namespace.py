@@ -1,0 +1,123 @@
+"""What is to be said of what lies in a namespace: layout, queue, books, workers, what waits and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dispatcher.app.checks import NamespaceFacts
+from dispatcher.cli.doctor.finding import Finding, error, in_two, ok, warning
+from dispatcher.cli.doctor.server import MAX_USE
+from dispatcher.cli.status import balance
+from dispatcher.cli.status_view import span
+from dispatcher.content import one_line
+from dispatcher.keys import LAYOUT_VERSION
+from dispatcher.model import US
+from dispatcher.settings import Settings
+from dispatcher.store.snapshot import Snapshot
+
+
+def namespace_findings(facts: NamespaceFacts, settings: Settings) -> Iterator[Finding]:
+    """Everything about the namespace and its queue; of one that another version wrote only that."""
+    look = facts.look
+    yield _layout(facts, settings)
+    yield _binding(facts, settings)
+    if look is None:
+        return
+    yield _books(look)
+    yield _queue(facts, look, settings)
+    yield from _workers(facts, look)
+    yield from _leases(facts, look)
+    yield from _posting(look)
+    yield _dead_letters(look)
+
+
+def _layout(facts: NamespaceFacts, settings: Settings) -> Finding:
+    if facts.layout is None:
+        return ok("namespace", f"{settings.namespace} is new: no worker has run in it")
+    if facts.look is None:
+        return error(
+            "namespace",
+            f"{settings.namespace} holds key layout {one_line(facts.layout)}, this version reads {LAYOUT_VERSION}",
+            "let workers of the version that wrote it drain it, or set DISPATCHER_NAMESPACE to a new one",
+        )
+    return ok("namespace", f"{settings.namespace} has key layout {facts.layout}, which this version reads")
+
+
+def _binding(facts: NamespaceFacts, settings: Settings) -> Finding:
+    if facts.bound_to is None:
+        return ok("queue", f"{settings.queue} belongs to nobody yet, the first worker takes it")
+    if facts.bound_to != settings.namespace:
+        return error(
+            "queue",
+            f"{settings.queue} belongs to namespace {one_line(facts.bound_to)}, not to {settings.namespace}",
+            "set DISPATCHER_NAMESPACE to it, or DISPATCHER_QUEUE to another queue",
+        )
+    return ok("queue", f"{settings.queue} belongs to {settings.namespace}")
+
+
+def _books(look: Snapshot) -> Finding:
+    imbalances = look.imbalances()
+    if imbalances:
+        remedy = (
+            "something else has written in the namespace, or this is a defect: keep a copy of the data and report it"
+        )
+        return error("books", f"they do not balance: {'; '.join(imbalances)}", remedy)
+    return ok("books", f"they {balance(look).removeprefix('the books ')}")
+
+
+def _queue(facts: NamespaceFacts, look: Snapshot, settings: Settings) -> Finding:
+    said = f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked"
+    if facts.suspended:
+        return warning("waiting", f"{said}; taking is suspended for all RQ workers of the server", "rq resume")
+    if look.waiting >= MAX_USE * settings.max_waiting:
+        said = f"{look.waiting} are waiting, from {settings.max_waiting} on producers are refused"
+        return warning("waiting", said, "start more workers, or raise DISPATCHER_MAX_WAITING")
+    return ok("waiting", said)
+
+
+def _workers(facts: NamespaceFacts, look: Snapshot) -> Iterator[Finding]:
+    silent = [each for each in facts.workers if not each.alive]
+    alive = [each for each in facts.workers if each.alive]
+    for each in silent:
+        said = f"{one_line(each.name)} has been silent for {_ago(look, each.last_heartbeat)}: it was killed, or hangs"
+        remedy = "nothing is lost: another worker takes over what it had; its entry goes away by itself"
+        yield warning("workers", said, remedy)
+    if not alive:
+        left = look.waiting + look.in_flight + look.parked
+        waits = f", and {left} events are to be dealt with" if left else ""
+        yield warning("workers", f"none is running{waits}", "dispatcher worker")
+        return
+    latest = max(each.last_heartbeat for each in alive)
+    count = "1 is" if len(alive) == 1 else f"{len(alive)} are"
+    yield ok("workers", f"{count} running, the last heartbeat was {_ago(look, latest)} ago")
+
+
+def _leases(facts: NamespaceFacts, look: Snapshot) -> Iterator[Finding]:
+    for each in facts.overdue:
+        late = span((look.now_us - each.ended_us) / US)
+        said = f"the lease of {one_line(each.owner)} ended {late} ago with {each.events} events in hand"
+        yield warning("leases", said, "any worker that runs takes them over: dispatcher worker")
+    if not facts.overdue:
+        yield ok("leases", f"{len(look.leases)} held, none overdue" if look.leases else "none held, none overdue")
+
+
+def _posting(look: Snapshot) -> Iterator[Finding]:
+    pause = look.pause
+    if pause is not None:
+        since = span(max(0.0, (look.now_us - pause.since_us) / US))
+        said, remedy = in_two(one_line(pause.detail), ": ", "see what Slack says of the token or the webhook")
+        yield error("posting", f"paused for {since} by {one_line(pause.code)}: {said}", remedy)
+    for channel, until_us in sorted(look.cooldowns.items()):
+        if until_us > look.now_us:
+            said = f"Slack asked for a pause in {one_line(channel)}, another {span((until_us - look.now_us) / US)}"
+            yield warning("posting", said, "it goes on by itself; if it happens often, lower the channel's pace")
+
+
+def _dead_letters(look: Snapshot) -> Finding:
+    if not look.dead_letters:
+        return ok("dead letters", "none")
+    return warning("dead letters", f"{look.dead_letters} are kept for somebody to look at", "dispatcher dead list")
+
+
+def _ago(look: Snapshot, at: float) -> str:
+    return span(max(0.0, look.now_us / US - at))

@@ -1,0 +1,86 @@
+"""What is to be said of the way to post: credential, scopes, address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Final, assert_never
+from urllib.parse import urlsplit
+
+from dispatcher.app.checks import ask_slack
+from dispatcher.cli.doctor.finding import Finding, error, in_two, ok, warning
+from dispatcher.cli.status_view import span
+from dispatcher.errors import ConfigError
+from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
+from dispatcher.settings import Settings
+from dispatcher.slack.sink import Unchecked, Workspace
+from dispatcher.slack.taxonomy import row_for
+
+_NEEDED: Final = "chat:write"
+_RECOMMENDED: Final = "chat:write.public"
+_LATER: Final = ("chat:write.customize", "channels:history")
+_ADD: Final = "under OAuth & Permissions of the app, and install the app again"
+
+
+def slack_findings(settings: Settings) -> Iterator[Finding]:
+    """Everything about posting; asks Slack with auth.test, which posts nothing."""
+    try:
+        answer = ask_slack(settings)
+    except ConfigError as refusal:
+        yield error("slack", *in_two(str(refusal), ": ", "correct it"))
+        return
+    match answer:
+        case None:
+            yield ok("slack", "not used: messages are printed (DISPATCHER_SINK=console)")
+            return
+        case Unchecked():
+            said = "a webhook cannot be checked without posting; it posts to its own channel, whatever an event names"
+            yield warning("slack", said, "send an event, and look whether it arrives")
+            return
+        case Workspace(team, user, scopes):
+            yield ok("slack", f"the token is accepted: {user} in workspace {team}")
+            yield from _scopes(scopes)
+        case RateLimitedBySlack(retry_after_us, code):
+            said = f"{code}: Slack asks to come back in {span(retry_after_us / US)}, the token was not checked"
+            yield warning("slack", said, "look again then")
+        case Retryable(code, detail) | Rejected(code, detail) | Ambiguous(code, detail) | Paused(code, detail):
+            yield _refusal(code, detail)
+        case _:
+            assert_never(answer)
+    if settings.slack_base_url is not None:
+        yield _address(settings.slack_base_url)
+
+
+def _scopes(scopes: tuple[str, ...]) -> Iterator[Finding]:
+    if not scopes:
+        yield warning("scopes", "Slack's answer names none", f"see to it that the app has {_NEEDED}")
+        return
+    if _NEEDED not in scopes:
+        yield error("scopes", f"{_NEEDED} is missing: nothing can be posted", f"add {_NEEDED} {_ADD}")
+    elif _RECOMMENDED not in scopes:
+        said = f"{_NEEDED}, but not {_RECOMMENDED}: the app can post only where it was invited"
+        yield warning("scopes", said, f"invite the app to each channel, or add {_RECOMMENDED} {_ADD}")
+    else:
+        absent = [scope for scope in _LATER if scope not in scopes]
+        more = f"; not needed by this version, and absent: {', '.join(absent)}" if absent else ""
+        yield ok("scopes", f"{_NEEDED} and {_RECOMMENDED}{more}")
+
+
+def _refusal(code: str, detail: str) -> Finding:
+    told = row_for(code).told
+    said, remedy = in_two(told, ": ", "try again; if it stays, look at the network, the proxy and Slack's status page")
+    return error("slack", f"{code}: {said}{detail.removeprefix(told)}", remedy)
+
+
+def _address(base_url: str) -> Finding:
+    if _is_loopback(urlsplit(base_url).hostname or ""):
+        said = f"posts go to {base_url}, a stand-in or proxy on this machine, and not to Slack itself"
+        return warning("address", said, "unset DISPATCHER_SLACK_BASE_URL to post to Slack")
+    return ok("address", f"posts go to {base_url} in place of Slack's own address")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,100 @@
+"""``dispatcher status --watch``: the tables anew every second, on a screen of their own. Imports rich."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from dispatcher.cli.interruption import Interruption
+from dispatcher.cli.status import Status
+from dispatcher.cli.status_view import Rows, tables
+from dispatcher.cli.terminal import console_on
+from dispatcher.content import one_line
+from dispatcher.errors import GateUnavailable
+
+EVERY_S: Final = 1.0
+_FEWEST: Final = 2
+"""Rows of a table, however low the screen is: one, and one about the others."""
+
+
+def watch_status(look: Callable[[], Status], headline: str) -> None:
+    """Show what ``look`` finds until SIGINT or SIGTERM; then the terminal is as it was before.
+
+    While the server is away the last figures stay, with the time since when and the reason. Raises ``GateUnavailable``
+    only for the first look.
+    """
+    page = _Page(headline, look(), time.time())
+    live = Live(
+        console=console_on(sys.stdout), screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    )
+    with Interruption() as interruption:
+        try:
+            with interruption.held_back():
+                live.start()
+            while True:
+                live.update(page, refresh=True)
+                time.sleep(EVERY_S)
+                page = _next(page, look)
+        except KeyboardInterrupt:
+            return
+        finally:
+            live.stop()
+
+
+def _next(page: _Page, look: Callable[[], Status]) -> _Page:
+    asked_at = time.time()
+    try:
+        return _Page(page.headline, look(), time.time())
+    except GateUnavailable as error:
+        away = _Away(asked_at if page.away is None else page.away.since, one_line(str(error)))
+        return _Page(page.headline, page.status, page.at, away)
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    since: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One screenful; ``at`` is when the figures were read."""
+
+    headline: str
+    status: Status
+    at: float
+    away: _Away | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many rows of each table as the screen has room for."""
+        height = options.height or console.height
+        few, many = _FEWEST, height
+        while few < many:
+            rows = (few + many + 1) // 2
+            lines = console.render_lines(self._drawn(rows, height), options.update(height=None), pad=False)
+            if len(lines) <= height:
+                few = rows
+            else:
+                many = rows - 1
+        yield self._drawn(few, height)
+
+    def _drawn(self, categories: int, height: int) -> RenderableType:
+        return Group(*self._head(), *tables(self.status, Rows(categories, max(_FEWEST, height // 8))))
+
+    def _head(self) -> list[Text]:
+        lines = [Text(f"{_clock(self.at)}  {self.headline}", style="bold", no_wrap=True, overflow="ellipsis")]
+        if self.away is not None:
+            said = f"server away since {_clock(self.away.since)}, the figures are older: {self.away.reason}"
+            lines.append(Text(said, style="bold red"))
+        return [*lines, Text("Ctrl-C ends", style="dim"), Text("")]
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

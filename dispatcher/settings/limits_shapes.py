@@ -1,0 +1,45 @@
+"""How the single values of the limits file look, for its JSON Schema.
+
+A shape refuses what a pattern can tell, and never what the readers in ``limits_values`` accept; the rest (windows over
+a year, one window twice) only they see.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dispatcher.event import CATEGORY
+from dispatcher.policy import OnLimit
+from dispatcher.settings.limits_values import (
+    ACCEPT,
+    CHANNEL,
+    DEFAULT_CHANNEL_KEY,
+    MAX_DEAD_LETTERS,
+    MAX_WINDOWS,
+    REJECT,
+)
+
+_SPAN: Final = r"(?!0+(?:\.0+)?[a-z])[0-9]{1,15}(?:\.[0-9]{1,6})?(?:ms|s|m|h|d)"
+_LIMIT: Final = rf"0{{0,14}}(?:[1-9][0-9]{{0,6}}|10000000)/{_SPAN}"
+
+
+def _text(pattern: str, title: str, *examples: str) -> dict[str, Any]:
+    return {"type": "string", "title": title, "pattern": f"^(?:{pattern})$", "examples": list(examples)}
+
+
+LIMIT: Final = _text(_LIMIT, "MAX/WINDOW", "100/30m", "5/1s")
+WINDOWS: Final[dict[str, Any]] = {
+    "type": "array",
+    "items": LIMIT,
+    "maxItems": MAX_WINDOWS,
+    "uniqueItems": True,
+    "examples": [["5/1s", "100/30m"], []],
+}
+PACE: Final = _text(f"none|{_LIMIT}", "MAX/WINDOW or none", "10/10s", "none")
+SPAN: Final = _text(_SPAN, "Span of time", "24h", "90s")
+CHANNEL_NAME: Final = _text(CHANNEL.pattern, "Channel", "#errors", "C0123ABCD")
+CHANNEL_KEY: Final = _text(f"{DEFAULT_CHANNEL_KEY}|{CHANNEL.pattern}", "Channel, or default", "default", "#ops")
+CATEGORY_NAME: Final = _text(CATEGORY.pattern, "Category", "errors")
+ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
+UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
+COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_DEAD_LETTERS, "examples": [100_000]}

@@ -1,0 +1,57 @@
+"""What stands around the core in tests: a clock, an observer, and a sink that answers what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dispatcher.model import US, Message, PostResult, Receipt
+from dispatcher.outcome import Leased, Settlement, Spoiled, Waiting
+
+START_US: Final = 1_732_100_000_000_000
+
+
+@dataclass(slots=True)
+class Clock:
+    """The instant that all scripts of a stage are told."""
+
+    now_us: int = START_US
+
+    def __call__(self) -> int:
+        return self.now_us
+
+    def forward(self, seconds: float) -> int:
+        """Let time pass; returns the new instant."""
+        self.now_us += round(seconds * US)
+        return self.now_us
+
+
+@dataclass(slots=True)
+class Told:
+    """The observer: keeps what it was told."""
+
+    settlements: list[Settlement] = field(default_factory=list)
+    waits: list[Waiting] = field(default_factory=list)
+    losses: list[Leased | Spoiled] = field(default_factory=list)
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements += settlements
+
+    def waiting(self, events: Sequence[Waiting]) -> None:
+        self.waits += events
+
+    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
+        self.losses += events
+
+
+@dataclass(slots=True)
+class Desk:
+    """The sink: answers what ``reply`` says and keeps what it was asked to post."""
+
+    reply: Callable[[Message], PostResult] = lambda message: Receipt(message.channel, "1.000001")
+    posts: list[str] = field(default_factory=list)
+
+    def post(self, message: Message) -> PostResult:
+        self.posts.append(message.event_id)
+        return self.reply(message)
