@@ -6,7 +6,6 @@ The one place that knows the event format; ``send`` and the worker refuse the sa
 from __future__ import annotations
 
 import json
-import math
 import re
 import uuid
 from base64 import urlsafe_b64encode
@@ -23,6 +22,9 @@ MAX_EVENT_BYTES: Final = 256 * 1024
 MAX_BLOCKS: Final = 50
 MAX_LABELS: Final = 32
 MAX_ID: Final = 128
+MAX_INSTANT: Final = 1e11
+LEAST_AGE: Final = 1e-6
+MAX_AGE: Final = 366 * 86_400
 MAX_CHANNEL: Final = 100
 SLOT_ID: Final = 16
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
@@ -31,6 +33,7 @@ _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 80
+MOST_TOLD: Final = 3
 _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
 
@@ -69,7 +72,7 @@ class Event:
         if "thread" in fields:
             raise InvalidEvent("thread is not available in this version; use thread_ts")
         if unknown := fields.keys() - _KEYS:
-            raise InvalidEvent("; ".join(_unknown_key(key) for key in sorted(unknown, key=str)))
+            raise InvalidEvent(_unknown_keys(sorted(unknown, key=str)))
         if "category" not in fields:
             raise InvalidEvent("category is missing, expected a name such as errors")
         if isinstance(blocks := fields.get("blocks"), list):
@@ -172,12 +175,17 @@ def _is_printable(value: object, longest: int) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= longest and value.isprintable() and not value.isspace()
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: object, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most  # NaN is neither
+
+
+def _unknown_keys(keys: list[Any]) -> str:
+    told = "; ".join(_unknown_key(key) for key in keys[:MOST_TOLD])
+    return told if len(keys) <= MOST_TOLD else f"{told}; and {len(keys) - MOST_TOLD} more"
 
 
 def _unknown_key(key: object) -> str:
-    near = get_close_matches(str(key), _KEYS, n=1)
+    near = get_close_matches(str(key)[:_SHOWN], _KEYS, n=1)
     hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(sorted(_KEYS))}"
     return f"{_shown(key)} is not a key of an event{hint}"
 
@@ -200,11 +208,11 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("thread_ts", _is_thread_ts, "Slack's ts, for example 1732100000.123456"),
     ("priority", lambda value: value in tuple(Lane), "high, normal or low"),
     ("labels", _is_labels, f"an object of at most {MAX_LABELS} strings"),
-    ("created_at", lambda value: value is None or _is_number(value), "seconds since 1970"),
+    ("created_at", lambda value: value is None or _is_number(value, 0, MAX_INSTANT), "seconds since 1970"),
     (
         "max_age",
-        lambda value: value is None or (_is_number(value) and value > 0),
-        "a number of seconds above 0",
+        lambda value: value is None or _is_number(value, LEAST_AGE, MAX_AGE),
+        "a number of seconds above 0, up to 366 days",
     ),
     ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
 )

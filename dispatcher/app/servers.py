@@ -130,7 +130,10 @@ def greet_server(settings: Settings, server: Server, events: EventLog) -> None:
     def greet() -> None:
         if doubt := inspect_server(client, server.shown):
             events.say("server.doubted", detail=doubt)
-        claim_namespace(client, *keys_of(settings))
+        keys, queue = keys_of(settings)
+        with answered():
+            client.exists(queue.job("-"), *queue.lanes)  # what scripts will touch, and an ACL may refuse
+        claim_namespace(client, keys, queue)
 
     with connect(server.url) as client:
         reach(client, server.shown, REACH_S, events, greet)

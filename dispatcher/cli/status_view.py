@@ -110,8 +110,8 @@ def _used(usage: Usage) -> Text:
 def _room(usage: Usage) -> Text:
     if not usage.wait_us:
         return Text("")
-    if usage.wait_us > usage.limit.window_us:  # longer than any posted event counts
-        return Text("held for what waits", style="red")
+    if usage.wait_us > usage.limit.window_us:  # longer than any post counts: what is parked has to be posted first
+        return Text("held", style="red")
     return Text(f"in {span(usage.wait_us / US)}", style="red")
 
 

@@ -46,7 +46,17 @@ def open_envelope(job_id: str, data: bytes) -> Event:
 
 
 def read(job_id: str, record: bytes) -> Leased | Spoiled:
-    """A record of ``take`` as a value: the event under lease, or what spoiled it."""
+    """A record of ``take`` as a value: the event under lease, or what spoiled it. Raises nothing.
+
+    A defect of ours that one payload brings to light must not stop the events beside it.
+    """
+    try:
+        return _read(job_id, record)
+    except Exception as error:  # noqa: BLE001 - see above; the payload is kept with the words
+        return Spoiled(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
+
+
+def _read(job_id: str, record: bytes) -> Leased | Spoiled:
     header_line, _, payload = record.partition(b"\n")
     header = json.loads(header_line)
     replays = header.get("replays", 0)
@@ -67,6 +77,7 @@ def read(job_id: str, record: bytes) -> Leased | Spoiled:
         channel=header.get("channel"),
         takes=header.get("takes", 1),
         replays=replays,
+        deaths=header.get("deaths", 0),
     )
 
 

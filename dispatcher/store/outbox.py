@@ -224,6 +224,8 @@ def _settled(settlement: Settlement, table: _Table) -> dict[str, Any]:
             row["remember"] = True
     row["slots"] = settlement.slots.value
     row |= _ended(settlement.outcome, settlement)
+    if isinstance(settlement.outcome, Dropped):
+        del row["channel"]  # it never had a turn or a place in a line
     if settlement.replied:
         row["replied"] = True
     if settlement.resume:

@@ -11,13 +11,11 @@ import signal
 import time
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
-from rq.utils import now as rq_now
-from rq.utils import utcformat
-from rq.worker import BaseWorker, WorkerStatus
+from rq.worker import WorkerStatus
 
 from dispatcher.connection import Client, answered
 from dispatcher.dispatch import Dispatcher
@@ -31,13 +29,16 @@ from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.store.sweep import Sweep
 from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.registered import RegisteredWorker
 from dispatcher.worker.senders import Senders
 
 STOP_GRACE_S: Final = 5.0
 """Beyond the Slack time-out, how long a stop may take."""
 
+SAME_SIGNAL_S: Final = 1.0
+
 _RECONNECT_FROM_S: Final = 0.05
-_RECONNECT_TO_S: Final = 2.0
+_RECONNECT_TO_S: Final = 1.0  # others take over 2 s after the server is back
 _BURST_LOOK_S: Final = 0.05
 
 
@@ -62,7 +63,7 @@ class Upkeep:
     bounds: Bounds
 
 
-class Worker(BaseWorker):
+class Worker(RegisteredWorker):
     """One worker process. ``work(burst=...)`` runs until a signal, or in burst until nothing admitted is left to post.
 
     After it ``failure`` holds what ended the loop otherwise.
@@ -99,6 +100,7 @@ class Worker(BaseWorker):
         self._beat_s = lease_s / 3
         self._beat_due = 0.0
         self._post_deadline_s = post_deadline_s
+        self._asked_at = 0.0
         self._unsettled: list[Settlement] = []
         self._senders = Senders(
             dispatcher.deliver,
@@ -124,42 +126,15 @@ class Worker(BaseWorker):
         del queue
         self._state = WorkerStatus.BUSY
         try:
-            for started in self._dispatcher.dispatch(job.batch, job.now_us, self._senders.free):
-                self._senders.start(started)
-        except GateUnavailable as error:
-            self._reconnect(error)
+            self._dispatch(job)
         except Exception as error:  # noqa: BLE001 - as above
             self.failure = error
             self._stop_requested = True
 
-    def run_maintenance_tasks(self) -> None:
-        """RQ's clean-up imports what jobs name and fails events: never here."""
-        self.last_cleaned_at = rq_now()  # type: ignore[assignment]  # RQ declares None and sets a datetime
-
-    def check_for_suspension(self, burst: bool) -> None:  # noqa: FBT001 - RQ's signature
-        """``take`` asks in the same round trip."""
-
-    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:  # noqa: ANN401 - RQ's signature
-        """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""
-        del timeout, pipeline
-        if time.monotonic() < self._beat_due:
-            return
-        with answered():
-            self._outbox.renew()
-            self._register()
-        self._beat_due = time.monotonic() + self._beat_s
-        self._keep_up()
-
-    def set_state(self, state: str, pipeline: Any = None) -> None:  # noqa: ANN401 - RQ's signature
-        """Kept here and written with the next heartbeat."""
-        del pipeline
-        self._state = state
-
-    def procline(self, message: str) -> None:
-        """The process keeps its name."""
-
-    def _set_connection(self, connection: Client) -> Client:
-        return connection  # RQ would raise the time-outs to minutes
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a signal (or a failure) asked the loop to end."""
+        return bool(self._stop_requested)
 
     def _install_signal_handlers(self) -> None:
         signal.signal(signal.SIGINT, self.request_stop)
@@ -167,26 +142,21 @@ class Worker(BaseWorker):
         signal.signal(signal.SIGHUP, self._refuse_reload)
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
-        """First signal: finish the posts in flight, give the rest back. Second: stop at once, leases end."""
+        """First signal: finish the posts in flight, give the rest back. Second: stop at once, leases end.
+
+        One that follows within a second is the same one: a service manager and our parent may both send it.
+        """
         del frame
-        if self._stop_requested:
+        if not self._stop_requested:
+            self._stop_requested = True
+            self._asked_at = time.monotonic()
+            self._doorbell.ring()
+        elif time.monotonic() - self._asked_at > SAME_SIGNAL_S:
             os._exit(128 + signum)
-        self._stop_requested = True
-        self._doorbell.ring()
 
     def _refuse_reload(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
         self._tell.say("limits.kept", detail="reading the limits file again is not available in this version")
-
-    def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:  # noqa: ANN401 - RQ's
-        del exc, pubsub, pubsub_thread
-        time.sleep(_RECONNECT_TO_S)  # in RQ's own thread; the loop says that the server is away
-
-    def unsubscribe(self) -> None:
-        """End RQ's pub/sub thread without waiting for it: it sleeps up to a minute, and dies with the process."""
-        if self.pubsub_thread and self.pubsub:
-            self.pubsub_thread.stop()
-            self.pubsub.close()
 
     def teardown(self) -> None:
         """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself."""
@@ -206,7 +176,7 @@ class Worker(BaseWorker):
         while not self._stop_requested:
             try:
                 self._settle_posts()
-                self.heartbeat()
+                self._beat()
                 taken = self._outbox.take(self._batch, self._senders.free)
                 if taken.duplicates:
                     self._tell.duplicates(taken.duplicates)
@@ -240,16 +210,44 @@ class Worker(BaseWorker):
             self._dispatcher.settle(self._unsettled)
             self._unsettled = []
 
-    def _finish_posts(self) -> None:
-        end = time.monotonic() + self._post_deadline_s + STOP_GRACE_S
-        self._outbox.keep_only([*self._senders.ids, *(each.subject.id for each in self._unsettled)])
-        while True:
-            self._settle_posts()
-            left = end - time.monotonic()
-            if not self._senders.ids or left <= 0:
-                return
-            self._doorbell.sleep(min(left, self._beat_s), server=False)
+    def _dispatch(self, taken: Taken) -> None:
+        try:
+            for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free):
+                self._senders.start(started)
+        except GateUnavailable as error:
+            self._reconnect(error)
+
+    def _beat(self) -> None:
+        """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""
+        if time.monotonic() < self._beat_due:
+            return
+        with answered():
             self._outbox.renew()
+            self.register_alive()
+        self._beat_due = time.monotonic() + self._beat_s
+        self._keep_up()
+
+    def _finish_posts(self) -> None:
+        """Settle what is in flight, as long as a stop may take; a server that is away may come back meanwhile."""
+        end = time.monotonic() + self._post_deadline_s + STOP_GRACE_S
+        while True:
+            try:
+                self._outbox.keep_only(self._in_hand())
+                self._settle_posts()
+                away = False
+            except GateUnavailable:
+                away = True
+            left = end - time.monotonic()
+            if left <= 0 or not (self._senders.ids or self._unsettled):
+                return
+            pause_s = _RECONNECT_FROM_S * 4 if away else self._beat_s
+            deadline = self._senders.next_deadline()
+            if deadline is not None:
+                pause_s = min(pause_s, max(0.0, deadline - time.monotonic()))
+            self._doorbell.sleep(min(left, pause_s), server=False)
+
+    def _in_hand(self) -> list[str]:
+        return [*self._senders.ids, *(each.subject.id for each in self._unsettled)]
 
     def _reconnect(self, error: GateUnavailable) -> None:
         """Come back after the server was away: renew first, give back what was in hand, keep the posts in flight."""
@@ -259,9 +257,9 @@ class Worker(BaseWorker):
             self._doorbell.close()
             self._doorbell.sleep(pause_s, server=False)
             try:
-                returned = self._outbox.keep_only([*self._senders.ids, *(each.subject.id for each in self._unsettled)])
+                returned = self._outbox.keep_only(self._in_hand())
                 with answered():
-                    self._register()
+                    self.register_alive()
             except GateUnavailable:
                 pause_s = min(pause_s * 2, _RECONNECT_TO_S)
                 self._unsettled += self._senders.collect()
@@ -280,19 +278,3 @@ class Worker(BaseWorker):
         count, self._outbox.trimmed = self._outbox.trimmed + now, 0
         if count:
             self._tell.say("dead_letters.trimmed", count=count)
-
-    def _register(self) -> None:
-        """Write the worker's entry in RQ's registry as a whole: it survives a server that forgot it."""
-        self.last_heartbeat = rq_now()
-        with self._client.pipeline(transaction=False) as pipe:
-            entry: dict[Any, Any] = {**self.serialize(), "state": self._state}
-            pipe.hset(self.key, mapping=entry)
-            pipe.expire(self.key, self.worker_ttl + 60)
-            pipe.sadd("rq:workers", self.key)
-            for name in self.queue_names():
-                pipe.sadd(f"rq:workers:{name}", self.key)
-            pipe.execute()
-
-    def serialize(self) -> dict[str, Any]:
-        """RQ's own fields."""
-        return {**super().serialize(), "last_heartbeat": utcformat(self.last_heartbeat or rq_now())}

@@ -174,9 +174,8 @@ local function write_slots(view)
   if view.adding == 0 then
     return
   end
-  if view.lapsed > 0 then
-    redis.call('ZREMRANGEBYSCORE', view.key, digits(HELD), digits(HELD + view.now))
-  end
+  -- Also where nothing has lapsed: a first write that a full server allows, after which the rest is allowed too.
+  redis.call('ZREMRANGEBYSCORE', view.key, digits(HELD), digits(HELD + view.now))
   for first = 1, view.adding, 1000 do
     local row = {}
     for i = first, math.min(first + 999, view.adding) do

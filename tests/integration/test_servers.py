@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rq.suspension import resume, suspend
 
 from dispatcher.app import reach
 from dispatcher.connection import connect
@@ -72,6 +73,41 @@ def test_a_full_server_tells_producers_and_loses_nothing(
     look = Books(client, KEYS, QUEUE).snapshot()
     assert look.imbalances() == []
     assert look.overall()["sent"] == len(ids)
+
+
+def test_a_server_at_its_bound_is_drained(own_server: RedisServer, slack: StandIn, tmp_path: Path) -> None:
+    """Taking and settling is what frees its memory."""
+    client: Database = connect(own_server.url)
+    suspend(client)
+    with Command("worker", env=env_for(own_server, slack, tmp_path), cwd=tmp_path) as worker:
+        worker.await_line("worker.started")
+        events = [{"category": f"c{n % 4}", "channel": f"#c{n % 4}", "text": "x" * 500} for n in range(400)]
+        ids = Producer(client).send_many(events)
+        client.config_set("maxmemory", client.info("memory")["used_memory"] - 100_000)
+        resume(client)
+        books = Books(client, KEYS, QUEUE)
+        until(lambda: books.snapshot().waiting + books.snapshot().events == 0, "an empty server")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    look = books.snapshot()
+    assert look.imbalances() == []
+    assert look.overall()["sent"] + look.overall()["dropped"] == len(ids)
+
+
+def test_a_user_that_may_not_touch_jobs_is_refused_before_anything_is_taken(
+    own_server: RedisServer, slack: StandIn, tmp_path: Path
+) -> None:
+    client: Database = connect(own_server.url)
+    Producer(client).send_many({"category": "c", "text": "x"} for _ in range(5))
+    client.acl_setuser(
+        "poor", enabled=True, nopass=True, commands=["+@all"], keys=["{dispatcher}:*", "rq:queue:*", "rq:worker*"]
+    )
+    env = env_for(own_server, slack, tmp_path)
+    env["DISPATCHER_REDIS_URL"] = own_server.url.replace("unix://", "unix://poor:any@")
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+        assert worker.wait() == 78
+        assert "refuses us" in worker.stderr()
+    assert client.llen(QUEUE.lanes[1]) == 5
 
 
 def test_a_producer_learns_soon_that_the_server_is_away(own_server: RedisServer) -> None:

@@ -283,7 +283,25 @@ def test_what_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
     (first,) = ann.take().batch
     keep_beating(stage, 30, "bob")
     assert isinstance(first, Leased)
-    assert bob.take().batch == [replace(first, takes=2)]
+    assert bob.take().batch == [replace(first, takes=2, deaths=1)]
+
+
+def test_an_event_that_two_workers_died_with_is_taken_alone_and_after_a_third_is_a_dead_letter(stage: Stage) -> None:
+    stage.send("a", "b")
+    for name in ("ann", "ben"):
+        assert stage.worker(name).taken() == ["a", "b"]
+        keep_beating(stage, 30, "eve")
+    stage.send("c")
+    cat, dan, eve = (stage.worker(name) for name in ("cat", "dan", "eve"))
+    (alone,) = cat.take().batch
+    assert isinstance(alone, Leased)
+    assert (alone.id, alone.deaths) == ("a", 2)
+    assert dan.taken() == ["b"]
+    assert eve.taken() == ["c"]
+    keep_beating(stage, 30, "eve")
+    (killer,) = stage.worker("fay").take().batch
+    assert isinstance(killer, Leased)
+    assert killer.deaths == 3
 
 
 def test_a_renewed_lease_is_not_taken_over(stage: Stage) -> None:

@@ -110,6 +110,11 @@ def test_control_characters_do_nothing_to_a_terminal() -> None:
     assert "a\ufffd[31m\ufffdb\ufffdc" in stream.getvalue()
 
 
+def test_the_trace_of_a_defect_keeps_its_lines_and_nothing_that_reorders_them() -> None:
+    (line,) = lines(lambda log: log.failed(ValueError("open \u202egpj.exe\x1b[2J\nor not")))
+    assert line["exception"] == "ValueError: open \ufffdgpj.exe\ufffd[2J\nor not"
+
+
 def test_the_level_is_kept() -> None:
     assert lines(lambda log: log.say("worker.started"), level="warning") == []
     assert [line["level"] for line in lines(lambda log: log.say("redis.lost"), level="warning")] == ["warning"]

@@ -73,7 +73,7 @@ def test_an_event_that_waited_keeps_its_channel() -> None:
 
 
 def test_an_events_own_max_age_only_shortens() -> None:
-    assert POLICY.max_age_us(Event("errors", "x", max_age=1e9)) == 3600 * US
+    assert POLICY.max_age_us(Event("errors", "x", max_age=366 * 86_400)) == 3600 * US
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,14 @@ def test_an_event_expires_at_its_deadline_and_not_before() -> None:
     assert refusal is not None
     assert isinstance(refusal.outcome, DeadLettered)
     assert (refusal.outcome.reason, refusal.slots) == (Reason.EXPIRED, Slots.RELEASE)
+
+
+def test_an_event_that_three_workers_died_with_is_a_dead_letter() -> None:
+    assert refused_unseen(candidate(replace(LEASED, deaths=2)), POLICY, 0) is None
+    refusal = refused_unseen(candidate(replace(LEASED, deaths=3)), POLICY, 0)
+    assert refusal is not None
+    assert isinstance(refusal.outcome, DeadLettered)
+    assert refusal.outcome.reason is Reason.EXHAUSTED
 
 
 def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
