@@ -33,6 +33,9 @@ _WARNINGS: Final = {
     "setting.doubted",
     "server.doubted",
     "worker.crashed",
+    "worker.given_up",
+    "workers.killed",
+    "server.failed",
 }
 
 

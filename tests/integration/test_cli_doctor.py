@@ -79,7 +79,7 @@ def test_a_set_up_without_fault_is_said_to_be_one(own_server: RedisServer, slack
 
 def test_every_finding_that_is_not_ok_has_a_remedy(redis: Database, redis_url: str, slack: StandIn) -> None:
     redis.hset(KEYS.pause, mapping={"code": "token_revoked", "detail": "", "since": 1, "probe": 2})
-    redis.zadd(KEYS.cooldowns, {"#ops": (time.time() + 60) * US})
+    redis.zadd(KEYS.cooldowns, {"#ops": round(time.time() + 60) * US})
     redis.set(QUEUE.binding, "other")
     redis.hincrby(KEYS.totals, "received", 1)
     redis.set(QUEUE.suspended, 1)

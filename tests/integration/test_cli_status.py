@@ -179,9 +179,9 @@ def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
     assert shown["lines"] == [{"scope": "channel:#ops", "waiting": 3, "next": 1_090}]
 
 
-def test_room_that_only_waiting_events_can_free_is_no_matter_of_hours() -> None:
+def test_room_that_parked_events_hold_is_no_matter_of_hours() -> None:
     held = Usage(Limit.parse("10/30m"), 10, 86_000 * US)
-    assert "10/10 in 30m  held for what waits" in drawn(Status(look(), {"errors": [held]}, [], []))
+    assert "10/10 in 30m  held" in drawn(Status(look(), {"errors": [held]}, [], []))
 
 
 def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() -> None:

@@ -74,18 +74,20 @@ Up = Callable[..., Command]
 
 @pytest.fixture
 def up(place: Path, env: dict[str, str]) -> Iterator[Up]:
-    """Starts it with two workers, and returns when they work."""
+    """Starts it with two workers, and returns when they wait for work."""
     started: list[Command] = []
 
     def start(*arguments: str, **more: str) -> Command:
         command = Command("up", "--processes", "2", *arguments, env={**env, **more}, cwd=place, name="up")
         started.append(command)
-        until(lambda: len(command.named("worker.started")) == 2, f"two workers; said: {command.stderr()}")
+        until(lambda: len(command.named("worker.started")) == 2, "two workers")
+        until(lambda: blocked_clients(place) >= 2 * 4, "each waiting on three lanes and the wake list")
         return command
 
     yield start
     for command in started:
         command.__exit__(None, None, None)
+        print(command.stderr())  # noqa: T201 - pytest shows it with a failure
     until(lambda: not processes_in(place), "no process of the test")
 
 
@@ -109,10 +111,17 @@ def url_in(place: Path) -> str:
     return f"unix://{place}/.dispatcher/server.sock"
 
 
-def server_pid(place: Path) -> int:
+def server_facts(place: Path) -> Any:  # noqa: ANN401 - redis-py types an answer as everything it could ever be
     with Redis.from_url(url_in(place)) as redis:
-        facts: Any = redis.info("server")
-    return int(facts["process_id"])
+        return redis.info()
+
+
+def server_pid(place: Path) -> int:
+    return int(server_facts(place)["process_id"])
+
+
+def blocked_clients(place: Path) -> int:
+    return int(server_facts(place)["blocked_clients"])
 
 
 def guard_pid(place: Path) -> int:
@@ -171,8 +180,6 @@ def test_without_a_number_there_are_two_to_four_workers() -> None:
 
 def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Path, slack: StandIn) -> None:
     command = up()
-    command.signal(signal.SIGHUP)
-    command.await_line("limits.kept")
     pids = sorted(workers_of(command))
     assert command.process.stdout is not None
     shown = os.read(command.process.stdout.fileno(), 65_536).decode()
@@ -193,7 +200,7 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
         "",
     ]
     commands = [shlex.split(line.partition(" dispatcher ")[2]) for line in shown.splitlines() if " dispatcher " in line]
-    assert [run(*words, DISPATCHER_LIMITS_FILE="limits.yaml").code for words in commands[2:]] == [0, 0, 0]
+    assert [run(*words, DISPATCHER_LIMITS_FILE="limits.yaml").code for words in commands] == [0, 0, 0]
     until(lambda: [posted.text for posted in slack.ledger.posted()] == ["hello"], "the post")
     assert slack.token not in shown + command.stderr()
     assert set(processes_in(place)) == {command.pid, *pids, server_pid(place), guard_pid(place)}
@@ -302,7 +309,7 @@ def test_a_second_signal_stops_at_once_and_the_event_is_posted_next_time(up: Up,
     again = time.monotonic() + 2 * SAME_SIGNAL_S
     until(lambda: time.monotonic() > again, "a signal of its own")
     command.signal(signal.SIGINT)
-    assert command.wait(0.7) == 128 + signal.SIGINT
+    assert command.wait() == 128 + signal.SIGINT
     hold.release()
     assert processes_in(place) == {}
     assert look_afterwards(place).in_flight == 1
@@ -321,7 +328,7 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
     server, guard = server_pid(place), guard_pid(place)
     everybody = {command.pid, *workers_of(command), server, guard}
     assert set(processes_in(place)) == everybody
-    send(place, "e1", *(f"more-{number}" for number in range(500)))
+    send(place, "e1", *(f"more-{number}" for number in range(100)))
     hold.wait_for_arrival()
     command.signal(signal.SIGKILL)
     command.wait()
@@ -329,24 +336,24 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
     hold.release()
     until(lambda: processes_in(place) == {}, "no process", SLACK_TIMEOUT_S + 5)
     books = look_afterwards(place)
-    assert books.overall()["enqueued"] == 501
+    assert books.overall()["enqueued"] == 101
     assert books.in_flight == 0, "what was in flight was finished"
     up()
-    await_sent(place, 501)
+    await_sent(place, 101)
     marks = [posted.mark for posted in slack.ledger.posted()]
-    assert len(marks) == len(set(marks)) == 501
+    assert len(marks) == len(set(marks)) == 101
 
 
 @pytest.mark.parametrize("victims", [("server",), ("guard",), ("server", "guard")], ids=" and ".join)
 def test_kill_9_of_the_embedded_server_is_mended_and_loses_nothing(
     up: Up, place: Path, slack: StandIn, victims: tuple[str, ...]
 ) -> None:
-    ids = [f"e{number}" for number in range(1500)]
+    ids = [f"e{number}" for number in range(400)]
     command = up()
     find = {"server": server_pid, "guard": guard_pid}
     doomed = [find[victim](place) for victim in victims]
     send(place, *ids)
-    until(lambda: len(slack.ledger) >= 50, "some posts")
+    until(lambda: len(slack.ledger) >= 20, "some posts")
     for pid in doomed:
         os.kill(pid, signal.SIGKILL)
     until(lambda: len(command.named("redis.found")) >= 2, "both workers again")

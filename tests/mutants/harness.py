@@ -43,9 +43,8 @@ def survivors(mutants: Iterable[Mutant]) -> list[str]:
     """The names of the mutants that no test noticed."""
     chosen = list(mutants)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return [
-            mutant.name for mutant, noticed in zip(chosen, pool.map(is_noticed, chosen), strict=True) if not noticed
-        ]
+        noticed = list(pool.map(is_noticed, chosen))
+    return [mutant.name for mutant, seen in zip(chosen, noticed, strict=True) if not seen]
 
 
 def is_noticed(mutant: Mutant) -> bool:
@@ -53,18 +52,23 @@ def is_noticed(mutant: Mutant) -> bool:
     with project_copy() as project:
         script = project / mutant.file
         script.write_text(mutant.applied(script.read_text(encoding="utf-8")), encoding="utf-8")
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *mutant.tests],
-            cwd=project,
-            env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-            | {"PYTHONPATH": str(project)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return not passes(project, mutant.tests)
+
+
+def passes(project: Path, tests: Iterable[str]) -> bool:
+    """Whether the tests pass in that copy; ``RuntimeError`` if they could not be run."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests],
+        cwd=project,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if run.returncode not in (_TESTS_PASSED, _TESTS_FAILED):
         raise RuntimeError(f"pytest ended with {run.returncode}:\n{run.stdout[-3_000:]}{run.stderr[-3_000:]}")
-    return run.returncode == _TESTS_FAILED
+    return run.returncode == _TESTS_PASSED
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.mutants.gate import GATE
-from tests.mutants.harness import PROJECT, Mutant, is_noticed
+from tests.mutants.harness import PROJECT, Mutant, is_noticed, passes, project_copy
 from tests.mutants.store import STORE
 from tests.mutants.take import TAKE
 
@@ -25,6 +25,12 @@ def test_a_mutant_still_applies_to_its_script(mutant: Mutant) -> None:
 def test_every_mutant_has_a_name_of_its_own() -> None:
     names = Counter(mutant.name for mutant in MUTANTS)
     assert names.most_common(1)[0][1] == 1
+
+
+@pytest.mark.slow
+def test_without_a_mutant_all_these_tests_pass_in_a_copy() -> None:
+    with project_copy() as project:
+        assert passes(project, sorted({test for mutant in MUTANTS for test in mutant.tests}))
 
 
 @pytest.mark.slow

@@ -178,6 +178,7 @@ class Walk:
     def __init__(self, redis: Database) -> None:
         redis.flushall()
         self.stage = Stage(redis, policy_of(GLOBAL, CATEGORY, str(PACE)))
+        self.stage.prolongs = True
         self.owners = [Owner(self.stage.worker(f"owner{n}")) for n in range(OWNERS)]
         self.workers = [each.worker for each in self.owners]
         self.dead_letters = DeadLetters(redis, self.stage.keys, self.stage.queue, clock=self.stage.clock)

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dispatcher.event import slot_id
 from dispatcher.keys import Keys
+from tests.support.models import HELD
 from tests.support.servers import Database
 
 INF: Final = float("inf")
@@ -27,6 +29,7 @@ class Places:
     parked: list[str]
     posting: dict[str, str]
     lifetimes_ms: dict[str, int]
+    held: set[str]
 
     def faults(self, *, same_pace: bool = True) -> list[str]:
         """A sentence for each thing that does not fit."""
@@ -62,6 +65,10 @@ class Places:
                 ),
                 "each event waits in the line of its channel",
             ),
+            (
+                self.held <= {slot_id(id_, header.get("unknown", 0)) for id_, header in self.events.items()},
+                "no slot is held for an event that has ended",
+            ),
             (all(lifetime > 0 for lifetime in self.lifetimes_ms.values()), "no scope lives for ever"),
         )
         return [f"not so: {rule}: {self}" for holds, rule in rules if not holds]
@@ -86,6 +93,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
         pipe.zrange(key, 0, -1)
     for key in mortal:
         pipe.pttl(key)
+        pipe.zrangebyscore(key, HELD, "+inf")
     events, posting, instants, *rest = pipe.execute()
     rows = dict(zip(ranges, map(_texts, rest[: len(ranges)]), strict=True))
     return Places(
@@ -97,7 +105,8 @@ def places_of(redis: Database, keys: Keys) -> Places:
         timers=rows[keys.timers],
         parked=rows[keys.parked],
         posting={channel.decode(): id_.decode() for channel, id_ in posting.items()},
-        lifetimes_ms=dict(zip(mortal, rest[len(ranges) :], strict=True)),
+        lifetimes_ms=dict(zip(mortal, rest[len(ranges) :: 2], strict=True)),
+        held={slot for slots in rest[len(ranges) + 1 :: 2] for slot in _texts(slots)},
     )
 
 
