@@ -119,12 +119,12 @@ end
 
 local suspended = redis.call('EXISTS', KEYS[15]) == 1
 if not suspended then
-  local orphan = redis.call('ZRANGE', orphans, 0, 0)[1]
+  local orphan = call.new > 0 and redis.call('ZRANGE', orphans, 0, 0)[1]
   local timer = redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, call.due > 0 and 1 or 0)[1]
   if orphan and is_suspect(orphan) then
     alone = true
     take_orphan(orphan)
-  elseif timer and is_suspect(timer) and redis.call('EXISTS', pause) == 0 then
+  elseif timer and is_suspect(timer) and now >= (tonumber(redis.call('HGET', pause, 'probe')) or 0) then
     alone = true
     redis.call('ZREM', timers, timer)
     unpark(timer)
@@ -180,7 +180,7 @@ if not suspended and not alone then
   end
 
   -- 5. What dead or stopped workers left.
-  for _, id in ipairs(redis.call('ZRANGE', orphans, 0, call.new - 1)) do
+  for _, id in ipairs(call.new > 0 and redis.call('ZRANGE', orphans, 0, call.new - 1) or {}) do
     if is_suspect(id) then
       break
     end
@@ -233,7 +233,7 @@ local function low_share(room)
   return math.floor((seq + room) / 16) - math.floor(seq / 16)
 end
 
-local more = false
+local more = alone
 if call.adopt then
   enter({ call.adopt.id }, function()
     local job = 'rq:job:' .. call.adopt.id

@@ -36,17 +36,17 @@ class Doorbell:
         except BlockingIOError:
             return  # the pipe is full of rings already
 
-    def sleep(self, seconds: float, *, lanes: bool = True, server: bool = True) -> None:
+    def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> None:
         """Return after ``seconds``, or as soon as something rings.
 
-        ``lanes=False`` sleeps through new jobs (suspended), ``server=False`` listens to this process alone. Raises
-        ``GateUnavailable`` when the server goes away.
+        ``lanes=False`` sleeps through new jobs (suspended), ``wake=False`` leaves the tokens to others (it could post
+        nothing), ``server=False`` listens to this process alone. Raises ``GateUnavailable`` when the server goes away.
         """
         waiting: dict[int, int] = {}
         if server:
             with answered():
                 for index in range(len(self._commands)):
-                    if index >= self._lanes or lanes or index in self._armed:
+                    if (lanes if index < self._lanes else wake) or index in self._armed:
                         waiting[self._arm(index)] = index
         ready, _, _ = select.select([self._inner, *waiting], [], [], max(0.0, seconds))
         for descriptor in ready:

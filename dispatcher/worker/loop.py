@@ -202,7 +202,7 @@ class Worker(RegisteredWorker):
             until.append(_BURST_LOOK_S)  # others may hold the last events, and nobody rings for that
         if taken.suspended:
             until.append(1.0)
-        self._doorbell.sleep(min(until), lanes=not taken.suspended)
+        self._doorbell.sleep(min(until), lanes=not taken.suspended, wake=self._senders.free > 0)
 
     def _settle_posts(self) -> None:
         self._unsettled += self._senders.collect()

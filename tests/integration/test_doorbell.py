@@ -104,9 +104,11 @@ def test_the_servers_end_wakes_and_the_next_sleep_connects_again(own_server: Red
         asleep(client, 4)
         own_server.kill()
 
-    threading.Thread(target=kill).start()
+    killer = threading.Thread(target=kill)
+    killer.start()
     with pytest.raises(GateUnavailable):
         bell.sleep(LONG_S)
+    killer.join()
     bell.close()
     with pytest.raises(GateUnavailable):
         bell.sleep(LONG_S)

@@ -296,6 +296,105 @@ def test_what_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
     assert bob.take().batch == [replace(first, takes=2, deaths=1)]
 
 
+def test_an_event_that_two_workers_died_with_is_taken_alone_and_after_a_third_is_a_dead_letter(stage: Stage) -> None:
+    stage.send("a", "b")
+    for name in ("ann", "ben"):
+        assert stage.worker(name).taken() == ["a", "b"]
+        keep_beating(stage, 30, "eve")
+    stage.send("c")
+    cat, dan, eve = (stage.worker(name) for name in ("cat", "dan", "eve"))
+    (alone,) = cat.take().batch
+    assert isinstance(alone, Leased)
+    assert (alone.id, alone.deaths) == ("a", 2)
+    assert dan.taken() == ["b"]
+    assert eve.taken() == ["c"]
+    keep_beating(stage, 30, "eve")
+    (killer,) = stage.worker("fay").take().batch
+    assert isinstance(killer, Leased)
+    assert killer.deaths == 3
+
+
+def test_a_renewed_lease_is_not_taken_over(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a")
+    ann.take()
+    keep_beating(stage, 120, "ann", "bob")
+    assert bob.taken() == []
+
+
+def test_a_worker_takes_none_of_its_own_events_a_second_time(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("a")
+    ann.take()
+    stage.clock.forward(500)
+    assert ann.taken() == []
+    stage.clock.forward(5)
+    assert ann.taken() == []
+
+
+def test_a_worker_whose_lease_was_taken_over_changes_nothing(stage: Stage, redis: Database) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("sending", "leased")
+    batch = ann.take().batch
+    (started,) = ann.dispatch(batch[:1])
+    keep_beating(stage, 30, "bob")
+    assert bob.taken() == ["sending", "leased"]
+    held = {key: redis.dump(key) for key in redis.scan_iter()}
+    assert ann.answer(started, Rejected("is_archived", "archived")) is False
+    assert ann.start(batch[1]) is None  # type: ignore[arg-type]  # an event
+    assert {key: redis.dump(key) for key in redis.scan_iter()} == held
+    assert [each.id for each in ann.told.losses] == ["sending"]
+
+
+def test_a_lease_that_ran_out_and_was_not_taken_over_still_settles(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("a")
+    started = ann.go()
+    stage.clock.forward(3_000)
+    ann.deliver(started)
+    assert stage.total("sent") == 1
+
+
+def test_the_events_of_many_dead_workers_are_taken_over_in_old_order(stage: Stage) -> None:
+    owners = [f"owner{n}" for n in range(9)]
+    for n, owner in enumerate(reversed(owners)):
+        stage.send(f"{n}a", f"{n}b")
+        stage.worker(owner).take()
+    bob = stage.worker("bob")
+    keep_beating(stage, 30, "bob")
+    taken = [id_ for _ in range(3) for id_ in bob.taken()]
+    assert sorted(taken) == [f"{n}{part}" for n in range(9) for part in "ab"]
+    assert stage.look().leases.keys() == {"bob"}
+
+
+def test_orphans_are_handed_out_in_old_order_as_far_as_asked_for(stage: Stage) -> None:
+    ann, bob, cid = stage.worker("ann"), stage.worker("bob"), stage.worker("cid")
+    stage.send("a", "b", "c", "d")
+    assert ann.taken(new=1) == ["a"]
+    assert bob.taken(new=1) == ["b"]
+    assert ann.taken(new=2) == ["c", "d"]
+    assert (ann.give_back(), bob.give_back()) == (3, 1)
+    takes = [cid.take(new=3), cid.take(new=3)]
+    assert [[each.id for each in taken.batch] for taken in takes] == [["a", "b", "c"], ["d"]]
+    assert [taken.more for taken in takes] == [True, False]
+
+
+def test_a_worker_that_wants_nothing_new_gets_no_orphans(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a", "b")
+    ann.take()
+    ann.give_back()
+    assert bob.taken(new=0) == []
+    assert bob.taken() == ["a", "b"]
+
+
+def die(stage: Stage, worker: Worker) -> None:
+    """Its lease ends; another one that lives takes over what it held, and has no room for it."""
+    keep_beating(stage, 30, "witness")
+    stage.worker("witness").take(new=0, due=0)
+    assert worker.owner not in stage.look().leases
+
+
 def test_events_that_two_workers_died_with_are_handed_out_one_by_one(stage: Stage) -> None:
     stage.send("a", "b", "c")
     for n in range(2):
