@@ -20,7 +20,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from dispatcher.errors import DispatcherError, GateUnavailable
+from dispatcher.errors import ConfigError, DispatcherError, GateUnavailable
 from dispatcher.scripts import read_script
 
 Client: TypeAlias = redis.Redis
@@ -44,17 +44,20 @@ def connect(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
     """A client of the server at ``url``; connects with the first command.
 
     It never repeats a command by itself: after a lost reply only the caller knows what may be said twice.
-    Raises ``ValueError`` for a URL that cannot be read; the message does not hold the URL.
+    Raises ``ConfigError`` for a URL that cannot be read; the message does not hold the URL.
     """
     tcp = {} if url.startswith("unix://") else {"socket_keepalive": True}
-    client: Client = redis.Redis.from_url(
-        url,
-        **tcp,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=min(timeout_s, 2.0),
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-    )
+    try:
+        client: Client = redis.Redis.from_url(
+            url,
+            **tcp,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=min(timeout_s, 2.0),
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+    except ValueError as error:
+        raise ConfigError(f"DISPATCHER_REDIS_URL cannot be used: {error}") from error
     return client
 
 

@@ -93,6 +93,8 @@ def reach(
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
         except RedisError as error:
             raise ConfigError(f"{shown} refuses us: {error}") from error
+        except (TypeError, ValueError) as error:  # an option behind the "?" that redis-py does not know
+            raise ConfigError(f"DISPATCHER_REDIS_URL has an option that cannot be used: {error}") from error
         else:
             return
 

@@ -141,3 +141,12 @@ def test_a_wrong_password_is_a_matter_of_configuration() -> None:
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with connect(f"unix://{tmp_path}/none") as client, pytest.raises(GateUnavailable, match="it cannot be reached"):
         reach(client, "it", 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [("foo=bar", "has an option that cannot be used"), ("socket_timeout=abc", "Invalid value for 'socket_timeout'")],
+)
+def test_an_option_of_the_url_that_is_none_is_a_matter_of_configuration(query: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message), connect(f"redis://127.0.0.1:1/0?{query}") as client:
+        reach(client, "the server", 0)

@@ -95,7 +95,11 @@ GATE: Final = (
         _CASES,
     ),
     _slots("a slot moves back", "math.max(owned, view.now) or view.now", "view.now or view.now"),
-    _slots("lapsed slots stay for ever", "  if view.lapsed > 0 then", "  if false then"),
+    _slots(
+        "lapsed slots stay for ever",
+        "redis.call('ZREMRANGEBYSCORE', view.key, digits(HELD), digits(HELD + view.now))",
+        "redis.call('ZCOUNT', view.key, digits(HELD), digits(HELD + view.now))",
+    ),
     _slots("one slot too few is kept", "(view.size + 1) - view.live", "view.size - view.live"),
     _slots("held slots push out charged ones", "(view.size + 1) - view.live", "(view.size + 1)"),
     _slots("history is never dropped", "if surplus > 0 then", "if false then", _CASES),

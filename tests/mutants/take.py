@@ -32,9 +32,37 @@ TAKE: Final = (
     _take("a dead worker's list stays", "redis.call('DEL', theirs)", "redis.call('EXISTS', theirs)"),
     _take("a dead worker's lease stays", "redis.call('ZREM', leases, owner)", "redis.call('ZCARD', leases)"),
     _take(
-        "what dead workers left is taken from its end", "redis.call('ZPOPMIN', orphans", "redis.call('ZPOPMAX', orphans"
+        "what dead workers left is taken from its end",
+        "'ZRANGE', orphans, 0, call.new - 1",
+        "'ZREVRANGE', orphans, 0, call.new - 1",
     ),
     _take("nobody counts who took it up", "(header.takes or 1) + 1", "(header.takes or 1)"),
+    # Poison
+    _take("nobody counts who died", "(header.deaths or 0) + 1", "(header.deaths or 0)"),
+    _take("three have to die", "(header.deaths or 0) >= 2", "(header.deaths or 0) >= 3"),
+    _take("one has to die", "(header.deaths or 0) >= 2", "(header.deaths or 0) >= 1"),
+    _take("new events go with a suspect", "elseif not suspended and not alone then", "elseif not suspended then"),
+    _take(
+        "what waits goes with a suspect",
+        "if not suspended and not alone then\n  -- 3.",
+        "if not suspended then\n  -- 3.",
+    ),
+    _take(
+        "who wants nothing new gets a suspect",
+        "call.new > 0 and redis.call('ZRANGE', orphans, 0, 0)[1]",
+        "redis.call('ZRANGE', orphans, 0, 0)[1]",
+    ),
+    _take(
+        "who wants nothing new gets all orphans",
+        "call.new > 0 and redis.call('ZRANGE', orphans, 0, call.new - 1) or {}",
+        "redis.call('ZRANGE', orphans, 0, call.new - 1)",
+    ),
+    _take("a suspect goes in a pause", "now >= (tonumber(redis.call('HGET', pause, 'probe')) or 0) then", "true then"),
+    _take(
+        "a suspect never goes in a pause",
+        "now >= (tonumber(redis.call('HGET', pause, 'probe')) or 0) then",
+        "redis.call('EXISTS', pause) == 0 then",
+    ),
     # What waits
     _take("suspended workers go on", "redis.call('EXISTS', KEYS[15]) == 1", "false"),
     _take(
@@ -104,10 +132,16 @@ TAKE: Final = (
     _take("nobody wakes for a deadline", "  consider(first_score(parked))\n", "", _WAITS),
     _take(
         "a pause wakes workers for what may not go",
-        "if call.due > 0 and not probe then",
-        "if call.due > 0 then",
+        "math.max(waits_until, tonumber(redis.call('HGET', pause, 'probe')) or 0)",
+        "waits_until",
         _WAITS,
     ),
-    _take("nobody wakes for the probe", "    consider(probe)\n", "", _WAITS),
+    _take(
+        "who cannot post is woken for what waits",
+        "if call.due > 0 and waits_until < math.huge then",
+        "if waits_until < math.huge then",
+        _WAITS,
+    ),
+    _take("nobody wakes for what waits", "if call.due > 0 and waits_until < math.huge then", "if false then", _WAITS),
     _take("what dead workers left is no more", "more = more or redis.call('EXISTS', orphans) == 1", "more = more"),
 )
