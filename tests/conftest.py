@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,15 @@ SERVER_FIXTURES: Final = frozenset({"shared_server", "own_server"})
 # A deadline would fail a test for a busy machine; the blob repeats a failure that was found elsewhere.
 settings.register_profile("dispatcher", deadline=None, print_blob=True)
 settings.load_profile("dispatcher")
+
+
+def pytest_configure() -> None:
+    """Signals do what they do at a terminal, also where the run was started in the background or with nohup.
+
+    What is ignored here would be ignored by every process that a test starts.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_report_header() -> str:

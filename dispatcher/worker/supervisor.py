@@ -18,7 +18,7 @@ RESPAWN_TO_S: Final = 30.0
 STEADY_S: Final = 60.0
 """What ran this long before it crashed does not crash in a row."""
 
-SAME_SIGNAL_S: Final = 1.0
+SAME_SIGNAL_S: Final = 0.1
 """Signals this close together are one: a wrapper such as ``timeout`` signals its child, and then its whole group."""
 
 

@@ -419,19 +419,20 @@ def test_events_that_two_workers_died_with_are_handed_out_one_by_one(stage: Stag
     assert [taken.more for taken in takes[:2]] == [True, True]
 
 
-def test_a_suspect_may_be_the_probe(stage: Stage) -> None:
+def test_a_suspect_may_be_the_probe_of_a_pause_and_waits_for_its_instant(stage: Stage) -> None:
     stage.send("x", channel="#x")
     for n in range(2):
         worker = stage.worker(f"victim{n}")
         assert [each.candidate.leased.id for each in worker.go()] == ["x"]
         die(stage, worker)
     ann = stage.worker("ann")
-    stage.send("y", channel="#y", max_age=30)
-    (y,) = ann.dispatch([each for each in ann.take(due=0).batch if each.id == "y"])
+    stage.send("y", channel="#y")
+    (y,) = ann.dispatch(ann.take(due=0).batch)
     ann.answer(y, Paused("invalid_auth", "the token is not valid"))
-    for _ in range(6):
+    for _ in range(5):
         stage.clock.forward(10)
-        ann.renew()
+        assert ann.taken() == []
+    stage.clock.forward(10)
     assert ann.taken() == ["x"]
 
 

@@ -241,8 +241,10 @@ class Walk:
             if owner.wakes_us > stage.clock.now_us:
                 if stage.books.is_drained():
                     return
-                if stage.tokens:
+                listening = [each for each in self.owners if len(each.flights) < SENDERS]
+                if stage.tokens and listening:
                     stage.tokens -= 1
+                    owner = min(listening, key=lambda each: each.wakes_us)
                 else:
                     assert self._nobody_oversleeps(owner.wakes_us)
                     self._pass((owner.wakes_us - stage.clock.now_us) / US, away=False)
