@@ -49,7 +49,8 @@ def build_log(
 ) -> FilteringBoundLogger:
     """A logger that writes to ``stream`` (stderr) from ``level`` on; ``auto`` is console on a terminal, else JSON.
 
-    No value it is given is ever written with one of ``secrets`` in it. RQ's own loggers are silenced but for errors.
+    No value it is given is ever written with one of ``secrets`` in it. RQ's own loggers are
+    silenced: what ends a worker is told by ``failed``.
     """
     out = stream or sys.stderr
     console = style == "console" or (style == "auto" and out.isatty())

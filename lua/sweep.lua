@@ -4,7 +4,7 @@
 --           2 intermediate  LIST  RQ's, ids that a stock worker popped and has not begun
 --           3 failed, 4 deferred  ZSET  RQ's registries, member = job id
 --           5 started       ZSET  RQ's registry, member = job id:execution id, score = seconds at which it is given up
---           6 strays        ZSET  id -> us at which it was first seen in the intermediate list; lives for STRAY_US after the last
+--           6 strays        ZSET  id -> us at which it was first seen in the intermediate list; lives ten minutes after the last
 --           7 ...           HASH  the RQ job of each of "jobs", in their order
 -- ARGV[1]   JSON {"now": us | absent, "jobs": [[member, id, registry: KEYS position 3 to 5], ...]} jobs of ours found there
 -- Returns   how many ids were put back on the lane

@@ -17,7 +17,7 @@
 --          14 dead_ids    HASH    id -> entry of the dead letter
 --          15 suspended   RQ's key that suspends all workers
 --          16 17 18       LIST    the lanes high, normal, low (RQ's queues)
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most new events, "due": most waiting events that are
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased": prefix of the keys of leased, "line": prefix of the keys of lines,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes}
 -- Returns   [JSON {"now", "next": us | null (next instant at which something may be taken), "more": lanes hold more,
