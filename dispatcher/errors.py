@@ -5,6 +5,8 @@
       InvalidEvent         the producer's fault: mend the event
       RateLimited          the limiter library's guard: come back after ``retry_after``
       GateUnavailable      Redis did not answer: nothing was posted, the event stays leased
+      GateRefused          Redis refused the gate: asking again does not help
+      StaleLimits          the limits have changed: ask by those in force
       QueueUnavailable     Redis did not answer a producer: try again later
       QueueFull            too much is waiting: slow down
       DuplicateEvent       asked for by ``on_duplicate="raise"``: this id is already present
@@ -14,17 +16,23 @@ What a post to Slack came to is a value (``model.PostResult``), not an exception
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class DispatcherError(Exception):
     """Base of all; catching it catches nothing of other libraries."""
 
 
 class ConfigError(DispatcherError):
-    """The configuration cannot work; ``problems`` holds one full sentence for each fault found."""
+    """The configuration cannot work; ``problems`` holds one full sentence for each fault found.
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
+    ``doubts`` are sentences about what is no fault and may be part of the reason, such as a misspelt name.
+    """
+
+    def __init__(self, *problems: str, doubts: Sequence[str] = ()) -> None:
+        super().__init__("\n".join((*problems, *doubts)))
         self.problems = problems
+        self.doubts = tuple(doubts)
 
 
 class InvalidEvent(DispatcherError):
@@ -46,6 +54,19 @@ class RateLimited(DispatcherError):
 
 class GateUnavailable(DispatcherError):
     """Redis did not answer; what was in hand stays leased and is taken up again."""
+
+
+class GateRefused(DispatcherError):
+    """Redis answered the gate with an error that no repetition mends, such as a key of another type."""
+
+
+class StaleLimits(DispatcherError):
+    """A call named other limits than those in force; nothing was decided."""
+
+    def __init__(self, asked: str, in_force: str) -> None:
+        super().__init__(f"the call is for version {asked} of the limits, in force is version {in_force}")
+        self.asked = asked
+        self.in_force = in_force
 
 
 class QueueUnavailable(DispatcherError):

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
-from typing import Any, Final
+from math import isfinite, isnan
+from typing import Any, Final, NoReturn
 
 from dispatcher.errors import InvalidEvent
 from dispatcher.model import Lane
@@ -33,6 +34,7 @@ _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 80
+_LONG_BITS: Final = 256
 MOST_TOLD: Final = 3
 _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
@@ -95,14 +97,26 @@ _KEYS: Final = frozenset(Event.__slots__)
 
 
 def encode_event(event: Event) -> str:
-    """The event's JSON text; raises ``InvalidEvent`` when it is larger than ``MAX_EVENT_BYTES``."""
+    """The event's JSON text; raises ``InvalidEvent`` when it is larger than ``MAX_EVENT_BYTES``.
+
+    Of all fields only ``blocks`` can hold what JSON has no form for.
+    """
     try:
-        text = json.dumps(event.to_payload(), separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidEvent(f"event cannot be written as JSON: {error}") from error
+        text = json.dumps(event.to_payload(), separators=(",", ":"), allow_nan=False, default=_refuse_type)
+    except RecursionError as error:
+        raise InvalidEvent("blocks are nested too deeply to be written as JSON") from error
+    except TypeError as error:
+        raise InvalidEvent("blocks hold an object with a key that is no string, which JSON has no form for") from error
+    except ValueError as error:
+        detail = "contain themselves" if "ircular" in str(error) else "hold a number that is infinite or not a number"
+        raise InvalidEvent(f"blocks {detail}, which JSON has no form for") from error
     if len(text) > MAX_EVENT_BYTES:
         raise InvalidEvent(f"event is {len(text)} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
     return text
+
+
+def _refuse_type(value: object) -> NoReturn:
+    raise InvalidEvent(f"blocks hold a {type(value).__name__}, which JSON has no form for")
 
 
 def job_id_for(event_id: str) -> str:
@@ -112,12 +126,15 @@ def job_id_for(event_id: str) -> str:
     return "id-" + blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def slot_id(job_id: str, unknown: int) -> str:
+def slot_id(job_id: str, unknown: int, replays: int = 0) -> str:
     """The id that owns an event's slots; each post of unknown fate leaves its slot behind and the next takes ``#n``.
 
-    Longer ones than 16 characters become a digest of 96 bits: every byte is paid for in each scope.
+    So does each replay: what a dead letter has perhaps posted stays counted. Longer ones than 16 characters become a
+    digest of 96 bits: every byte is paid for in each scope.
     """
     name = f"{job_id}#{unknown}" if unknown else job_id
+    if replays:
+        name = f"{name}#r{replays}"
     if len(name) <= SLOT_ID:
         return name
     return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
@@ -191,8 +208,27 @@ def _unknown_key(key: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = ascii(value) if not isinstance(value, str) else repr(value)
+    text = _as_json(value) if not isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _as_json(value: object) -> str:
+    """A value in the words of JSON, not of Python: producers may be written in any language."""
+    match value:
+        case float() if not isfinite(value):
+            return "not a number" if isnan(value) else "infinite"
+        case int() if value.bit_length() > _LONG_BITS:
+            return "a number of very many digits"
+        case list() | tuple() if len(value) > MOST_TOLD:
+            return f"a list of {len(value)}"
+        case dict() if len(value) > MOST_TOLD:
+            return f"an object of {len(value)} keys"
+        case _:
+            pass
+    try:
+        return json.dumps(value, default=lambda other: type(other).__name__)
+    except (TypeError, ValueError, RecursionError):
+        return f"a {type(value).__name__}"
 
 
 _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TextIO, assert_never
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from dispatcher.log_lines import TerminalLine
 from dispatcher.model import US, Denied, Reason
 from dispatcher.outcome import (
     DeadLettered,
@@ -55,7 +56,7 @@ def build_log(
     out = stream or sys.stderr
     console = style == "console" or (style == "auto" and out.isatty())
     render: Processor = (
-        structlog.dev.ConsoleRenderer(colors=out.isatty() and not _no_color(), pad_event_to=20)
+        TerminalLine(out, in_colour=out.isatty() and not _no_color())
         if console
         else structlog.processors.JSONRenderer(ensure_ascii=False)
     )
@@ -164,9 +165,10 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         case DeadLettered(reason, detail, code, denied):
             facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), "detail": detail}
             return facts if code is None else {**facts, "code": code}
-        case Parked(_, reason, wait_us, code, denied):
+        case Parked(_, reason, wait_us, code, denied, detail):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
-            return facts if code is None else {**facts, "code": code}
+            said = {"code": code, "detail": detail}
+            return {**facts, **{name: words for name, words in said.items() if words}}
         case _:
             assert_never(outcome)
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from dispatcher.event import Event, slot_id
-from dispatcher.model import US, Denied, Limit, Paused, Reason, Receipt, Scope
+from dispatcher.model import US, Demand, Denied, Limit, Paused, Reason, Receipt
 
 NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
@@ -41,8 +41,8 @@ class Leased:
 
     @property
     def slot(self) -> str:
-        """The id that owns its slots: a post of unknown fate keeps its own, the next one takes another."""
-        return slot_id(self.id, self.unknown)
+        """The id that owns its slots: a post of unknown fate keeps its own, the next one and a replay take another."""
+        return slot_id(self.id, self.unknown, self.replays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Terms:
 
     channel: str
     pace: Limit | None
-    scopes: tuple[Scope, ...]
+    scopes: tuple[Demand, ...]
     deadline_us: int
     configured: bool
 
@@ -125,13 +125,17 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Waits at ``place``; ``wait_us`` is the time until its timer or, in a line, what is known of it."""
+    """Waits at ``place``; ``wait_us`` is the time until its timer or, in a line, what is known of it.
+
+    ``detail`` is what the sink said.
+    """
 
     place: Place
     reason: Reason
     wait_us: int
     code: str | None = None
     denied: Denied | None = None
+    detail: str | None = None
 
 
 Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked

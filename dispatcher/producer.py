@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Literal, Self
 
-from dispatcher.connection import Client, connect
+from dispatcher.connection import Client, accepted, connect
 from dispatcher.embedded import EmbeddedServer
 from dispatcher.errors import DuplicateEvent, GateUnavailable, InvalidEvent, QueueFull, QueueUnavailable
 from dispatcher.event import Event, encode_event, job_id_for, new_event_id
@@ -78,7 +78,8 @@ class Producer:
         """Enqueue one event; returns its id, of a duplicate too unless ``on_duplicate="raise"``.
 
         ``fields`` are those of ``Event``: channel, blocks, thread_ts, priority, labels, created_at, max_age, mrkdwn.
-        Raises ``InvalidEvent``, ``QueueFull``, ``QueueUnavailable`` (within 2 s), ``DuplicateEvent``.
+        Raises ``InvalidEvent``, ``QueueFull``, ``QueueUnavailable`` (within 2 s), ``DuplicateEvent``; ``ConfigError``
+        where the server answers and will not have it (another namespace's queue, no permission, a wrong password).
         """
         event = _event({"category": category, "text": text, "id": id, **fields})
         ((event_id, result),) = self._enqueue([event])
@@ -114,7 +115,8 @@ class Producer:
         ids = [event.id or new_event_id() for event in events]
         rows = [(job_id_for(id_), event) for id_, event in zip(ids, events, strict=True)]
         try:
-            return list(zip(ids, self._intake.enqueue(rows), strict=True))
+            with accepted():
+                return list(zip(ids, self._intake.enqueue(rows), strict=True))
         except GateUnavailable as error:
             raise QueueUnavailable(str(error)) from error
 

@@ -19,6 +19,7 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local back = 0
 
+redis.call('ZREMRANGEBYSCORE', strays, '-inf', digits(now - 3 * STRAY_US)) -- long gone, and may come again
 for _, id in ipairs(redis.call('LRANGE', intermediate, 0, 99)) do
   local since = tonumber(redis.call('ZSCORE', strays, id))
   if not since then

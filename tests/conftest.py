@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from redis import Redis
 
+from tests.support import secrecy
 from tests.support.servers import SERVER_BINARY, RedisServer
 
 SERVER_FIXTURES: Final = frozenset({"shared_server", "own_server"})
@@ -22,13 +23,14 @@ settings.register_profile("dispatcher", deadline=None, print_blob=True)
 settings.load_profile("dispatcher")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Signals do what they do at a terminal, also where the run was started in the background or with nohup.
 
     What is ignored here would be ignored by every process that a test starts.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    config.pluginmanager.register(secrecy)
 
 
 def pytest_report_header() -> str:
@@ -54,14 +56,17 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[RedisServer]:
-    """One server per xdist worker; tests that stop it or change its settings take ``own_server``."""
-    with RedisServer() as server:
+    """One server per xdist worker; tests that stop it or change its settings take ``own_server``.
+
+    Its data is not compressed, so that ``tests.support.secrecy`` can search it.
+    """
+    with RedisServer(password=secrecy.PASSWORD, options=("--rdbcompression", "no")) as server:
         yield server
 
 
 @pytest.fixture
 def redis_url(shared_server: RedisServer) -> str:
-    """The address of an empty database."""
+    """The address of an empty database, with a password."""
     with shared_server.client() as client:
         client.flushall()
     return shared_server.url

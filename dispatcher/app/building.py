@@ -15,7 +15,7 @@ from dispatcher.dispatch import Sink
 from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
 from dispatcher.keys import LAYOUT_VERSION, QueueKeys
 from dispatcher.limiter import Limiter
-from dispatcher.model import US
+from dispatcher.model import US, Lane
 from dispatcher.policy import Backoff, Policy
 from dispatcher.producer import ANSWER_TIMEOUT_S as PRODUCER_TIMEOUT_S
 from dispatcher.producer import Producer
@@ -60,7 +60,8 @@ def build_sink(settings: Settings) -> Sink:
         return SlackSink(Webhook(settings.slack_webhook_url.get_secret_value()), timeout_s=timeout_s)
     raise ConfigError(
         "no way to post: set DISPATCHER_SLACK_TOKEN (or SLACK_BOT_TOKEN) or DISPATCHER_SLACK_WEBHOOK_URL, "
-        "or DISPATCHER_SINK=console to print instead of posting"
+        "or DISPATCHER_SINK=console to print instead of posting, "
+        "or run 'dispatcher slack-stand-in' and set what it prints"
     )
 
 
@@ -135,7 +136,7 @@ def _client_of_namespace(settings: Settings, server: Server) -> Client:
 def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
     """RQ's entries of the workers of a queue that live: name, host, pid and last heartbeat."""
     with answered():
-        names = sorted(client.smembers(f"rq:workers:{queue.queue}"))
+        names = sorted(client.smembers(queue.workers(Lane.NORMAL)))
         with client.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hmget(name, "hostname", "pid", "last_heartbeat", "state")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from dispatcher.app.building import build_sink, workers_of
 from dispatcher.app.fleet import Worker, fleet
 from dispatcher.app.servers import Server, keys_of, reach
-from dispatcher.connection import Client, answered, connect
-from dispatcher.errors import ConfigError
+from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings import Settings
 from dispatcher.slack.sink import CheckResult, SlackSink
@@ -66,7 +64,7 @@ def reach_server(server: Server) -> Client:
 
 def ask_server(client: Client, clock: Callable[[], float] = time.time) -> ServerFacts:
     """The server's own account of itself; raises ``GateUnavailable``, ``ConfigError``."""
-    with _permitted(), answered():
+    with accepted(), answered():
         client.ping()  # the connection is made by the first command
         began, asked_at = time.monotonic(), clock()
         seconds, micros = client.time()
@@ -91,7 +89,7 @@ def ask_server(client: Client, clock: Callable[[], float] = time.time) -> Server
 def ask_namespace(client: Client, settings: Settings) -> NamespaceFacts:
     """What lies in the namespace of the settings; raises ``GateUnavailable``, ``ConfigError``."""
     keys, queue = keys_of(settings)
-    with _permitted():
+    with accepted():
         with answered():
             layout, bound_to = (_text(value) for value in client.mget(keys.layout, queue.binding))
             suspended = bool(client.exists(queue.suspended))
@@ -109,15 +107,6 @@ def ask_slack(settings: Settings) -> CheckResult | None:
     """
     sink = build_sink(settings)
     return sink.check() if isinstance(sink, SlackSink) else None
-
-
-@contextmanager
-def _permitted() -> Iterator[None]:
-    """What a server will not do for us is a matter of its configuration."""
-    try:
-        yield
-    except RedisError as refusal:
-        raise ConfigError(f"the server refuses a command: {refusal}") from refusal
 
 
 def _overdue(client: Client, keys: Keys, look: Snapshot) -> list[Overdue]:

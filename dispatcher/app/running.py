@@ -9,11 +9,12 @@ from typing import Final
 
 from dispatcher.app.building import LimitsFile, build_backoff, build_outbox, build_sink, open_limits
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
-from dispatcher.connection import answered, connect
+from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.dispatch import Dispatcher, Sink
 from dispatcher.errors import GateUnavailable
-from dispatcher.limiter import Limiter
+from dispatcher.limiter import Gate
 from dispatcher.logs import EventLog, build_log
+from dispatcher.model import US
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
@@ -34,37 +35,17 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
     """
     name = _owner()
     events = _event_log(settings, name)
-    client = connect(server.url)
     greet_server(settings, server, events)
-    keys, queue = keys_of(settings)
-    outbox = build_outbox(settings, limits.policy, client, name)
-    dead_letters = DeadLetters(client, keys, queue)
-    limiter = Limiter(client, namespace=settings.namespace)
-    worker = Worker(
-        name=name,
-        client=client,
-        queue=queue,
-        dispatcher=Dispatcher(limits.policy, limiter, outbox, sink, events, build_backoff()),
-        outbox=outbox,
-        books=Books(client, keys, queue),
-        upkeep=Upkeep(Sweep(client, keys, queue, owner=name), dead_letters, limits.policy.dead_letters),
-        doorbell=Doorbell(client, queue.lanes, keys.wake),
-        log=events,
-        batch=settings.batch,
-        senders=settings.senders,
-        post_deadline_s=settings.slack_timeout.total_seconds() + _SEND_SLACK_S,
-        lease_s=settings.lease.total_seconds(),
-    )
-    events.say("worker.started", server=server.shown, limits=str(limits.path), queue=settings.queue, sink=settings.sink)
-    if settings.sink == "slack" and settings.slack_webhook_url is not None:
-        events.say("setting.doubted", detail="a webhook posts to its own channel: the channels of events are ignored")
-    if "reconcile_grace" in settings.model_fields_set:
-        detail = "DISPATCHER_RECONCILE_GRACE has no effect in this version: an ambiguous post is not looked up yet"
-        events.say("setting.doubted", detail=detail)
-    with answered():
+    with accepted(), answered():
+        client = connect(server.url)
+        worker = _build_worker(settings, limits, client, sink, events, name)
+        where = {"server": server.shown, "limits": str(limits.path)}
+        events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
+        _tell_doubts(settings, events)
+        _tell_pause(settings, client, events)
         worker.work(burst=burst)
-    if worker.failure is not None:
-        raise worker.failure
+        if worker.failure is not None:
+            raise worker.failure
     if not burst and not worker.was_stopped:
         raise GateUnavailable("the worker's loop ended without being asked to")
 
@@ -84,8 +65,8 @@ def dispatch_one(job_id: str, data: str) -> str:
         client = connect(server.url)
         claim_namespace(client, *keys_of(settings))
         outbox = build_outbox(settings, limits.policy, client, owner)
-        limiter = Limiter(client, namespace=settings.namespace)
-        dispatcher = Dispatcher(limits.policy, limiter, outbox, sink, events, build_backoff())
+        gate = Gate(client, namespace=settings.namespace, drains=True)
+        dispatcher = Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff())
         taken = outbox.adopt(job_id, data)
         if taken.duplicates:
             events.duplicates(taken.duplicates)
@@ -94,6 +75,46 @@ def dispatch_one(job_id: str, data: str) -> str:
         dispatcher.settle([dispatcher.deliver(each) for each in started])
         outbox.give_back()
         return "posted" if started else "decided"
+
+
+def _build_worker(  # noqa: PLR0913, PLR0917 - what a run has made, and what it was given
+    settings: Settings, limits: LimitsFile, client: Client, sink: Sink, events: EventLog, name: str
+) -> Worker:
+    keys, queue = keys_of(settings)
+    outbox = build_outbox(settings, limits.policy, client, name)
+    dead_letters = DeadLetters(client, keys, queue)
+    gate = Gate(client, namespace=settings.namespace, drains=True)
+    return Worker(
+        name=name,
+        client=client,
+        queue=queue,
+        dispatcher=Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff()),
+        outbox=outbox,
+        books=Books(client, keys, queue),
+        upkeep=Upkeep(Sweep(client, keys, queue, owner=name), dead_letters, limits.policy.dead_letters),
+        doorbell=Doorbell(client, queue.lanes, keys.wake),
+        log=events,
+        batch=settings.batch,
+        senders=settings.senders,
+        post_deadline_s=settings.slack_timeout.total_seconds() + _SEND_SLACK_S,
+        lease_s=settings.lease.total_seconds(),
+    )
+
+
+def _tell_doubts(settings: Settings, events: EventLog) -> None:
+    if settings.sink == "slack" and settings.slack_webhook_url is not None:
+        events.say("setting.doubted", detail="a webhook posts to its own channel: the channels of events are ignored")
+    if "reconcile_grace" in settings.model_fields_set:
+        detail = "DISPATCHER_RECONCILE_GRACE has no effect in this version: an ambiguous post is not looked up yet"
+        events.say("setting.doubted", detail=detail)
+
+
+def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
+    """A pause outlives the workers: one who has just put right what caused it learns when that will show."""
+    look = Books(client, *keys_of(settings)).snapshot()
+    if look.pause is not None:
+        next_try_s = round(max(0, look.pause.probe_us - look.now_us) / US, 1)
+        events.say("slack.paused", code=look.pause.code, detail=look.pause.detail, next_try_s=next_try_s)
 
 
 def _owner() -> str:

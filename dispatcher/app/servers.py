@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import NoPermissionError
 
-from dispatcher.connection import Client, answered, connect
+from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.embedded import EmbeddedServer
 from dispatcher.embedded.data_dir import DataDir
 from dispatcher.errors import ConfigError, GateUnavailable
@@ -79,22 +79,17 @@ def reach(
     said = False
     while True:
         try:
-            with answered():
-                client.ping()
-            greet()
+            with accepted():
+                with answered():
+                    client.ping()
+                greet()
         except GateUnavailable as error:
-            if isinstance(error.__cause__, AuthenticationError):
-                raise ConfigError(f"{shown} refuses the user name or password in DISPATCHER_REDIS_URL") from error
             if time.monotonic() >= end:
                 raise GateUnavailable(f"{shown} cannot be reached: {error}") from error
             if events is not None and not said:
                 events.say("redis.lost", server=shown, detail=str(error))
                 said = True
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
-        except RedisError as error:
-            raise ConfigError(f"{shown} refuses us: {error}") from error
-        except (TypeError, ValueError) as error:  # an option behind the "?" that redis-py does not know
-            raise ConfigError(f"DISPATCHER_REDIS_URL has an option that cannot be used: {error}") from error
         else:
             return
 

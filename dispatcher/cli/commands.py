@@ -10,13 +10,13 @@ import click
 from dispatcher.cli.dead import dead
 from dispatcher.cli.demo import demo
 from dispatcher.cli.doctor import doctor
-from dispatcher.cli.exits import conclude
+from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.limits import limits
 from dispatcher.cli.not_yet import Commands
 from dispatcher.cli.send import send
 from dispatcher.cli.stand_in import slack_stand_in
 from dispatcher.cli.status import status
-from dispatcher.cli.terminal import Terminal
+from dispatcher.cli.terminal import Terminal, open_closed_streams
 from dispatcher.cli.up import up
 from dispatcher.cli.worker import worker
 
@@ -25,13 +25,20 @@ _NOT_YET = ("explain", "pause", "resume", "mute", "unmute", "parked")
 
 def main() -> NoReturn:
     """Run the command in ``sys.argv`` and exit with its code; an operator's error is a message, never a traceback."""
+    open_closed_streams()
     terminal = Terminal()
+    code = DONE
     try:
         result = dispatcher.main(prog_name="dispatcher", standalone_mode=False, obj=terminal)
-        terminal.close()
-        code = result if isinstance(result, int) else 0
+        code = result if isinstance(result, int) else DONE
+    except SystemExit:
+        pass  # click's own answer to a reader of the help who went away
     except Exception as error:  # noqa: BLE001 - every one has its exit code
         code = conclude(error, terminal)
+    try:
+        terminal.close()
+    except OSError as error:
+        code = code or conclude(error, terminal)
     sys.exit(code)
 
 

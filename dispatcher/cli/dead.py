@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import server_to_look_at
-from dispatcher.cli.terminal import Terminal, console_on
+from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.terminal import Terminal
 from dispatcher.model import Reason, parse_duration
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class Chosen:
     total: int | None
 
 
-@click.group()
+@click.group(short_help="Look at dead letters, replay or remove them.")
 def dead() -> None:
     """Dead letters: events kept for you, each with its reason.
 
@@ -135,7 +134,7 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
         return DONE
     from dispatcher.cli.dead_view import listing
 
-    terminal.draw(listing(found, console_on(sys.stdout).width))
+    terminal.draw(listing(found))
     if more:
         terminal.say(f"there are more than these {limit}: --limit N shows N, {kept} are kept in all")
     return DONE
@@ -249,12 +248,8 @@ def payload_document(letter: DeadLetter) -> dict[str, Any]:
 @contextmanager
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[DeadLetters]:
     from dispatcher.app import open_dead_letters
-    from dispatcher.settings import load_settings
 
-    settings, doubts = load_settings()
-    terminal.hide(settings.secrets())
-    for doubt in doubts:
-        terminal.doubt(doubt)
+    settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         for doubt in server.warnings:
             terminal.doubt(doubt)

@@ -12,42 +12,57 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import plain_table
-from dispatcher.cli.status_view import span
+from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
+from dispatcher.cli.spans import local, span, zone
 from dispatcher.content import one_line
 from dispatcher.model import US
 from dispatcher.outcome import NO_CATEGORY
 from dispatcher.store.dead_letters import DeadLetter
 
 _LONGEST_PAYLOAD: Final = 4_000
-_WIDE: Final = 120
+_READABLE: Final = 30
 
 
-def listing(letters: Sequence[DeadLetter], width: int) -> Table:
-    """Each in one line, or in two where the ``width`` is small; a column that no letter fills is left out."""
-    is_narrow = width < _WIDE
+def listing(letters: Sequence[DeadLetter]) -> Fitting:
+    """Each in one line, or in a few below each other where there is little room; an id is always whole."""
+    return Fitting(
+        lambda: Form(_in_lines(letters), _in_lines(letters, longest=_READABLE)), lambda: Form(_in_blocks(letters))
+    )
+
+
+def _in_lines(letters: Sequence[DeadLetter], longest: int | None = None) -> Table:
+    """A column that no letter fills is left out."""
     has_attempts = any(letter.attempts for letter in letters)
     has_fits = any(letter.fits_at_us is not None for letter in letters)
     table = plain_table()
-    table.show_edge = False
-    table.add_column("Died", no_wrap=True)
-    for heading in ("Id, category", "Reason") if is_narrow else ("Id", "Category", "Reason", "Detail"):
-        table.add_column(heading, overflow="fold")
+    for heading in (f"Died ({zone(_now_us() / US)})", "Id", "Category", "Reason"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("Detail")
     if has_attempts:
         table.add_column("Tries", justify="right", no_wrap=True)
     if has_fits:
         table.add_column("Fits at", no_wrap=True)
     for letter in letters:
-        name, reason = Text(one_line(letter.name)), Text(_reason(letter), "red")
-        detail = Text(one_line(letter.detail), "dim" if is_narrow else "", no_wrap=True, overflow="ellipsis")
-        row: list[RenderableType] = [Text(_short(letter.at_us))]
-        row += [Group(name, _category(letter)), Group(reason, detail)] if is_narrow else []
-        row += [] if is_narrow else [name, _category(letter), reason, detail]
+        row: list[RenderableType] = [_short(letter.at_us), Text(one_line(letter.name)), _category(letter)]
+        row += [Text(_reason(letter), "red"), cut(one_line(letter.detail), longest)]
         if has_attempts:
             row.append(Text(str(letter.attempts), "" if letter.attempts else "dim"))
         if has_fits:
             row.append(Text("" if letter.fits_at_us is None else _short(letter.fits_at_us)))
         table.add_row(*row)
+    return table
+
+
+def _in_blocks(letters: Sequence[DeadLetter]) -> Table:
+    table = plain_table()
+    table.add_column(f"Died ({zone(_now_us() / US)})", no_wrap=True)
+    table.add_column("Id, then category and reason", overflow="fold")
+    for letter in letters:
+        facts = [_category(letter), Text(_reason(letter), "red")]
+        facts += [Text(f"{letter.attempts} tries")] if letter.attempts else []
+        facts += [Text(f"fits at {_short(letter.fits_at_us)}")] if letter.fits_at_us is not None else []
+        detail = Text(one_line(letter.detail), "dim")
+        table.add_row(_short(letter.at_us), Group(Text(one_line(letter.name), "bold"), Text("  ").join(facts), detail))
     return table
 
 
@@ -57,11 +72,10 @@ def summary(letters: Sequence[DeadLetter]) -> Table:
     for letter in letters:
         groups[letter.category, letter.reason].append(letter)
     table = plain_table()
-    table.show_edge = False
     for heading in ("Category", "Reason"):
         table.add_column(heading)
     table.add_column("Letters", justify="right")
-    table.add_column("Oldest")
+    table.add_column(f"Oldest ({zone(_now_us() / US)})")
     for _, group in sorted(groups.items()):
         oldest = min(letter.at_us for letter in group)
         table.add_row(_category(group[0]), Text(one_line(group[0].reason)), str(len(group)), _short(oldest))
@@ -121,21 +135,17 @@ def _reason(letter: DeadLetter) -> str:
 
 
 def _short(at_us: int) -> str:
-    at = _local(at_us)
-    return at.strftime("%H:%M:%S" if at.date() == _local(_now_us()).date() else "%Y-%m-%d %H:%M")
+    at = local(at_us / US)
+    return at.strftime("%H:%M:%S" if at.date() == local(_now_us() / US).date() else "%Y-%m-%d %H:%M")
 
 
 def _instant(at_us: int | None) -> str:
-    """``2026-11-20 20:31:22 (3m 5s ago)``; empty for none."""
+    """``2026-11-20 20:31:22 CET (3m 5s ago)``; empty for none."""
     if at_us is None:
         return ""
     passed_s = (_now_us() - at_us) / US
     distance = f"{span(passed_s)} ago" if passed_s >= 0 else f"in {span(-passed_s)}"
-    return f"{_local(at_us):%Y-%m-%d %H:%M:%S} ({distance})"
-
-
-def _local(at_us: int) -> datetime:
-    return datetime.fromtimestamp(at_us / US, UTC).astimezone()
+    return f"{local(at_us / US):%Y-%m-%d %H:%M:%S} {zone(at_us / US)} ({distance})"
 
 
 def _now_us() -> int:

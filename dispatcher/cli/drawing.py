@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +15,7 @@ from rich.text import Text
 FULL: Final = "█"
 LIGHT: Final = "░"
 DOT: Final = "·"
+_UNBOUNDED: Final = 10_000
 _IN_ASCII: Final = {FULL: "#", LIGHT: "-", DOT: "."}
 
 
@@ -37,19 +38,53 @@ class Bar:
         return Measurement(width, width)
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to draw something: ``drawn`` can be squeezed until it is as wide as ``narrowest``, if there is one."""
+
+    drawn: RenderableType
+    narrowest: RenderableType | None = None
+
+
+class Fitting:
+    """The first of several forms of the same for which there is room; else the last, squeezed."""
+
+    def __init__(self, *forms: Callable[[], Form]) -> None:
+        self._forms = forms
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Drawn in the form that fits."""
+        unbounded = options.update(max_width=_UNBOUNDED)
+        for build in self._forms[:-1]:
+            form = build()
+            if Measurement.get(console, unbounded, form.narrowest or form.drawn).maximum <= options.max_width:
+                yield form.drawn
+                return
+        yield self._forms[-1]().drawn
+
+
+def cut(text: str, longest: int | None = None) -> Text:
+    """A name in one line, with an ellipsis where it is longer than that or than its column."""
+    shown = Text(text, no_wrap=True, overflow="ellipsis")
+    if longest is not None:
+        shown.truncate(longest, overflow="ellipsis")
+    return shown
+
+
 def share_bar(part: int, whole: int, style: str, *, width: int = 10) -> Bar:
     """How much of the ``whole`` the ``part`` is; anything at all is at least one character."""
     length = min(width, max(part * width // whole, 1 if part else 0))
     return Bar(((length, FULL, style), (width - length, LIGHT, "dim")))
 
 
-def plain_table(*, footer: bool = False) -> Table:
-    """A table with a line below its head, narrow enough for 80 columns."""
+def plain_table(*, footer: bool = False, tight: bool = False) -> Table:
+    """A table with a line below its head; ``tight`` saves a character between columns."""
     return Table(
         box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=(0, 0 if tight else 1, 0, 0),
         pad_edge=False,
         header_style="bold",
         footer_style="bold",
         show_footer=footer,
+        show_edge=False,
     )

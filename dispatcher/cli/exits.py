@@ -41,22 +41,26 @@ class Ended(Exception):
         self.lines = lines
 
 
-def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901 - one case for each kind of end
+def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901, PLR0912 - one case for each kind of end
     """Say on stderr what ended the command; returns its exit code.
 
     Only a defect of ours is shown with its traceback.
     """
+    error = _in_our_words(error)
     lines: tuple[str, ...] = (str(error),)
     match error:
         case click.ClickException():
-            _show(error)
+            _show(error, terminal)
             return error.exit_code
         case Ended(code=code, lines=lines):
             pass
         case ConfigError(problems=lines):
             code = CONFIGURATION
+            for doubt in error.doubts:
+                terminal.doubt(doubt)
         case click.Abort():
-            code, lines = INTERRUPTED, ("interrupted",)
+            terminal.say("interrupted")
+            return INTERRUPTED
         case GateUnavailable() | QueueUnavailable():
             code = UNREACHABLE
         case QueueFull():
@@ -65,10 +69,10 @@ def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901 - one c
             code = USAGE
         case OSError(filename=None, strerror=str(reason)):
             code, lines = DOES_NOT_HOLD, (reason,)
+        case OSError(filename=str(file), strerror=str(reason)):
+            code, lines = CONFIGURATION, (f"{file} cannot be used: {reason}",)
         case DispatcherError() | OSError():
             code = DOES_NOT_HOLD
-        case _ if _is_refusal(error):
-            code, lines = CONFIGURATION, (f"the server refuses a command: {error}",)
         case _:
             terminal.show_defect("".join(traceback.format_exception(error)))
             return DEFECT
@@ -77,15 +81,22 @@ def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901 - one c
     return code
 
 
-def _show(error: click.ClickException) -> None:
+def _show(error: click.ClickException, terminal: Terminal) -> None:
     """As click would, but the arguments it quotes do nothing to a terminal."""
     said = io.StringIO()
     error.show(said)
-    for line in said.getvalue().splitlines():
-        click.echo(visible(line), err=True)
+    terminal.complain("\n".join(map(visible, said.getvalue().splitlines())))
 
 
-def _is_refusal(error: Exception) -> bool:
-    """Whether a server that answers will not do what we ask: no permission, not a server for us."""
+def _in_our_words(error: Exception) -> Exception:
+    """What a server that answers will not do for us, as a matter of configuration; any other error as it is."""
     redis = sys.modules.get("redis")  # not imported for this: without it no server was spoken to
-    return redis is not None and isinstance(error, redis.RedisError)
+    if redis is None or not isinstance(error, redis.RedisError):
+        return error
+    from dispatcher.connection import accepted
+
+    try:
+        with accepted():
+            raise error  # noqa: TRY301 - by whom else should it be translated
+    except Exception as translated:  # noqa: BLE001 - it is the answer
+        return translated

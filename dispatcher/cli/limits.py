@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.looking import server_to_look_at
+from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
 from dispatcher.cli.not_yet import Commands
 from dispatcher.cli.terminal import Terminal
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dispatcher.cli.status import Status
 
 
-@click.group(cls=Commands, not_yet=("diff", "apply"))
+@click.group(
+    cls=Commands, not_yet=("diff", "apply"), short_help="Check the limits file, show how much of each limit is used."
+)
 def limits() -> None:
     """Check the limits file, and show how much of each limit is used."""
 
@@ -32,23 +34,20 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
 
     Every fault is named with its line and column; the exit code is 78 then.
     """
-    from dispatcher.settings import find_limits_file, load_policy, load_settings, sentences
+    from dispatcher.settings import find_limits_file, load_policy, sentences
 
-    doubts: tuple[str, ...] = ()
     if file is None:
-        settings, doubts = load_settings()
-        terminal.hide(settings.secrets())
-        file = find_limits_file(settings, Path.cwd())
+        file = find_limits_file(settings_in_force(terminal), Path.cwd())
     policy, warnings = load_policy(file)
     rules = sentences(policy)
-    for warning in (*doubts, *warnings):
+    for warning in warnings:
         terminal.doubt(warning)
     if as_json:
         terminal.print_json({"file": str(file), "rules": rules, "warnings": list(warnings)})
         return
-    terminal.say(f"limits in {file}")
+    terminal.say(f"limits in {near(file)}")
     for rule in rules:
-        terminal.print(rule)
+        terminal.tell(rule)
 
 
 @limits.command()
@@ -61,12 +60,10 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
     """
     from dispatcher.app import build_readers, open_limits
     from dispatcher.cli.status import read_status
-    from dispatcher.settings import load_settings
 
-    settings, doubts = load_settings()
-    terminal.hide(settings.secrets())
+    settings = settings_in_force(terminal)
     in_force = open_limits(settings)
-    for doubt in (*doubts, *in_force.warnings):
+    for doubt in in_force.warnings:
         terminal.doubt(doubt)
     with server_to_look_at(settings) as server:
         for doubt in server.warnings:
@@ -78,7 +75,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
         return DONE
     from dispatcher.cli.limits_view import use_of_limits
 
-    terminal.say(f"limits in {in_force.path}, namespace {settings.namespace} on {shown}")
+    terminal.say(f"limits in {near(in_force.path)}, namespace {settings.namespace} on {shown}")
     terminal.draw(use_of_limits(status, in_force.policy))
     return DONE
 

@@ -1,42 +1,69 @@
-"""The use of limits as a table. Imports rich, so only for drawing."""
+"""The use of limits as a table. Imports rich."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import plain_table
+from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
 from dispatcher.cli.status import Status
-from dispatcher.cli.status_view import limit_cells
+from dispatcher.cli.use_view import limit_cells
 from dispatcher.content import one_line
 from dispatcher.event import CATEGORY
-from dispatcher.model import format_duration
+from dispatcher.limiter import Usage
 from dispatcher.policy import CategoryRule, Policy
 
+_LONGEST_NAME: Final = 15
 
-def use_of_limits(status: Status, policy: Policy) -> Table:
-    """All together, then each category with where it goes and what a limit does to it; one line for each limit."""
-    table = plain_table()
-    table.show_edge = False
-    table.add_column("Category", overflow="fold")
-    for heading in ("Use", "Limit", "Room", "Over it"):
+
+def use_of_limits(status: Status, policy: Policy) -> Fitting:
+    """All together, then each category with where it goes and what a limit does to it; one line for each limit.
+
+    Where there is little room the bars go first, then long names are cut.
+    """
+    return Fitting(
+        lambda: Form(_table(status, policy)),
+        lambda: Form(_table(status, policy, has_bars=False)),
+        lambda: Form(
+            _table(status, policy, has_bars=False), _table(status, policy, has_bars=False, longest=_LONGEST_NAME)
+        ),
+        lambda: Form(_table(status, policy, has_bars=False, is_tight=True)),
+    )
+
+
+def _table(
+    status: Status, policy: Policy, *, has_bars: bool = True, is_tight: bool = False, longest: int | None = None
+) -> Table:
+    def add(name: Text, usages: tuple[RenderableType, ...], over_it: str, channel: str) -> None:
+        table.add_row(name, *usages, Text(over_it), cut(one_line(channel), longest))
+
+    def use(usages: list[Usage]) -> tuple[RenderableType, ...]:
+        return tuple(limit_cells(usages, has_bars=has_bars))
+
+    table = plain_table(tight=is_tight)
+    table.add_column("Category")
+    for heading in (*(("Use",) if has_bars else ()), "Limit", "Room", "Over it"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("Channel", overflow="fold")
-    table.add_row(Text("all together", "bold"), *limit_cells(status.together), "", "")
+    table.add_column("Channel")
+    add(Text("all together", "bold"), use(list(status.together)), "", "")
     table.add_section()
     for name in filter(CATEGORY.fullmatch, status.categories):
         if policy.knows(name) or not policy.reject_unknown:
-            cells = limit_cells(status.categories[name])
-            table.add_row(Text(name), *cells, *_consequences(policy.rule(name), policy))
+            rule = policy.rule(name)
+            add(cut(name, longest), use(list(status.categories[name])), _over_it(rule, policy), rule.channel)
+    table.add_section()
+    others = Text("any other, each", no_wrap=True)
     if policy.reject_unknown:
-        table.add_row(Text("any other", "dim"), "", Text("not accepted", "dim"), "", Text("dead-letter", "dim"), "")
+        blank = ("",) if has_bars else ()
+        add(others, (*blank, Text("not accepted"), ""), "dead-letter", "")
     else:
-        limits = [f"{limit.max} in {format_duration(limit.window_us)}" for limit in policy.defaults.limits]
-        text = Text("\n".join(limits) or "none", "dim")
-        table.add_row(Text("any other", "dim"), "", text, "", *_consequences(policy.defaults, policy))
+        untouched = [Usage(limit, used=0, wait_us=0) for limit in policy.defaults.limits]
+        add(others, use(untouched), _over_it(policy.defaults, policy), policy.defaults.channel)
     return table
 
 
-def _consequences(rule: CategoryRule, policy: Policy) -> tuple[Text, Text]:
-    has_limits = rule.limits or policy.global_limits
-    return Text(rule.on_limit.value if has_limits else ""), Text(one_line(rule.channel))
+def _over_it(rule: CategoryRule, policy: Policy) -> str:
+    return rule.on_limit.value if rule.limits or policy.global_limits else ""

@@ -1,16 +1,32 @@
-"""How a command that looks finds the server: one that is there, or has been; never one of its own making."""
+"""How a command finds its settings and its server: one that is there, or has been; never one of its own making."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from dispatcher.app import Server
+    from dispatcher.cli.terminal import Terminal
     from dispatcher.settings import Settings
+
+
+def settings_in_force(terminal: Terminal) -> Settings:
+    """The settings, with their doubts said at once: what fails later may have its reason there. Raises ``ConfigError``.
+
+    From here on their secrets stand in no message.
+    """
+    from dispatcher.settings import load_settings
+
+    settings, doubts = load_settings()
+    terminal.hide(settings.secrets())
+    for doubt in doubts:
+        terminal.doubt(doubt)
+    return settings
 
 
 @contextmanager
@@ -25,7 +41,14 @@ def server_to_look_at(settings: Settings) -> Iterator[Server]:
         raise ConfigError(
             f"nothing has run here: no embedded server has ever run in {settings.data_dir}; "
             "set DISPATCHER_DATA_DIR to the one in use, or DISPATCHER_REDIS_URL to the server, "
-            "or begin with 'dispatcher worker'"
+            "or begin with 'dispatcher up' or 'dispatcher worker'"
         )
     with open_server(settings, start=True) as server:
         yield server
+
+
+def near(path: Path) -> str:
+    """The path as seen from the folder of the command, if it is below."""
+    here = Path.cwd()
+    whole = here / path
+    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)

@@ -34,13 +34,18 @@ def no_progress() -> Iterator[Progress]:
 
 @contextmanager
 def shown_progress(total: int | None) -> Iterator[Progress]:
-    """A bar, or a spinner where the ``total`` of bytes is not known. Lines of stdout and stderr appear above it."""
-    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    """A bar, or a spinner where the ``total`` of bytes is not known; gone at its end.
+
+    Lines of stdout and stderr appear above it.
+    """
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    known = (BarColumn(bar_width=30), TaskProgressColumn()) if total else (SpinnerColumn(),)
-    columns = (*known, TextColumn("{task.description}"), TimeElapsedColumn())
-    with Bar(*columns, console=console_on(sys.stderr), redirect_stdout=sys.stdout.isatty()) as bar:
+    bar_column = BarColumn(bar_width=30, complete_style="green", finished_style="green")
+    known = (bar_column, TextColumn("{task.percentage:>3.0f}%")) if total else (SpinnerColumn(style="green"),)
+    columns = (*known, TextColumn("{task.description}"))
+    console = console_on(sys.stderr)
+    with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         yield _Drawn(bar, bar.add_task("sending", total=total))
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dispatcher.cli.terminal import Terminal
 from dispatcher.model import US, Lane, parse_duration
+
+_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
+_CHANNEL: Final = re.compile(rf"#{_NAME.pattern}|[CGDUW][A-Z0-9]{{5,}}")
+"""A name, or Slack's id of a channel, a group, a conversation or a person."""
 
 
 class _Label(click.ParamType[tuple[str, str]]):
@@ -45,11 +50,34 @@ class _Seconds(click.ParamType[float]):
             self.fail(f"{error}, or seconds", param, ctx)
 
 
-@click.command()
+class _Channel(click.ParamType[str]):
+    name = "CHANNEL"
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        channel = str(value)
+        if _CHANNEL.fullmatch(channel) is None:
+            self.fail(
+                f"{channel!r}, expected '#NAME' in quotes, or an id such as C0123ABCD{_meant(channel)}", param, ctx
+            )
+        return channel
+
+
+def _meant(channel: str) -> str:
+    return f"; did you mean '#{channel}'?" if _NAME.fullmatch(channel) else ""
+
+
+@click.command(short_help="Put events on the queue, and print their ids.")
 @click.argument("category", required=False)
 @click.argument("text", required=False)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
-@click.option("--channel", help="Post there instead of to the category's channel.")
+@click.option(
+    "--channel", type=_Channel(), help="Post there instead of to the category's channel: '#NAME' in quotes, or an id."
+)
 @click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
 @click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
 @click.option("--label", "labels", type=_Label(), multiple=True, help="May be repeated.")

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,16 +16,17 @@ from dispatcher.app import build_producer, open_server
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, QUEUE_FULL, UNREACHABLE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.lines import MAX_LINE_BYTES, Line, read_lines
+from dispatcher.cli.looking import settings_in_force
 from dispatcher.cli.progress import Progress, no_progress, shown_progress
 from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import InvalidEvent, QueueUnavailable
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event
 from dispatcher.producer import CHUNK, Producer
-from dispatcher.settings import load_settings
 from dispatcher.store.intake import Enqueued
 
 STDIN: Final = 0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
+_SHOWN: Final = 80
 _SURELY_SMALL: Final = MAX_EVENT_BYTES // 6  # written as JSON, a byte becomes at most \u0000
 
 
@@ -69,8 +71,11 @@ def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
     tally = _Tally()
     with _open_queue(terminal, quiet=as_json) as queue, Interruption() as interruption:
         sender = _Sender(terminal, queue, interruption, tally, prints_ids=not as_json)
+        is_watched = sys.stderr.isatty()
+        if is_watched and sys.stdin.isatty():
+            terminal.say("reading events, one JSON object on each line, until Ctrl-D")
         try:
-            with shown_progress(_size_of_stdin()) if sys.stderr.isatty() else no_progress() as progress:
+            with shown_progress(_size_of_stdin()) if is_watched else no_progress() as progress:
                 sender.send(read_lines(STDIN), progress)
         except KeyboardInterrupt:
             raise Ended(INTERRUPTED, f"interrupted: {tally}; lines after {tally.last} were not sent") from None
@@ -78,6 +83,10 @@ def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
             raise Ended(
                 UNREACHABLE, f"{error}: {tally}; of the lines after {tally.last} it is unknown whether some arrived"
             ) from error
+    if tally == _Tally(last=tally.last):
+        terminal.say("nothing read from standard input; expected an event on each line")
+    elif is_watched and not as_json:
+        terminal.say(str(tally))
     if as_json:
         terminal.print_json(tally.as_json())
     return DOES_NOT_HOLD if tally.invalid else DONE
@@ -91,10 +100,7 @@ class _Queue:
 
 @contextmanager
 def _open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[_Queue]:
-    settings, doubts = load_settings()
-    terminal.hide(settings.secrets())
-    for doubt in doubts:
-        terminal.doubt(doubt)
+    settings = settings_in_force(terminal)
     with open_server(settings, start=False) as server:
         if not quiet:
             terminal.say(f"queue {settings.queue} on {server.shown}")
@@ -168,13 +174,15 @@ def _event(line: Line) -> Event:
     if line.content is None:
         raise InvalidEvent(f"longer than {MAX_LINE_BYTES} bytes, expected an event of at most {MAX_EVENT_BYTES}")
     try:
-        payload = json.loads(line.content.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        payload = json.loads(
+            line.content.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_object
+        )
     except UnicodeDecodeError as error:
         raise InvalidEvent(f"not UTF-8 at byte {error.start + 1}, expected a JSON object") from error
     except json.JSONDecodeError as error:
         raise InvalidEvent(f"not JSON at character {error.pos + 1} ({error.msg}), expected a JSON object") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidEvent(f"not JSON ({error}), expected a JSON object") from error
+        raise InvalidEvent("nested too deeply, or holds a number of very many digits") from error
     event = Event.from_payload(payload)
     if event.blocks or len(line.content) > _SURELY_SMALL:
         encode_event(event)
@@ -182,7 +190,15 @@ def _event(line: Line) -> Event:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise InvalidEvent(f"not JSON ({name} is no number), expected a JSON object")
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise InvalidEvent(f"the key {twice[:_SHOWN]!r} stands more than once in an object, expected it once")
+    return found
 
 
 def _size_of_stdin() -> int | None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import signal
+from typing import Final
 
 import click
 
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal
 
+USUAL_PORT: Final = 8901
 
-@click.command()
-@click.option("--port", type=click.IntRange(0, 65_535), default=8901, show_default=True, help="0 takes a free one.")
+
+@click.command(short_help="Run a local Slack that shows what is posted to it.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=USUAL_PORT, show_default=True, help="0 takes a free one."
+)
 @click.pass_obj
 def slack_stand_in(terminal: Terminal, port: int) -> None:
     """Run a local Slack that shows what is posted to it.
@@ -26,12 +31,13 @@ def slack_stand_in(terminal: Terminal, port: int) -> None:
             with stand_in:
                 terminal.print(
                     f"Slack stand-in: {stand_in.url} shows what is posted.\n"
-                    "Workers post to it with\n"
-                    f"  export DISPATCHER_SLACK_BASE_URL={stand_in.base_url}\n"
-                    f"  export DISPATCHER_SLACK_TOKEN={stand_in.token}\n"
+                    "Workers post to it with these lines in .env, or with 'export' before each in their shell:\n"
+                    f"  DISPATCHER_SLACK_BASE_URL={stand_in.base_url}\n"
+                    f"  DISPATCHER_SLACK_TOKEN={stand_in.token}\n"
                     "Ctrl-C ends it."
                 )
                 while True:
                     signal.pause()
         except KeyboardInterrupt:
-            terminal.say(f"ended; {len(stand_in.ledger)} messages were posted")
+            count = len(stand_in.ledger)
+            terminal.say(f"ended; {count} {'message was' if count == 1 else 'messages were'} posted")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import server_to_look_at
+from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
 from dispatcher.cli.terminal import Terminal
 from dispatcher.model import US, Scope
 
@@ -44,7 +44,7 @@ _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
 
 
-@click.command()
+@click.command(short_help="Show what waits, what was sent, and what limits are used.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
 @click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
@@ -57,12 +57,10 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
     from dispatcher.app import build_readers, open_limits
-    from dispatcher.settings import load_settings
 
-    settings, doubts = load_settings()
-    terminal.hide(settings.secrets())
+    settings = settings_in_force(terminal)
     limits = None if check else open_limits(settings)
-    for doubt in (*doubts, *(limits.warnings if limits else ())):
+    for doubt in limits.warnings if limits else ():
         terminal.doubt(doubt)
     with server_to_look_at(settings) as server:
         for doubt in server.warnings:
@@ -72,7 +70,7 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
-        headline = f"namespace {settings.namespace} on {server.shown}, limits in {limits.path}"
+        headline = f"namespace {settings.namespace} on {server.shown}, limits in {near(limits.path)}"
         if watch:
             from dispatcher.cli.status_watch import watch_status
 
@@ -129,7 +127,7 @@ def read_status(readers: Readers, policy: Policy) -> Status:
     counted = {name for count in COUNTS for name in look.by_category(count)}
     names = [*policy.categories, *sorted(counted - policy.categories.keys())]
     scopes = {name: Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)}
-    together, *used = readers.limiter.usage([Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values()])
+    together, *used = readers.limiter.usage_many([Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values()])
     by_category = dict(zip(scopes, used, strict=True))
     return Status(
         look=look,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dispatcher.cli.interruption import Interruption
+from dispatcher.cli.spans import clock
 from dispatcher.cli.status import Status
 from dispatcher.cli.status_view import Rows, tables
 from dispatcher.cli.terminal import console_on
@@ -25,15 +26,14 @@ _FEWEST: Final = 2
 
 
 def watch_status(look: Callable[[], Status], headline: str) -> None:
-    """Show what ``look`` finds until SIGINT or SIGTERM; then the terminal is as it was before.
+    """Show what ``look`` finds until SIGINT or SIGTERM; then the terminal is as it was before, with the last figures.
 
     While the server is away the last figures stay, with the time since when and the reason. Raises ``GateUnavailable``
     only for the first look.
     """
     page = _Page(headline, look(), time.time())
-    live = Live(
-        console=console_on(sys.stdout), screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-    )
+    console = console_on(sys.stdout)
+    live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     with Interruption() as interruption:
         try:
             with interruption.held_back():
@@ -43,9 +43,10 @@ def watch_status(look: Callable[[], Status], headline: str) -> None:
                 time.sleep(EVERY_S)
                 page = _next(page, look)
         except KeyboardInterrupt:
-            return
+            pass
         finally:
             live.stop()
+    console.print(replace(page, is_last=True))
 
 
 def _next(page: _Page, look: Callable[[], Status]) -> _Page:
@@ -65,16 +66,17 @@ class _Away:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """One screenful; ``at`` is when the figures were read."""
+    """One screenful; ``at`` is when the figures were read. The last one stays when nothing is watched any more."""
 
     headline: str
     status: Status
     at: float
     away: _Away | None = None
+    is_last: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As many rows of each table as the screen has room for."""
-        height = options.height or console.height
+        height = console.height - 1 if self.is_last else options.height or console.height  # room for a prompt
         few, many = _FEWEST, height
         while few < many:
             rows = (few + many + 1) // 2
@@ -89,12 +91,12 @@ class _Page:
         return Group(*self._head(), *tables(self.status, Rows(categories, max(_FEWEST, height // 8))))
 
     def _head(self) -> list[Text]:
-        lines = [Text(f"{_clock(self.at)}  {self.headline}", style="bold", no_wrap=True, overflow="ellipsis")]
+        goes_on = "" if self.is_last else ", again every second; Ctrl-C ends it"
+        lines = [
+            Text.assemble((clock(self.at), "bold"), (goes_on, "dim"), no_wrap=True, overflow="ellipsis"),
+            Text(self.headline),
+        ]
         if self.away is not None:
-            said = f"server away since {_clock(self.away.since)}, the figures are older: {self.away.reason}"
+            said = f"server away since {clock(self.away.since)}, the figures are older: {self.away.reason}"
             lines.append(Text(said, style="bold red"))
-        return [*lines, Text("Ctrl-C ends", style="dim"), Text("")]
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))
+        return [*lines, Text("")]

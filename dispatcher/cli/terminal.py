@@ -6,8 +6,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
@@ -15,12 +16,21 @@ if TYPE_CHECKING:
 
 HIDDEN: Final = "***"
 _WIDTH_OF_A_PIPE: Final = 160
+_WIDTH_OF_A_TERMINAL: Final = 80
+_NARROWEST: Final = 20
+_NAME: Final = "dispatcher: "
+_WARNING: Final = "warning:"
+_ERROR: Final = "error:"
+_STYLES: Final = {_WARNING: "33", _ERROR: "31"}
+_WITHOUT_COLOURS: Final = frozenset({"", "dumb", "unknown"})
 
 
 class Terminal:
     """The two streams of a command. Secrets it was told of with ``hide`` stand in no message.
 
-    Who reads stdout may go away at any time: what is printed after that is lost, and the command goes on.
+    Who reads stdout may go away at any time, or be nobody from the start: what is printed then is lost, and the
+    command goes on. A stdout that is there and takes nothing raises ``OSError`` that says so. What stderr does not take
+    is lost.
     """
 
     def __init__(self) -> None:
@@ -43,6 +53,10 @@ class Terminal:
         """A line of the result, on stdout at once; may hold line breaks, other control characters are escaped."""
         self._write("\n".join(map(visible, text.split("\n"))) + "\n")
 
+    def tell(self, sentence: str) -> None:
+        """A sentence of the result, on stdout; on a terminal its lines break between words."""
+        self._write("\n".join(_lines(visible(sentence), sys.stdout)) + "\n")
+
     def print_json(self, value: object) -> None:
         """The result as one line of JSON, in ASCII."""
         self._write(json.dumps(value) + "\n")
@@ -50,49 +64,99 @@ class Terminal:
     def draw(self, *parts: RenderableType) -> None:
         """Tables and the like on stdout: in colour on a terminal, unless ``NO_COLOR`` is set."""
         console = console_on(sys.stdout)
-        with console.capture() as drawn:
+        with _writing(), console.capture() as drawn:  # rich touches the stream at the end of a capture
             for part in parts:
                 console.print(part)
         self._write("\n".join(line.rstrip(" ") for line in drawn.get().split("\n")))
 
     def say(self, text: str) -> None:
-        """One line for the operator, on stderr."""
-        line = f"dispatcher: {visible(self.without_secrets(text))}\n"
-        with suppress(OSError, ValueError, AttributeError):  # stderr is gone, closed, or was never there
-            sys.stderr.write(line)
-            sys.stderr.flush()
+        """A message for the operator, on stderr: one line, on a terminal as many as it takes, broken between words."""
+        self.complain(f"{_NAME}{visible(self.without_secrets(text))}")
+
+    def complain(self, text: str) -> None:
+        """As ``say``, for text that holds no secret and no control character but line breaks."""
+        self._report("\n".join(line for part in text.split("\n") for line in _lines(part, sys.stderr)))
 
     def doubt(self, text: str) -> None:
         """A warning."""
-        self.say(f"warning: {text}")
+        self.say(f"{_WARNING} {text}")
 
     def fail(self, text: str) -> None:
         """Why the command could not do what it should."""
-        self.say(f"error: {text}")
+        self.say(f"{_ERROR} {text}")
 
     def show_defect(self, trace: str) -> None:
         """A traceback: this must not happen, and whoever reports it needs all of it but secrets."""
         self.fail("a defect of the dispatcher; please report it with the following")
         for line in self.without_secrets(trace).splitlines():
-            self.say(f"  {line}")
+            self._report(f"{_NAME}  {visible(line)}")
+
+    def _report(self, text: str) -> None:
+        for word, style in _STYLES.items() if sys.stderr.isatty() and _has_colours() else ():
+            if text.startswith(f"{_NAME}{word}"):
+                text = f"{_NAME}\x1b[{style}m{word}\x1b[0m{text[len(_NAME) + len(word) :]}"
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
     def close(self) -> None:
-        """Write what is left. Python's own attempt at exit would complain about a reader that went away."""
+        """Write what is left. Python's own attempt at exit would change the exit code where nobody reads."""
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            _forget(sys.stderr)
         self._write("")
 
     def _write(self, text: str) -> None:
-        if sys.stdout is None:
-            return
-        try:
+        with _writing():
             sys.stdout.write(text)
             sys.stdout.flush()
-        except OSError as error:
-            # What is still in the buffer would fail again at exit.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
-            if not isinstance(error, BrokenPipeError):
-                raise
+
+
+def open_closed_streams() -> None:
+    """Have all three streams lead somewhere, if need be nowhere: else what is opened next would be taken for one."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    sys.stdin, sys.stdout, sys.stderr = (
+        stream if stream is not None else os.fdopen(descriptor, mode)
+        for descriptor, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
+    )
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _forget(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise OSError(f"standard output cannot be written: {error.strerror or error}") from error
+
+
+def _forget(stream: TextIO) -> None:
+    """Have what is still in the stream's buffer go nowhere: it would fail again at exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _has_colours() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in _WITHOUT_COLOURS
+
+
+def _lines(text: str, stream: TextIO) -> list[str]:
+    """The text in lines no longer than the terminal is wide, if it is one; a word is never broken."""
+    if not stream.isatty():
+        return [text]
+    columns = os.environ.get("COLUMNS", "")
+    with suppress(OSError):
+        columns = columns if columns.isdecimal() else str(os.get_terminal_size(stream.fileno()).columns)
+    width = max(_NARROWEST, int(columns or 0) or _WIDTH_OF_A_TERMINAL)
+    return wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def visible(text: str) -> str:

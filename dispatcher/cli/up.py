@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +14,7 @@ import click
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
+from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from dispatcher.cli.worker import Job
@@ -22,8 +25,10 @@ FEWEST: Final = 2
 MOST: Final = 4
 """More than enough for one Slack workspace; whoever needs more says so."""
 
+_LOCK: Final = "up.lock"
 
-@click.command()
+
+@click.command(short_help="Run all that one machine needs.")
 @click.option(
     "--processes",
     type=click.IntRange(1, 256),
@@ -41,7 +46,7 @@ def up(terminal: Terminal, processes: int | None) -> int:
     is lost either way.
     """
     try:
-        with prepared(terminal) as job:
+        with prepared(terminal) as job, _the_only_one(job):
             return job.supervise(processes or default_processes(), terminal, partial(_begun, terminal, job))
     except KeyboardInterrupt:
         return DONE
@@ -50,6 +55,31 @@ def up(terminal: Terminal, processes: int | None) -> int:
 def default_processes() -> int:
     """One for each processor, within bounds."""
     return min(max(os.cpu_count() or FEWEST, FEWEST), MOST)
+
+
+@contextmanager
+def _the_only_one(job: Job) -> Iterator[None]:
+    """Hold the data dir of the embedded server as its one ``up``; raises ``ConfigError`` that names the other one.
+
+    With a server of its own address any number may run, on any number of machines.
+    """
+    if job.settings.redis_url is not None:
+        yield
+        return
+    with (job.settings.data_dir / _LOCK).open("a+", encoding="ascii") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: workers below it do not hold it
+        except BlockingIOError:
+            lock.seek(0)
+            pid = lock.read().strip()
+            raise ConfigError(
+                f"'dispatcher up' runs here already, as process {pid}, with its data in {job.settings.data_dir}: "
+                f"stop it with Ctrl-C or kill {pid}, or add workers to it with 'dispatcher worker'"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
 
 
 def _begun(terminal: Terminal, job: Job, pids: Sequence[int]) -> None:

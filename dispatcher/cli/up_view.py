@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dispatcher.app import LimitsFile, Server
+from dispatcher.cli.looking import near
 from dispatcher.cli.terminal import Terminal, visible
 from dispatcher.settings import Settings, sentences
 
@@ -34,13 +35,14 @@ def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequenc
     running = (
         ("server", (_server(settings, server),)),
         ("queue", (f"{settings.queue}, in namespace {settings.namespace}",)),
-        ("limits", (_near(limits.path), f"{first} {_more(len(others))}")),
+        ("limits", (near(limits.path), first, *_more(len(others)))),
         ("posts to", (_target(settings),)),
         ("workers", (f"{', '.join(map(str, pids))}; one that crashes is started again",)),
     )
     doing = (
         ("send", (f'dispatcher send {category} "hello"',)),
-        ("look", ("dispatcher status", "dispatcher limits check")),
+        ("look", ("dispatcher status --watch", "dispatcher limits check")),
+        ("mend", ("dispatcher doctor",)),
         ("stop", (f"Ctrl-C here, or: kill {os.getpid()}",)),
     )
     return (
@@ -59,7 +61,7 @@ def draw(terminal: Terminal, parts: Sequence[Part]) -> None:
 
 def _server(settings: Settings, server: Server) -> str:
     if settings.redis_url is None:
-        return f"embedded, with its data in {_near(settings.data_dir)}"
+        return f"embedded, with its data in {near(settings.data_dir)}"
     return server.shown
 
 
@@ -73,15 +75,9 @@ def _target(settings: Settings) -> str:
     return f"Slack at {settings.slack_base_url}, with a bot token"
 
 
-def _more(rules: int) -> str:
-    return f"And {rules} more {'rule' if rules == 1 else 'rules'}."
-
-
-def _near(path: Path) -> str:
-    """The path as seen from here, if it is below."""
-    here = Path.cwd()
-    whole = here / path
-    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
+def _more(rules: int) -> Iterator[str]:
+    if rules:
+        yield f"And {rules} more {'rule' if rules == 1 else 'rules'}."
 
 
 def _lines(part: Part) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ import click
 
 from dispatcher.cli.exits import CONFIGURATION, DEFECT, DONE, conclude
 from dispatcher.cli.interruption import Interruption
+from dispatcher.cli.looking import near
 from dispatcher.cli.terminal import Terminal
-from dispatcher.errors import DispatcherError
+from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
     from dispatcher.app import LimitsFile, Server
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from dispatcher.settings import Settings
 
 
-@click.command()
+@click.command(short_help="Post what waits on the queue, within the limits.")
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
 @click.option("--burst", is_flag=True, help="End when nothing is waiting and nothing admitted is still to be posted.")
 @click.pass_obj
@@ -35,6 +37,8 @@ def worker(terminal: Terminal, processes: int, *, burst: bool) -> int:
     """
     try:
         with prepared(terminal, burst=burst) as job:
+            if sys.stderr.isatty():
+                terminal.say(job.head())
             job.say_doubts()
             return job.work() if processes == 1 else job.supervise(processes, terminal)
     except KeyboardInterrupt:
@@ -54,11 +58,15 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
 
     settings, doubts = load_settings()
     terminal.hide(settings.secrets())
-    limits = open_limits(settings)
-    sink = build_sink(settings)
+    try:
+        limits = open_limits(settings)
+        doubts += limits.warnings
+        sink = build_sink(settings)
+    except ConfigError as error:  # the reason may stand among the doubts
+        raise ConfigError(*error.problems, doubts=(*doubts, *error.doubts)) from error
     log = EventLog(build_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets()))
     with Interruption(), open_server(settings, start=True) as server:
-        yield Job(settings, limits, server, sink, log, (*doubts, *limits.warnings, *server.warnings), burst)
+        yield Job(settings, limits, server, sink, log, (*doubts, *server.warnings), burst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,11 @@ class Job:
     log: EventLog
     doubts: tuple[str, ...]
     burst: bool
+
+    def head(self) -> str:
+        """What it works on, in one line; log lines on a terminal do not say it again."""
+        settings = self.settings
+        return f"queue {settings.queue} on {self.server.shown}, limits in {near(self.limits.path)}, to {settings.sink}"
 
     def say_doubts(self) -> None:
         """A log line for each."""

@@ -2,6 +2,7 @@
 
     server.lock       held by the server and its guard, and by whoever is starting them; free: no server runs
     clients.lock      shared by all clients; the guard takes it alone to end the server
+    up.lock           held by ``dispatcher up``, with its process id
     server.json       where the socket is, and which server wrote the data
     server.sock       the socket, unless its path would be too long
     server.log        the server's log of this run; server.log.1 of the run before

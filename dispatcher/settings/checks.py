@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -22,6 +23,7 @@ REDIS_URL_EXPECTED: Final = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _LANE_ENDINGS: Final = (":high", ":low", ":intermediate")
 _HEADER_SAFE: Final = re.compile(r"[!-~]+")
+_QUOTES: Final = ('"', "'")
 
 
 def span(value: object) -> timedelta:
@@ -90,13 +92,18 @@ def slack_token(secret: SecretStr | None) -> SecretStr | None:
         raise ValueError("expected a bot token such as xoxb-...; a webhook is DISPATCHER_SLACK_WEBHOOK_URL")
     if text.startswith("xapp-"):
         raise ValueError("expected a bot token such as xoxb-..., not an app-level token")
+    if any(quote in text for quote in _QUOTES):
+        raise ValueError("expected a bot token such as xoxb-..., and it holds a quote: take the quotes off")
     if not _HEADER_SAFE.fullmatch(text):
-        raise ValueError("expected a bot token such as xoxb-..., without blanks and quotes")
+        raise ValueError("expected a bot token such as xoxb-..., without blanks and special characters")
     return secret
 
 
 def webhook_url(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-    """A web address, and no token beside it: which of the two is meant must not be guessed."""
+    """A web address, and no token beside it: which of the two is meant must not be guessed.
+
+    The address is the secret, so it travels encrypted; only to this machine, where the stand-in is, it need not.
+    """
     if secret is None:
         return None
     if secret.get_secret_value().startswith(("xoxb-", "xoxe")):
@@ -105,6 +112,8 @@ def webhook_url(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
     if parts.scheme not in {"http", "https"}:
         raise ValueError  # the caller says what was expected
     _check_host(parts)
+    if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
+        raise ValueError("expected https://, since http:// would show the secret to the network")
     if info.data.get("slack_token") is not None:
         raise ValueError("expected one way to post, and a token is set too: unset one of the two")
     return secret
@@ -144,3 +153,10 @@ def _check_host(parts: SplitResult) -> None:
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?", host)
     if match is None or (match[2] is not None and not 1 <= int(match[2]) <= 65_535):  # noqa: PLR2004  highest port
         raise ValueError("expected a host, and a port from 1 to 65535 where one is named")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

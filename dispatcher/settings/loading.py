@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from dotenv.parser import parse_stream
+from dotenv.parser import Binding, parse_stream
 
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
@@ -18,6 +18,7 @@ from dispatcher.settings.redaction import LONGEST_PATH, shown
 
 ENV_FILE: Final = Path(".env")
 MAX_SECRET_BYTES: Final = 64 * 1024
+_QUOTES: Final = ('"', "'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ def load_settings(
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
     reads none. Values in it are taken as they are: nothing is interpolated.
 
-    Raises ``ConfigError`` with every fault at once; it names variables and never shows a secret.
+    Raises ``ConfigError`` with every fault at once, and behind them the doubts, one of which may be the cause; it names
+    variables and never shows a secret.
     """
     from_file, warnings, problems = _read_env_file(env_file)
     places = (_Place(_without_blanks(os.environ if env is None else env)), from_file)
@@ -67,15 +69,19 @@ def load_settings(
         settings = Settings.checked(values, names)
     except ConfigError as error:
         problems += error.problems
+    doubts = (*warnings, *_unknown(places))
     if problems or settings is None:
-        raise ConfigError(*problems)
-    return settings, (*warnings, *_unknown(places))
+        raise ConfigError(*problems, doubts=doubts)
+    return settings, doubts
 
 
 def _read_env_file(path: Path | None) -> tuple[_Place, list[str], list[str]]:
-    """What the file sets, doubts and faults; a folder of that name is a virtual environment, no fault."""
-    if path is None or not path.exists() or path.is_dir():
+    """What the file sets, doubts and faults."""
+    if path is None or not path.exists():
         return _Place({}), [], []
+    if path.is_dir():
+        fault = f"{path} is a folder, expected a file of lines NAME=value; give the folder another name"
+        return _Place({}), [], [fault]
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -84,12 +90,18 @@ def _read_env_file(path: Path | None) -> tuple[_Place, list[str], list[str]]:
         return _Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
     bindings = list(parse_stream(io.StringIO(text)))
     doubts = [
-        f"{path}:{binding.original.line}: not read as NAME=value, the line is ignored"
+        f"{path}:{_line(binding)}: not read as NAME=value, the line is ignored"
         for binding in bindings
-        if binding.error
+        if binding.error or (binding.key is not None and binding.value is None)
     ]
     given = {binding.key: binding.value or "" for binding in bindings if binding.key is not None}
     return _Place(_without_blanks(given), f" (in {path})"), doubts, []
+
+
+def _line(binding: Binding) -> int:
+    """Where it stands; the parser counts blank lines before it to it."""
+    text = binding.original.string
+    return binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
 
 
 def _without_blanks(given: Mapping[str, str]) -> dict[str, str]:
@@ -112,6 +124,8 @@ def _value(variable: Variable, found: _Found) -> str:
     text = _content(found) if found.name == variable.file_name else found.text
     if not text.isprintable():
         raise ConfigError(f"{found} holds a control character, expected {variable.expected}")
+    if text[:1] in _QUOTES and text[-1:] == text[:1]:
+        raise ConfigError(f"{found} stands in quotes, which are taken as part of it; expected {variable.expected}")
     return text
 
 

@@ -72,10 +72,15 @@ class _Reader:
             self.tree.note(self._at(error.position), (), "a control character, expected text")
         except MarkedYAMLError as error:
             self._note_syntax(error)
-        except (YAMLError, ValueError, OverflowError) as error:
-            last_read = next(reversed(self.tree.values.values()), Position(1, 1))
-            self.tree.note(last_read, (), f"not valid YAML here or below: {error}")
+        except YAMLError as error:
+            self._note_below(str(error))
+        except (ValueError, OverflowError):  # chr() of a number that is too large
+            self._note_below("an escape such as \\U stands for no character")
         return self.tree
+
+    def _note_below(self, text: str) -> None:
+        last_read = next(reversed(self.tree.values.values()), Position(1, 1))
+        self.tree.note(last_read, (), f"not valid YAML here or below: {text}")
 
     def _refuse_other_meanings(self) -> None:
         """Refuses, before the parser sees it, what would change where lines end or what words mean."""

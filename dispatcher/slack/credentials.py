@@ -11,6 +11,7 @@ from dispatcher.errors import ConfigError
 
 _MASK: Final = "[secret]"
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
+_LOOKS_SECRET: Final = re.compile(r"\b(?:xox[a-z]|xapp)-[\w-]{8,}|/services/T\w+/B\w+/\w+")
 _SHORTEST_SECRET: Final = 8  # a shorter part of a URL would mask ordinary words
 
 
@@ -22,9 +23,9 @@ class BotToken:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", self.value.strip())
-        if not _PRINTABLE.fullmatch(self.value):
+        if not _PRINTABLE.fullmatch(self.value) or '"' in self.value or "'" in self.value:
             raise ConfigError(
-                "the Slack token (DISPATCHER_SLACK_TOKEN) is empty or holds white space or special characters, "
+                "the Slack token (DISPATCHER_SLACK_TOKEN) is empty or holds white space, quotes or special characters, "
                 "expected one such as xoxb-..."
             )
 
@@ -80,7 +81,8 @@ def checked_url(url: str, name: str, example: str, *, show: bool = True) -> Spli
 
 
 def _mask(text: str, secrets: tuple[str, ...]) -> str:
+    """Without the secrets, and without what looks like another one: a proxy's page may quote what we do not know."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _MASK).replace(quote(secret, safe=""), _MASK)
-    return text
+    return _LOOKS_SECRET.sub(_MASK, text)

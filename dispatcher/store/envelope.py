@@ -87,7 +87,7 @@ def _plain(data: bytes) -> bytes:
         try:
             data = inflater.decompress(data, _MAX_DATA + 1)
         except zlib.error as error:
-            raise InvalidEvent(f"job data is neither JSON nor compressed: {error}") from error
+            raise InvalidEvent("job data begins like zlib's, but cannot be decompressed; expected JSON") from error
     if len(data) > _MAX_DATA:
         raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
     return data
@@ -98,5 +98,9 @@ def _decode(data: bytes) -> object:
         raise InvalidEvent("job data is pickled, expected JSON (pass serializer=JSONSerializer to the queue)")
     try:
         return json.loads(data)
+    except UnicodeDecodeError as error:  # a ValueError; its words depend on the encoding that JSON's rules guess
+        raise InvalidEvent("job data is not UTF-8, expected JSON") from error
+    except json.JSONDecodeError as error:
+        raise InvalidEvent(f"job data is not JSON at character {error.pos + 1}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidEvent(f"job data is not JSON: {error}") from error
+        raise InvalidEvent("job data is nested too deeply, or holds a number of very many digits") from error

@@ -41,11 +41,17 @@ class Intake:
         self._keys = keys
         self._queue = queue
         self._max_waiting = max_waiting
+        self._client = client
         self._enqueue = Script(client, "enqueue")
+        self._is_bound = False
 
     def enqueue(self, events: Sequence[tuple[str, Event]]) -> list[Enqueued]:
-        """Enqueue each ``(job id, event)``. Raises ``ConfigError`` when the namespace has another layout."""
+        """Enqueue each ``(job id, event)``.
+
+        Raises ``ConfigError`` when the namespace has another layout, or the queue belongs to another namespace.
+        """
         keys, queue = self._keys, self._queue
+        self._check_binding()
         names = [*queue.lanes, queue.queues, keys.events, keys.seen, keys.dead_ids, keys.layout]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         args: list[str | int] = [LAYOUT_VERSION, self._max_waiting, now, self._clock() if self._clock else ""]
@@ -62,6 +68,16 @@ class Intake:
         if isinstance(answer, bytes):
             raise wrong_layout(answer.decode(), keys.namespace)
         return [Enqueued(row) for row in answer]
+
+    def _check_binding(self) -> None:
+        """Once it is known who takes from the queue, it is not asked again: the binding is for good."""
+        if self._is_bound:
+            return
+        with answered():
+            bound = self._client.get(self._queue.binding)
+        if bound is not None:
+            _refuse_foreign(_text(bound), self._keys, self._queue)
+            self._is_bound = True
 
 
 def wrong_layout(found: str, namespace: str) -> ConfigError:
@@ -80,13 +96,19 @@ def claim_namespace(client: Client, keys: Keys, queue: QueueKeys) -> None:
     with answered():
         client.set(keys.layout, LAYOUT_VERSION, nx=True)
         client.set(queue.binding, keys.namespace, nx=True)
-        layout, bound = (
-            value.decode() if isinstance(value, bytes) else value for value in client.mget(keys.layout, queue.binding)
-        )
+        layout, bound = (_text(value) for value in client.mget(keys.layout, queue.binding))
     if layout != LAYOUT_VERSION:
-        raise wrong_layout(str(layout), keys.namespace)
+        raise wrong_layout(layout, keys.namespace)
+    _refuse_foreign(bound, keys, queue)
+
+
+def _refuse_foreign(bound: str, keys: Keys, queue: QueueKeys) -> None:
     if bound != keys.namespace:
         raise ConfigError(
             f"queue {queue.queue!r} belongs to namespace {bound!r}, not to {keys.namespace!r}: "
             "set DISPATCHER_NAMESPACE to it, or DISPATCHER_QUEUE to another queue"
         )
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,5 +1,7 @@
 """Brings back what stock RQ workers and their maintenance leave: ids nobody works on, jobs of ours in RQ's registries.
 
+It also takes the names of workers that were killed out of RQ's registry.
+
 A stock worker that is killed leaves its job in the intermediate list or the started registry, RQ's maintenance moves
 it to the failed one, and a job with dependencies waits in the deferred one, because ours end without telling RQ.
 """
@@ -21,6 +23,7 @@ EVERY: Final = timedelta(seconds=60)
 """How often one worker of the fleet sweeps."""
 
 _MOST: Final = 200
+_MOST_NAMES: Final = 1_000
 _FAILED, _DEFERRED, _STARTED = 3, 4, 5  # positions in the keys of sweep.lua
 _GIVEN_UP_S: Final = 60
 
@@ -45,7 +48,24 @@ class Sweep:
 
     def sweep(self) -> int:
         """Sweep now."""
+        self._forget_workers()
         return sum(self._sweep_lane(lane) for lane in Lane)
+
+    def _forget_workers(self) -> None:
+        """Take the names of workers that were killed out of RQ's registry: their entries have ended, the names stay."""
+        registries = [self._queue.workers(lane) for lane in Lane]
+        with answered():
+            names: list[Any] = sorted(self._client.sunion(registries))[:_MOST_NAMES]
+            with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.exists(name)
+                alive = pipe.execute()
+            gone = [name for name, is_alive in zip(names, alive, strict=True) if not is_alive]
+            if gone:
+                with self._client.pipeline(transaction=False) as pipe:
+                    for registry in (self._queue.all_workers, *registries):
+                        pipe.srem(registry, *gone)
+                    pipe.execute()
 
     def _sweep_lane(self, lane: Lane) -> int:
         keys, queue = self._keys, self._queue

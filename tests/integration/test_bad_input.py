@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
@@ -21,6 +25,19 @@ from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.commands import Result, run
 from tests.support.processes import Command, until
 from tests.support.servers import Database, RedisServer
+
+NOBODY: Final = 65534
+AS_NOBODY: Final = """
+import os, sys
+from pathlib import Path
+import dispatcher.app, dispatcher.cli.worker, rq
+from dispatcher.cli import main
+from dispatcher.settings import load_policy
+load_policy(Path("limits.yaml"))  # what is imported late may lie where nobody but root may look
+if os.geteuid() == 0:
+    os.setuid(65534)
+main()
+"""
 
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
 BEFORE: Final = 3
@@ -164,6 +181,53 @@ def long_ago(path: Path) -> None:
     path.mkdir(parents=True)
     with embedded(path) as redis:
         enqueue(redis)
+
+
+def read_only(_place: Place) -> Told:
+    """A worker on the embedded server whose data directory, with events, cannot be written any more."""
+    with TemporaryDirectory(prefix="dsp-") as name:  # tmp_path is closed to the user a worker of root's becomes
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "limits.yaml").touch()
+        used_and_left(folder / "data")
+        files = [folder / "data", *(folder / "data").rglob("*")]
+        owner = NOBODY if os.geteuid() == 0 else os.geteuid()  # nothing is read-only to root
+        for file in files:
+            os.chown(file, owner, -1)
+        (folder / "data").chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, "worker", "--burst"],
+            env={"DISPATCHER_SINK": "console", "DISPATCHER_DATA_DIR": "data", "DISPATCHER_LIMITS_FILE": "limits.yaml"},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        (folder / "data").chmod(0o700)
+        for file in files:
+            os.chown(file, os.geteuid(), -1)
+        with embedded(folder / "data") as redis:
+            return Told(done.returncode, done.stdout + done.stderr, left(redis))
+
+
+def folder_as_env_file(place: Place) -> Told:
+    (place.folder / ".env").mkdir()
+    return place.run("send", "errors", "x")
+
+
+def bad_lines(place: Place) -> Told:
+    """A stream with bad lines between two good ones."""
+    lines = ['{"category": "errors", "text": "good"}', "{bad", "7", "", '{"category": "errors", "text": "good"}']
+    return place.told(run("send", "--stdin", stdin="\n".join(lines), DISPATCHER_REDIS_URL=place.url))
+
+
+def binary_job(place: Place) -> Told:
+    """A worker that finds a job whose data is no text."""
+    put(place.redis, "binary", b"\x00\xd8\xff")
+    told = place.run("worker", "--burst")
+    (letter,) = place.redis.xrange(KEYS.dead)
+    assert b"\x00\xd8\xff" in letter[1][b"payload"]
+    return told
 
 
 def html_first(place: Place) -> Told:
@@ -329,6 +393,24 @@ ROWS: Final = (
         ("unix:///nowhere/s cannot be reached: Redis did not answer",),
     ),
     Row(
+        "nobody at the port",
+        command("send", "errors", "x", DISPATCHER_REDIS_URL="redis://:s3same@127.0.0.1:1/0"),
+        69,
+        ("redis://:***@127.0.0.1:1/0 cannot be reached: Redis did not answer", "refused"),
+    ),
+    Row(
+        "a host that does not exist",
+        command("send", "errors", "x", DISPATCHER_REDIS_URL="redis://nowhere.invalid/0"),
+        69,
+        ("redis://nowhere.invalid/0 cannot be reached: Redis did not answer",),
+    ),
+    Row(
+        "a password where none is asked",
+        lambda place: place.run("send", "errors", "x", DISPATCHER_REDIS_URL=place.url.replace("//", "//app:s3same@")),
+        78,
+        ("the server refuses the user name or password in DISPATCHER_REDIS_URL",),
+    ),
+    Row(
         "a socket path of 200 characters in the URL",
         command("send", "errors", "x", DISPATCHER_REDIS_URL=f"unix:///{'s' * 200}"),
         69,
@@ -339,6 +421,18 @@ ROWS: Final = (
         stored(QUEUE.binding, "shop", "worker", "--burst"),
         78,
         ("queue 'notifications' belongs to namespace 'shop', not to 'dispatcher'", "set DISPATCHER_NAMESPACE to it"),
+    ),
+    Row(
+        "another namespace on the queue, for a producer",
+        stored(QUEUE.binding, "shop", "send", "errors", "x"),
+        78,
+        ("queue 'notifications' belongs to namespace 'shop', not to 'dispatcher'", "set DISPATCHER_NAMESPACE to it"),
+    ),
+    Row(
+        "a key of ours that another program uses",
+        stored(KEYS.seen, "mine", "send", "errors", "x", "--id", "a"),
+        78,
+        ("a key of the dispatcher holds another type of data (WRONGTYPE)", "set DISPATCHER_NAMESPACE"),
     ),
     *(
         Row(
@@ -359,7 +453,30 @@ ROWS: Final = (
         "a full server",
         configured({"maxmemory": "1kb"}, "send", "errors", "x"),
         69,
-        ("Redis is full (maxmemory) and refuses to write",),
+        ("Redis is full (maxmemory) and refuses to write: command not allowed when used memory > 'maxmemory'\n",),
+    ),
+    # The settings
+    Row("a folder as .env", folder_as_env_file, 78, (".env is a folder, expected a file of lines NAME=value",)),
+    Row(
+        "a misspelt variable beside a wrong one",
+        command("worker", DISPATCHER_SLAK_TOKEN="xoxb-s3same", DISPATCHER_BATCH="all"),
+        78,
+        (
+            "DISPATCHER_BATCH is 'all', expected a whole number from 1 to 1024",
+            "DISPATCHER_SLAK_TOKEN is not a known variable and is ignored; did you mean DISPATCHER_SLACK_TOKEN?",
+        ),
+    ),
+    Row(
+        "a token in quotes",
+        command("worker", DISPATCHER_SINK="slack", DISPATCHER_SLACK_TOKEN="'xoxb-s3same'"),
+        78,
+        ("DISPATCHER_SLACK_TOKEN stands in quotes, which are taken as part of it",),
+    ),
+    Row(
+        "a webhook in the clear",
+        command("worker", DISPATCHER_SINK="slack", DISPATCHER_SLACK_WEBHOOK_URL="http://hooks.slack.com/x/s3same"),
+        78,
+        ("DISPATCHER_SLACK_WEBHOOK_URL is ***, expected https://",),
     ),
     # The data directory
     Row(
@@ -367,6 +484,12 @@ ROWS: Final = (
         data_dir("data", Path.touch),
         78,
         ("data is not a directory", "DISPATCHER_DATA_DIR"),
+    ),
+    Row(
+        "a read-only data directory",
+        read_only,
+        78,
+        ("data directory data cannot be used: Permission denied", "set DISPATCHER_DATA_DIR to a directory"),
     ),
     Row("a stale lock", data_dir("data", used_and_left), 0, ("before 0", "before 2"), SENT),
     Row("a socket path of 200 characters", data_dir(LONG, long_ago), 0, ("before 0", "before 2"), SENT),
@@ -410,7 +533,7 @@ ROWS: Final = (
         REFUSED,
     ),
     Row("60,000 characters", line("60,000 characters"), 0, ("x… [cut]\n",), ACCEPTED),
-    Row("51 blocks", line("51 blocks"), 1, ("blocks is ({'type': 'divider'}", "a list of at most 50 objects"), REFUSED),
+    Row("51 blocks", line("51 blocks"), 1, ("blocks is a list of 51, expected a list of at most 50",), REFUSED),
     Row("empty text", line("empty text"), 1, ("text is empty, expected some text, or blocks", "invalid: "), REFUSED),
     Row("control characters", line("control characters"), 0, ("  wiped[2J out\n",), ACCEPTED),
     Row("Rich markup", line("Rich markup"), 0, ("  [bold red]loud[/] [link=x]\n",), ACCEPTED),
@@ -436,6 +559,14 @@ ROWS: Final = (
     Row("no JSON", line("no JSON"), 1, ("not JSON at character 2", "expected a JSON object", "invalid: "), REFUSED),
     Row("not UTF-8 as an event", line("not UTF-8"), 1, ("not UTF-8 at byte 33", "invalid: "), REFUSED),
     Row("a list as an event", line("a list"), 1, ("event is [1, 2], expected a JSON object", "invalid: "), REFUSED),
+    Row(
+        "bad lines among good",
+        bad_lines,
+        1,
+        ("line 2: not JSON at character 2", "line 3: event is 7, expected a JSON object"),
+        {"waiting": BEFORE + 2},
+    ),
+    Row("a job of bytes", binary_job, 0, ("job data is not UTF-8, expected JSON",), {**SENT, "dead": 1}),
     # Events, from arguments
     Row(
         "priority urgent as an option",

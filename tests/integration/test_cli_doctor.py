@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -41,6 +45,11 @@ def findings(**settings: object) -> list[Finding]:
     """What is found with these settings; printing unless they say how to post."""
     posts = {"slack_token", "slack_webhook_url"} & settings.keys()
     return list(examine(Settings.isolated(**(settings if posts else {"sink": "console", **settings})), ()))
+
+
+def findings_about(subject: str, **settings: object) -> list[Finding]:
+    """Each finding about one subject."""
+    return [each for each in findings(**settings) if each.about == subject]
 
 
 def about(subject: str, **settings: object) -> list[tuple[Level, str]]:
@@ -111,7 +120,7 @@ def test_every_fault_and_doubt_of_the_limits_file_is_a_finding(tmp_path: Path) -
     assert [level for level, _ in about("limits", limits_file=file)] == [ERROR, ERROR]
     file.write_text("global: {limits: [5/1m]}\ncategories: {errors: {limits: [10/1m]}}\n", encoding="utf-8")
     (doubted, _), (level, said) = about("limits", limits_file=file)
-    assert (doubted, level, said) == (WARNING, OK, f"{file} is valid and names 1 category")
+    assert (doubted, level, said) == (WARNING, OK, "limits.yaml is valid and names 1 category")
 
 
 # The server
@@ -203,7 +212,7 @@ def test_a_server_that_hides_what_it_is_is_told_so(own_server: RedisServer) -> N
         client.acl_setuser("app", enabled=True, commands=["-evalsha", "-script"])
         found = findings(redis_url=url)
     assert [each.cause is not None for each in found if each.level is ERROR] == [True]
-    assert any("refuses a command" in each.said for each in found)
+    assert any("the server's ACL does not let" in each.said for each in found)
 
 
 @pytest.mark.parametrize(
@@ -247,8 +256,57 @@ def test_what_no_server_at_hand_says_of_itself_is_understood(
 def test_no_embedded_server_is_started_where_none_has_run(tmp_path: Path) -> None:
     level, said = one_about("server", data_dir=tmp_path / "data")
     assert level is OK
-    assert said.startswith(f"none has run in {tmp_path}/data yet; the first worker starts the embedded one, ")
+    assert said.startswith(
+        f"none has run in {tmp_path}/data yet; 'dispatcher up' or 'dispatcher worker' starts the embedded one, "
+    )
     assert not (tmp_path / "data").exists()
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """As a user who may not write everywhere."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("below", [".", "data", "some/data"])
+def test_a_data_dir_that_cannot_be_written_is_an_error(below: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o555)
+        with unprivileged():
+            found = findings_about("data dir", data_dir=Path(place, below))
+        Path(place).chmod(0o755)
+    assert [(each.level, each.said.partition(": ")[2]) for each in found] == [
+        (ERROR, f"this user must not write in {place}")
+    ]
+
+
+def test_a_data_dir_below_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ((level, said),) = about("data dir", data_dir=tmp_path / "file" / "data")
+    assert (level, said.endswith(f"{tmp_path}/file is no folder")) == (ERROR, True)
+
+
+def test_the_help_says_what_each_exit_code_means() -> None:
+    said = run("doctor", "--help").out.partition("Exit codes:\n")[2]
+    assert [line.split()[0] for line in said.splitlines() if line.strip()] == ["0", "1", "69", "78"]
+
+
+def test_an_advice_about_workers_names_both_ways_and_one_about_dead_letters_the_replay(
+    redis: Database, redis_url: str
+) -> None:
+    redis.xadd(KEYS.dead, {"id": "x"})
+    (workers,) = findings_about("workers", redis_url=redis_url)
+    (letters,) = findings_about("dead letters", redis_url=redis_url)
+    assert workers.remedy == "start some with 'dispatcher up' or 'dispatcher worker'"
+    assert letters.remedy is not None
+    assert "'dispatcher dead replay'" in letters.remedy
 
 
 def test_an_embedded_server_that_has_run_is_looked_at() -> None:
@@ -343,7 +401,7 @@ def test_dead_letters_and_books_that_do_not_balance_are_told(redis: Database, re
     assert one_about("dead letters", redis_url=redis_url) == (OK, "none")
     redis.xadd(KEYS.dead, {"id": "x"})
     redis.hincrby(KEYS.totals, "received", 1)
-    assert one_about("dead letters", redis_url=redis_url) == (WARNING, "1 are kept for somebody to look at")
+    assert one_about("dead letters", redis_url=redis_url) == (WARNING, "1 is kept for somebody to look at")
     level, said = one_about("books", redis_url=redis_url)
     assert (level, said.startswith("they do not balance: received is 1")) == (ERROR, True)
 
@@ -394,7 +452,12 @@ def test_what_slack_answers_instead_is_told(slack: StandIn, reply: FaultReply, l
 def test_a_slack_that_is_down_is_told(slack: StandIn) -> None:
     with slack.down():
         found = one_about("slack", slack_token=slack.token, slack_base_url=slack.base_url)
-    assert found == (ERROR, "connection_refused: nobody listens there (Connection refused)")
+        (advised,) = findings_about("slack", slack_token=slack.token, slack_base_url=slack.base_url)
+        (usual,) = findings_about("slack", slack_token=slack.token, slack_base_url="http://127.0.0.1:8901/api/")
+    said = f"connection_refused: nobody listens at {slack.base_url}, the address of a stand-in on this machine"
+    assert found == (ERROR, said)
+    assert advised.remedy == f"start it: dispatcher slack-stand-in --port {urlsplit(slack.base_url).port}"
+    assert usual.level is OK or usual.remedy == "start it: dispatcher slack-stand-in"
 
 
 def test_a_webhook_cannot_be_checked_and_it_is_said(slack: StandIn) -> None:
@@ -406,6 +469,8 @@ def test_a_webhook_cannot_be_checked_and_it_is_said(slack: StandIn) -> None:
 def test_no_way_to_post_is_an_error_and_printing_is_none() -> None:
     (found,) = [each for each in examine(Settings.isolated(), ()) if each.about == "slack"]
     assert (found.level, found.said) == (ERROR, "no way to post")
+    assert found.remedy is not None
+    assert "run 'dispatcher slack-stand-in'" in found.remedy
     assert one_about("slack", sink="console")[0] is OK
 
 

@@ -11,7 +11,7 @@ import pytest
 from dispatcher.keys import Keys
 from dispatcher.limiter import Limiter
 from dispatcher.model import Limit, Scope
-from dispatcher.settings import limits_json_schema
+from dispatcher.settings import limits_json_schema, shown_url
 from tests.support.commands import run
 from tests.support.servers import Database
 
@@ -95,12 +95,25 @@ def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) ->
     }
 
     result = run("limits", "show", **env)
-    assert result.err == f"dispatcher: limits in {Path.cwd() / 'limits.yaml'}, namespace dispatcher on {redis_url}\n"
+    assert result.err == f"dispatcher: limits in limits.yaml, namespace dispatcher on {shown_url(redis_url)}\n"
     lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in result.out.splitlines()]
     assert "all together 3/100 in 30m" in lines
     assert re.search(r"^errors 2/2 in 1m in \d+s dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
-    for line in ("audit none drop #all", "deploys 1/7 in 1h drop #all", "any other 7 in 1h drop #all"):
+    for line in ("audit none drop #all", "deploys 1/7 in 1h drop #all", "any other, each 0/7 in 1h drop #all"):
         assert line in lines
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_the_table_of_limits_keeps_each_name_on_one_line(redis_url: str, width: int) -> None:
+    Path("limits.yaml").write_text("categories: {shop.checkout-errors.of-the-night: {channel: '#shop'}}\n", "utf-8")
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml", "COLUMNS": str(width)}
+    lines = run("limits", "show", **env).out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line.split()[0].rstrip("…") for line in lines if line.strip()] == [
+        "Category", lines[1], "all", lines[4].split()[0].rstrip("…"), "any",
+    ]  # fmt: skip
+    assert "shop.checkout-errors.of-the-night".startswith(lines[4].split()[0].rstrip("…"))
+    assert lines[4].rstrip().endswith("#shop")
 
 
 def test_categories_that_are_not_accepted_have_no_limits_to_show(redis: Database, redis_url: str) -> None:
@@ -109,7 +122,7 @@ def test_categories_that_are_not_accepted_have_no_limits_to_show(redis: Database
     result = run("limits", "show", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_LIMITS_FILE="limits.yaml")
     assert result.code == 0
     assert "deploys" not in result.out
-    assert re.search(r"any other +not accepted +dead-letter", result.out)
+    assert re.search(r"any other, each +not accepted +dead-letter", result.out)
 
 
 def test_nothing_is_shown_where_nothing_has_run() -> None:

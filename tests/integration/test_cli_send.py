@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from dispatcher.keys import QueueKeys
+from dispatcher.settings import shown_url
 from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
 from tests.support.processes import PATIENCE_S
 from tests.support.servers import Database, RedisServer
@@ -57,7 +58,7 @@ def test_a_generated_id_is_printed_and_a_repeated_one_is_counted_as_duplicate(re
     result = run("send", "errors", "one", DISPATCHER_REDIS_URL=redis_url)
     assert result.code == 0
     assert str(UUID(result.out.strip())) == result.out.strip()
-    assert result.err == f"dispatcher: queue notifications on {redis_url}\n"
+    assert result.err == f"dispatcher: queue notifications on {shown_url(redis_url)}\n"
     first, second = (run("send", "errors", "x", "--id", "same", "--json", DISPATCHER_REDIS_URL=redis_url) for _ in "12")
     assert (first.out, first.err) == ('{"enqueued": 1, "duplicate": 0, "invalid": 0}\n', "")
     assert (second.code, second.out) == (0, '{"enqueued": 0, "duplicate": 1, "invalid": 0}\n')
@@ -89,10 +90,57 @@ def test_a_bad_line_is_reported_with_its_number_and_the_others_are_sent(redis: D
     assert list(said) == [f"line {number}" for number in range(3, 11)]
     assert said["line 3"].startswith("not JSON at character 2")
     assert said["line 5"].startswith("not UTF-8 at byte 33")
-    assert "NaN" in said["line 6"]
+    assert said["line 6"] == "not JSON (NaN is no number), expected a JSON object"
+    assert said["line 7"] == "nested too deeply, or holds a number of very many digits"
     assert said["line 8"].startswith("'colour' is not a key of an event")
     assert said["line 9"] == "longer than 1048576 bytes, expected an event of at most 262144"
     assert said["line 10"].endswith("expected at most 262144")
+
+
+def test_a_key_that_stands_twice_makes_a_bad_line(redis: Database, redis_url: str) -> None:
+    stdin = (
+        '{"category": "errors", "text": "x", "category": "deploys"}\n'
+        '{"category": "errors", "text": "x", "labels": {"host": "a", "host": "a"}}\n'
+    )
+    result = run("send", "--stdin", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out, redis.llen(NORMAL)) == (1, "", 0)
+    assert result.err.splitlines()[1:] == [
+        "dispatcher: line 1: the key 'category' stands more than once in an object, expected it once",
+        "dispatcher: line 2: the key 'host' stands more than once in an object, expected it once",
+    ]
+
+
+@pytest.mark.parametrize("stdin", ["", "\n \n"], ids=["empty", "blank lines"])
+def test_nothing_to_read_is_said_and_no_fault(redis_url: str, stdin: str) -> None:
+    said = "dispatcher: nothing read from standard input; expected an event on each line\n"
+    result = run("send", "--stdin", "--json", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out) == (0, '{"enqueued": 0, "duplicate": 0, "invalid": 0}\n')
+    assert result.err == said
+
+
+@pytest.mark.parametrize("channel", ["#ops", "#größer", "C0123ABCD", "U0123ABCD"])
+def test_a_channel_is_a_name_or_an_id(redis: Database, redis_url: str, channel: str) -> None:
+    result = run("send", "errors", "x", "--id", "e", "--channel", channel, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, event(redis, "e")["channel"]) == (0, channel)
+
+
+@pytest.mark.parametrize(
+    ("channel", "hint"), [("ops", "; did you mean '#ops'?"), ("@ops", ""), ("#my ops", ""), ("", ""), ("#", "")]
+)
+def test_what_is_no_channel_is_wrong_usage_and_nothing_is_sent(
+    redis: Database, redis_url: str, channel: str, hint: str
+) -> None:
+    result = run("send", "errors", "x", "--channel", channel, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out, redis.keys("rq:*")) == (2, "", [])
+    assert f"{channel!r}, expected '#NAME' in quotes, or an id such as C0123ABCD{hint}" in result.err
+
+
+def test_a_queue_of_another_namespace_takes_nothing(redis: Database, redis_url: str) -> None:
+    redis.set(QUEUE.binding, "shop")
+    for arguments, stdin in ((("errors", "x"), ""), (("--stdin",), lines({"category": "errors", "text": "x"}))):
+        result = run("send", *arguments, stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+        assert (result.code, result.out, redis.llen(NORMAL)) == (78, "", 0)
+        assert "queue 'notifications' belongs to namespace 'shop', not to 'dispatcher'" in result.err
 
 
 def test_counts_are_one_json_object(redis_url: str) -> None:
@@ -140,7 +188,7 @@ def test_a_reader_of_the_ids_that_goes_away_stops_nothing(redis: Database, redis
         process.stdout.close()
         _, said = process.communicate(lines(*[{"category": "errors", "text": "x"} for _ in range(1200)]), PATIENCE_S)
     assert process.returncode == 0
-    assert said == f"dispatcher: queue notifications on {redis_url}\n"
+    assert said == f"dispatcher: queue notifications on {shown_url(redis_url)}\n"
     assert redis.llen(NORMAL) == 1200
 
 
@@ -154,6 +202,20 @@ def test_a_terminal_gets_a_progress_bar_on_stderr_alone(redis_url: str) -> None:
     assert result.stdout.decode().split() == [f"e{n}" for n in range(600)]
     assert "100%" in drawn
     assert "600 enqueued, 0 duplicate, 0 invalid" in drawn
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)], ids=["ids", "json"])
+def test_no_spinner_is_left_on_the_terminal(redis_url: str, arguments: tuple[str, ...]) -> None:
+    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"})
+    stdin = lines(*[{"category": "errors", "text": "x"} for _ in range(20)]).encode()
+    with terminal() as (stderr, written):
+        command = [*PYTHON_DISPATCHER, "send", "--stdin", *arguments]
+        subprocess.run(command, input=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env, check=True)
+        drawn = written()
+    erased, _, left = drawn.rpartition("\x1b[2K")
+    assert "20 enqueued, 0 duplicate, 0 invalid" in erased
+    summary = "" if arguments else "dispatcher: 20 enqueued, 0 duplicate, 0 invalid"
+    assert left.replace("\x1b[?25h", "").strip() == summary
 
 
 def test_a_server_that_is_away_exits_with_69() -> None:

@@ -17,7 +17,7 @@ def test_it_says_how_to_reach_it_and_ends_with_0(number: signal.Signals) -> None
         assert process.stdout is not None
         head = [process.stdout.readline() for _ in range(5)]
         page = head[0].split()[2]
-        settings = dict(line.split()[1].split("=", 1) for line in head if "export" in line)
+        settings = dict(line.strip().split("=", 1) for line in head if "DISPATCHER_" in line)
         assert settings["DISPATCHER_SLACK_BASE_URL"] == f"{page}api/"
         post = Request(  # noqa: S310 - the address that the command printed
             settings["DISPATCHER_SLACK_BASE_URL"] + "chat.postMessage",
@@ -34,6 +34,6 @@ def test_it_says_how_to_reach_it_and_ends_with_0(number: signal.Signals) -> None
         taken = run("slack-stand-in", "--port", page.rstrip("/").rpartition(":")[2])
         process.send_signal(number)
         result = ended(process)
-    assert (result.code, result.err) == (0, "dispatcher: ended; 1 messages were posted\n")
+    assert (result.code, result.err) == (0, "dispatcher: ended; 1 message was posted\n")
     assert taken.code == 78
     assert "cannot be used" in taken.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,14 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
     ]
 
 
+@pytest.mark.parametrize("group", [(), ("dead",), ("limits",)], ids=lambda group: " ".join(group) or "all")
+def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]) -> None:
+    listed = run(*group, "--help", COLUMNS="80").out.partition("Commands:")[2].rstrip()
+    rows = [line for line in listed.splitlines() if line.strip()]
+    assert [row for row in rows if not row.endswith(".") or row.endswith("...")] == []
+    assert all(row.startswith("  ") and row[2] != " " for row in rows), "each in one line"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -86,6 +95,27 @@ def test_wrong_usage_is_said_and_exits_with_2(arguments: tuple[str, ...], said: 
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("command", ["status", "send errors x", "worker", "up", "doctor", "limits check", "dead list"])
+def test_a_misspelt_variable_is_told_together_with_the_faults(command: str) -> None:
+    Path(".env").write_text("DISPATCHER_QUEU=x\nno assignment\n", encoding="utf-8")
+    result = run(*command.split(), DISPATCHER_BATCH="many", DISPATCHER_SLAK_TOKEN="x")
+    assert (result.code, result.out) == (78, "")
+    *doubts, fault = result.err.splitlines()
+    assert fault.startswith("dispatcher: error: DISPATCHER_BATCH is 'many'")
+    assert len(doubts) == 3
+    assert all(line.startswith("dispatcher: warning: ") for line in doubts)
+    assert any("did you mean DISPATCHER_SLACK_TOKEN?" in line for line in doubts)
+
+
+@pytest.mark.parametrize("command", ["worker", "up"])
+def test_a_misspelt_variable_is_told_where_its_absence_ends_the_start(command: str) -> None:
+    result = run(command, DISPATCHER_SLAK_TOKEN="x")
+    assert result.code == 78
+    doubt, fault = result.err.splitlines()
+    assert "did you mean DISPATCHER_SLACK_TOKEN?" in doubt
+    assert "no way to post" in fault
 
 
 def test_every_fault_of_the_settings_is_said_at_once_and_no_secret() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import time
@@ -13,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from dispatcher.app.fleet import Worker, fleet
+from dispatcher.cli.spans import clock, span
 from dispatcher.cli.status import Status, document
-from dispatcher.cli.status_view import Rows, span, tables
+from dispatcher.cli.status_view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.keys import Keys
 from dispatcher.limiter import Usage
 from dispatcher.model import US, Limit
 from dispatcher.producer import Producer
+from dispatcher.settings import shown_url
 from dispatcher.store.snapshot import Line, Pause, Snapshot
 from tests.support.commands import PYTHON_DISPATCHER, environment, run
 from tests.support.processes import PATIENCE_S, Command, until
@@ -99,7 +102,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
 
     shown = run("status", **env)
     assert shown.code == 0
-    assert shown.err == f"dispatcher: namespace dispatcher on {redis_url}, limits in {Path.cwd() / 'limits.yaml'}\n"
+    assert shown.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml\n"
     assert "7 enqueued, 4 sent, 3 dropped, 0 dead" in shown.out
     assert "2/2 in 30m" in shown.out
     assert "\x1b" not in shown.out
@@ -126,9 +129,10 @@ def test_an_embedded_server_that_ran_before_is_started_for_the_look() -> None:
     assert (result.code, result.out) == (0, "the books balance: 0 received = 0 sent\n")
 
 
-def drawn(status: Status, rows: Rows | None = None) -> str:
+def drawn(status: Status, rows: Rows | None = None, width: int = 160) -> str:
     stream = io.StringIO()
     console = console_on(stream)
+    console.width = width
     for table in tables(status, rows):
         console.print(table)
     return stream.getvalue()
@@ -195,6 +199,72 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
     assert shown.count("and 2 more") == 3
 
 
+NAMES = ("errors", "deploys", "shop.checkout-errors.of-the-night", "shop.checkout-errors.of-the-day")
+
+
+@pytest.mark.parametrize(
+    ("width", "heading", "is_whole"),
+    [
+        (160, "Category Sent Dropped Dead Parked Use Limit Room", True),
+        (110, "Category Sent Dropped Dead Parked Use Limit Room", True),
+        (90, "Category Sent Dropped Dead Parked Limit Room", True),
+        (80, "Category Sent Dropped Dead Parked Limit Room", False),
+        (60, "Category Sent Dropped Dead Parked Limit Room", False),
+        (54, "Category Sent Dropped Parked Limit Room", False),
+        (40, "Category Limit Room", False),
+    ],
+)
+def test_where_there_is_little_room_the_bars_go_first_and_names_stay_on_their_line(
+    width: int, heading: str, *, is_whole: bool
+) -> None:
+    full, free = Usage(Limit.parse("3/1m"), 3, 52 * US), Usage(Limit.parse("10/30m"), 3, 0)
+    facts = look(totals={"sent errors": 17, "dropped deploys": 2, "parked errors": 1})
+    shown = drawn(Status(facts, {name: [full, free] for name in NAMES}, [free], []), width=width)
+    table = shown[shown.index("Category") :].splitlines()
+    assert table[0].split() == heading.split()
+    assert max(map(len, table)) <= width
+    named = [row.split()[0] for row in table[2:] if row[:1].strip()]
+    assert [name.endswith("…") for name in named] == [False, False, not is_whole, not is_whole, False]
+    starts = zip((*NAMES, "all"), named, strict=True)
+    assert all(whole.startswith(name.rstrip("…")) and len(name) >= 3 for whole, name in starts)
+    assert re.search(r"3/3 in 1m +in 52s$", table[2].rstrip())
+    assert ("█" in shown) is ("Use" in heading)
+
+
+def test_a_worker_is_named_in_its_line_whatever_the_room() -> None:
+    name = f"{'host-in-a-rack' * 4}.1234.abcdef"
+    worker = Worker(name, "host-in-a-rack" * 4, 1234, "busy", 998.0)
+    for width, named, headings in (
+        (160, name, ["Worker", "Host", "PID", "State", "Heartbeat"]),
+        (100, name, ["Worker", "State", "Heartbeat"]),
+        (60, name[:30], ["Worker", "State", "Heartbeat"]),
+    ):
+        shown = drawn(Status(look(), {}, [], [worker]), width=width)
+        table = shown[shown.index("Worker ") :].splitlines()
+        assert table[0].split() == headings
+        assert (len(table), table[2].startswith(named)) == (3, True)
+        assert max(map(len, table)) <= width
+
+
+def test_a_worker_is_idle_or_busy_in_the_words_of_people_and_as_rq_has_it_in_json() -> None:
+    workers = [Worker(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
+    status = Status(look(), {}, [], workers)
+    table = drawn(status).partition("Worker ")[2].splitlines()[2:]
+    assert [row.split()[3] for row in table] == ["idle", "idle", "busy"]
+    assert [each["state"] for each in document(status)["workers"]] == ["started", "idle", "busy"]
+
+
+def test_an_instant_names_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        for place, said in (("UTC0", "23:46:40 UTC"), ("CET-1", "00:46:40 CET"), ("<+03>-3", "02:46:40 +03")):
+            monkeypatch.setenv("TZ", place)
+            time.tzset()
+            assert clock(1_000_000_000 - 7_200) == said
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_a_worker_of_ours_without_a_lease_is_silent() -> None:
     def entry(name: str, at: int) -> dict[str, str]:
         beat = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -225,7 +295,7 @@ def test_watching_is_for_terminals(arguments: tuple[str, ...], said: str) -> Non
     assert said in result.err
 
 
-def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_a_clean_terminal(
+def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_last_figures(
     own_server: RedisServer,
 ) -> None:
     with own_server.client() as client:
@@ -250,7 +320,12 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_a_clea
         finally:
             watch.kill()
         assert (watch.returncode, said) == (0, "")
-        until(lambda: screen.text().endswith("\x1b[?25h\x1b[?1049l"), "the terminal as it was, with its cursor")
+        until(lambda: screen.text().partition("\x1b[?25h\x1b[?1049l")[2], "the terminal as it was")
+    left = screen.text().partition("\x1b[?25h\x1b[?1049l")[2]
+    assert "2 waiting" in left
+    assert "Ctrl-C" not in left
+    assert re.match(r"[^\n]*\d\d:\d\d:\d\d [A-Z+-]", left), "the time with its zone"
+    assert "\x1b[?" not in left
     assert "Traceback" not in screen.text()
     assert len(screen.latest().splitlines()) <= 20
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dispatcher.slack.stand_in import StandIn
-from tests.support.commands import run
-from tests.support.processes import Command
+from tests.support.commands import PYTHON_DISPATCHER, run
+from tests.support.commands import environment as command_environment
+from tests.support.processes import PATIENCE_S, Command
+from tests.support.screens import Screen
 
 
 def test_nothing_starts_without_a_way_to_post_or_with_a_wrong_limits_file() -> None:
@@ -69,3 +73,18 @@ def test_a_worker_that_still_looks_for_its_server_stops_with_0_as_well(tmp_path:
             worker.signal(signal.SIGTERM)
             assert worker.wait(5) == 0
     assert "Traceback" not in worker.stderr()
+
+
+def test_on_a_terminal_it_says_at_its_head_what_it_works_on() -> None:
+    with Screen(columns=200) as screen:
+        subprocess.run(
+            [*PYTHON_DISPATCHER, "worker", "--burst"],
+            env=command_environment({"DISPATCHER_SINK": "console", "NO_COLOR": "1"}),
+            stderr=screen.stream,
+            timeout=2 * PATIENCE_S,
+            check=True,
+        )
+    head, first, *_ = screen.text().splitlines()
+    assert head.startswith("dispatcher: queue notifications on embedded server in .dispatcher, limits in /")
+    assert head.endswith("limits.yaml, to console")
+    assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker.started worker=\S+", first)

@@ -26,6 +26,7 @@ from dispatcher.event import job_id_for
 from dispatcher.outcome import Leased
 from dispatcher.policy import OnLimit
 from dispatcher.producer import Producer
+from dispatcher.settings import shown_url
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
 from tests.support.commands import PYTHON_DISPATCHER, Result, ended, environment, run, started, terminal
 from tests.support.letters import (
@@ -128,7 +129,7 @@ class TestList:
 
     def test_each_letter_is_a_line_that_does_nothing_to_a_terminal(self, dead: Dead, redis_url: str) -> None:
         result = dead("list")
-        assert (result.code, result.err) == (0, f"dispatcher: namespace dispatcher on {redis_url}\n")
+        assert (result.code, result.err) == (0, f"dispatcher: namespace dispatcher on {shown_url(redis_url)}\n")
         lines = {id_: line for line in result.out.splitlines() for id_ in ALL if re.search(rf"[0-9] +{id_} ", line)}
         assert list(lines) == ALL[::-1]
         assert "exhausted: connection" in lines["one"]

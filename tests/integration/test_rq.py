@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
 from dispatcher.keys import Keys, QueueKeys
+from dispatcher.model import Lane
 from dispatcher.producer import Producer
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.snapshot import Books
@@ -55,8 +57,8 @@ def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path) -> None:
     """``rq worker -S json --burst`` on the normal lane."""
     path = Path(sys.executable).with_name("rq")
     done = subprocess.run(
-        [path, "worker", "-S", "json", "--burst", "--url", redis_url, "notifications"],
-        env={"PATH": os.environ["PATH"], **env},
+        [path, "worker", "-S", "json", "--burst", "notifications"],
+        env={"PATH": os.environ["PATH"], "RQ_REDIS_URL": redis_url, **env},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -64,6 +66,22 @@ def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+
+
+def rq(command: str, redis_url: str, tmp_path: Path, *options: str) -> str:
+    """One of RQ's own commands; what it prints."""
+    path = Path(sys.executable).with_name("rq")
+    done = subprocess.run(
+        [path, command, *options],
+        env={"PATH": os.environ["PATH"], "RQ_REDIS_URL": redis_url},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def balanced(redis: Database) -> dict[str, int]:
@@ -104,6 +122,22 @@ def test_rq_info_sees_our_workers_and_our_queue(env: dict[str, str], redis: Data
         Producer(redis).send("errors", "x")
         until(lambda: balanced(redis)["sent"] == 1, "the post")
         assert {each.name for each in Queue.all(connection=redis)} == {"notifications"}
+
+
+def test_rqs_own_commands_show_us_and_hold_us(
+    env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
+) -> None:
+    rq("suspend", redis_url, tmp_path)
+    with Command("worker", env=env, cwd=tmp_path) as worker:
+        worker.await_line("worker.started")
+        Producer(redis).send("errors", "x")
+        until(lambda: redis.exists(KEYS.leases), "the first take")
+        said = rq("info", redis_url, tmp_path, "--raw")
+        assert "queue notifications 1" in said
+        assert f"worker {worker.named('worker.started')[0]['worker']} " in said
+        assert "notifications:high,notifications,notifications:low" in said.replace(", ", ",")
+        rq("resume", redis_url, tmp_path)
+        until(lambda: len(slack.ledger) == 1, "the post")
 
 
 def test_suspended_workers_take_nothing_until_resumed(
@@ -192,6 +226,25 @@ def test_an_id_nobody_works_on_comes_back_after_a_minute(queue: Queue, redis: Da
     sweep = Sweep(redis, KEYS, QUEUE, owner="test", clock=lambda: next(times))
     assert [sweep.sweep() for _ in range(3)] == [0, 0, 1]
     assert queue.job_ids == ["stray"]
+
+
+def test_the_sweep_forgets_the_names_of_workers_that_were_killed(
+    env: dict[str, str], redis: Database, queue: Queue, tmp_path: Path
+) -> None:
+    lanes = [Queue(QUEUE.lane_name(lane), connection=redis, serializer=JSONSerializer) for lane in Lane]
+    SimpleWorker([queue], connection=redis, name="stock").register_birth()  # type: ignore[no-untyped-call]  # RQ's
+    with Command("worker", env=env, cwd=tmp_path) as worker:
+        killed = f"rq:worker:{worker.await_line('worker.started')['worker']}"
+        until(lambda: redis.sismember("rq:workers", killed), "its name in RQ's registry")
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+    Sweep(redis, KEYS, QUEUE, owner="test").sweep()
+    assert killed.encode() in redis.smembers("rq:workers")  # its entry lives on for some minutes
+    redis.delete(killed)
+    Sweep(redis, KEYS, QUEUE, owner="test").sweep()
+    registries = ("rq:workers", *(f"rq:workers:{lane.name}" for lane in lanes))
+    assert [redis.smembers(name) for name in registries] == [{b"rq:worker:stock"}, set(), {b"rq:worker:stock"}, set()]
+    assert [each.name for each in Worker.all(connection=redis)] == ["stock"]
 
 
 def test_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue: Queue) -> None:

@@ -67,7 +67,9 @@ def test_a_credential_shows_itself_nowhere(credential: BotToken | Webhook) -> No
         pickle.dumps(credential)
 
 
-@pytest.mark.parametrize("value", ["", "  ", "xoxb-hunter22\nxoxb-2", "xoxb-hunter22 x", "xoxb-hünter22"])
+@pytest.mark.parametrize(
+    "value", ["", "  ", "xoxb-hunter22\nxoxb-2", "xoxb-hunter22 x", "xoxb-hünter22", '"xoxb-hunter22"']
+)
 def test_an_unusable_token_is_refused_without_being_shown(value: str) -> None:
     with pytest.raises(ConfigError, match="DISPATCHER_SLACK_TOKEN") as caught:
         BotToken(value)

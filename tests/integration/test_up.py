@@ -26,6 +26,7 @@ from dispatcher.connection import connect
 from dispatcher.embedded import EmbeddedServer
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.producer import Producer
+from dispatcher.settings import shown_url
 from dispatcher.slack.sink import event_mark
 from dispatcher.slack.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.snapshot import Books, Snapshot
@@ -188,19 +189,24 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
         "  server    embedded, with its data in .dispatcher",
         "  queue     notifications, in namespace dispatcher",
         "  limits    limits.yaml",
-        "            All events together: at most 10000 in any 30 minutes. And 4 more rules.",
+        "            All events together: at most 10000 in any 30 minutes.",
+        "            And 4 more rules.",
         f"  posts to  Slack at {slack.base_url}, with a bot token",
         f"  workers   {pids[0]}, {pids[1]}; one that crashes is started again",
         "",
         f"In another terminal, in {place} and with the same variables:",
         '  send      dispatcher send deploys "hello"',
-        "  look      dispatcher status",
+        "  look      dispatcher status --watch",
         "            dispatcher limits check",
+        "  mend      dispatcher doctor",
         f"  stop      Ctrl-C here, or: kill {command.pid}",
         "",
     ]
     commands = [shlex.split(line.partition(" dispatcher ")[2]) for line in shown.splitlines() if " dispatcher " in line]
-    assert [run(*words, DISPATCHER_LIMITS_FILE="limits.yaml").code for words in commands] == [0, 0, 0]
+    env = {"DISPATCHER_LIMITS_FILE": "limits.yaml", "DISPATCHER_SINK": "console"}
+    watch = commands.pop(1)
+    assert run(*watch, **env).err.startswith("Usage: dispatcher status")  # it is for terminals
+    assert [run(*words, **env).code for words in commands] == [0, 0, 0]
     until(lambda: [posted.text for posted in slack.ledger.posted()] == ["hello"], "the post")
     assert slack.token not in shown + command.stderr()
     assert set(processes_in(place)) == {command.pid, *pids, server_pid(place), guard_pid(place)}
@@ -225,7 +231,7 @@ def test_a_server_that_is_set_is_used_and_none_started(
         command.await_line("worker.started")
         command.signal(signal.SIGTERM)
         out, _ = command.process.communicate(timeout=PATIENCE_S)
-    assert f"  server    {redis_url}\n" in out.decode()
+    assert f"  server    {shown_url(redis_url)}\n" in out.decode()
     assert f"  posts to  {shown}\n" in out.decode()
     assert "sesame" not in out.decode() + command.stderr()
     assert command.process.returncode == 0
@@ -258,6 +264,23 @@ def test_on_a_terminal_it_is_drawn_and_the_log_stands_below(place: Path, env: di
     assert max(map(len, screen.splitlines())) <= 70 + len(str(place))
     assert "worker.started" in log
     assert "worker.started" not in screen
+
+
+def test_a_second_one_in_the_same_folder_is_refused_and_names_the_first(up: Up, place: Path) -> None:
+    first = up()
+    second = Command("up", env={"DISPATCHER_SINK": "console", "DISPATCHER_LIMITS_FILE": "limits.yaml"}, cwd=place)
+    with second:
+        assert second.wait() == 78
+        assert second.process.stdout is not None
+        assert second.process.stdout.read() == b""
+    assert second.stderr() == (
+        f"dispatcher: error: 'dispatcher up' runs here already, as process {first.pid}, with its data in .dispatcher: "
+        f"stop it with Ctrl-C or kill {first.pid}, or add workers to it with 'dispatcher worker'\n"
+    )
+    first.signal(signal.SIGKILL)
+    first.wait()
+    until(lambda: not processes_in(place), "no process of the first")
+    up()
 
 
 # Ctrl-C and SIGTERM

@@ -66,7 +66,7 @@ class Places:
                 "each event waits in the line of its channel",
             ),
             (
-                self.held <= {slot_id(id_, header.get("unknown", 0)) for id_, header in self.events.items()},
+                self.held <= {_slot(id_, header) for id_, header in self.events.items()},
                 "no slot is held for an event that has ended",
             ),
             (all(lifetime > 0 for lifetime in self.lifetimes_ms.values()), "no scope lives for ever"),
@@ -108,6 +108,10 @@ def places_of(redis: Database, keys: Keys) -> Places:
         lifetimes_ms=dict(zip(mortal, rest[len(ranges) :: 2], strict=True)),
         held={slot for slots in rest[len(ranges) + 1 :: 2] for slot in _texts(slots)},
     )
+
+
+def _slot(id_: str, header: dict[str, Any]) -> str:
+    return slot_id(id_, header.get("unknown", 0), header.get("replays", 0))
 
 
 def _texts(members: Iterable[bytes]) -> list[str]:

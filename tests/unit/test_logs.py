@@ -72,10 +72,12 @@ def test_an_event_at_its_end_is_one_line(outcome: Outcome, expected: dict[str, A
 
 
 def test_what_waits_has_a_line_of_its_own() -> None:
-    parked = Settlement(LEASED, TERMS, Parked(Place.TIMER, Reason.RETRY, 2_000_000, "connection_refused"))
+    outcome = Parked(Place.TIMER, Reason.RETRY, 2_000_000, "connection_refused", detail="nobody listens there")
+    parked = Settlement(LEASED, TERMS, outcome)
     waiting = Waiting(Candidate(LEASED, TERMS), Reason.PACE, None)
     first, second = lines(lambda log: (log.settled([parked]), log.waiting([waiting])))
     assert (first["event"], first["reason"], first["retry_after_s"]) == ("event.parked", "retry", 2.0)
+    assert (first["code"], first["detail"]) == ("connection_refused", "nobody listens there")
     assert (second["event"], second["reason"], second["channel"]) == ("event.parked", "pace", "#ops")
     assert "retry_after_s" not in second
 

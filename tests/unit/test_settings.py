@@ -212,8 +212,32 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
         ),
         pytest.param(
             {"SLACK_BOT_TOKEN": "xoxb-s3cr3t é"},
-            "SLACK_BOT_TOKEN is ***, expected a bot token such as xoxb-..., without blanks and quotes",
+            "SLACK_BOT_TOKEN is ***, expected a bot token such as xoxb-..., without blanks and special characters",
             id="token no header can carry",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_TOKEN": f'"{TOKEN}"'},
+            "DISPATCHER_SLACK_TOKEN stands in quotes, which are taken as part of it; "
+            "expected a bot token such as xoxb-...",
+            id="token in quotes",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_TOKEN": f"'{TOKEN}"},
+            "DISPATCHER_SLACK_TOKEN is ***, "
+            "expected a bot token such as xoxb-..., and it holds a quote: take the quotes off",
+            id="token with half a quote",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_WEBHOOK_URL": f"'{WEBHOOK}'"},
+            "DISPATCHER_SLACK_WEBHOOK_URL stands in quotes, which are taken as part of it; "
+            "expected the URL of an incoming webhook, beginning with https://",
+            id="webhook in quotes",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_WEBHOOK_URL": WEBHOOK.replace("https", "http")},
+            "DISPATCHER_SLACK_WEBHOOK_URL is ***, "
+            "expected https://, since http:// would show the secret to the network",
+            id="webhook in the clear",
         ),
         pytest.param(
             {"DISPATCHER_SLACK_WEBHOOK_URL": TOKEN},
@@ -343,6 +367,25 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     )
 
 
+def test_doubts_are_told_with_the_faults_they_may_have_caused(tmp_path: Path) -> None:
+    env_file = tmp_path / ".env"
+    env_file.write_text("DISPATCHER_SINK=email\n\nDISPATCHER_BATCH\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings({"DISPATCHER_SLAK_TOKEN": TOKEN}, env_file)
+    assert caught.value.problems == (f"DISPATCHER_SINK (in {env_file}) is 'email', expected slack or console",)
+    assert caught.value.doubts == (
+        f"{env_file}:3: not read as NAME=value, the line is ignored",
+        "DISPATCHER_SLAK_TOKEN is not a known variable and is ignored; did you mean DISPATCHER_SLACK_TOKEN?",
+    )
+    assert str(caught.value).splitlines() == [*caught.value.problems, *caught.value.doubts]
+
+
+@pytest.mark.parametrize("host", ["localhost:8901", "127.0.0.1:8901", "[::1]:8901"])
+def test_the_webhook_of_a_stand_in_on_this_machine_needs_no_https(host: str) -> None:
+    url = f"http://{host}/services/T0/B0/x"
+    assert secret_of(load_settings({"DISPATCHER_SLACK_WEBHOOK_URL": url}, None)[0].slack_webhook_url) == url
+
+
 @pytest.mark.parametrize(
     ("env", "in_file", "url"),
     [
@@ -420,10 +463,10 @@ def test_unknown_variables_are_warned_about_with_the_nearest_name(tmp_path: Path
 
 def test_a_line_of_the_env_file_that_is_not_understood_is_a_warning(tmp_path: Path) -> None:
     env_file = tmp_path / ".env"
-    env_file.write_text("DISPATCHER_QUEUE=q\nthis s3cr3t is: no variable\nDISPATCHER_BATCH\n")
+    env_file.write_text("DISPATCHER_QUEUE=q\nthis s3cr3t is: no variable\n\nDISPATCHER_BATCH\n")
     settings, warnings = load_settings({}, env_file)
     assert (settings.queue, settings.batch) == ("q", 128)
-    assert warnings == (f"{env_file}:2: not read as NAME=value, the line is ignored",)
+    assert warnings == tuple(f"{env_file}:{line}: not read as NAME=value, the line is ignored" for line in (2, 4))
 
 
 def test_an_env_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
@@ -432,8 +475,14 @@ def test_an_env_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     assert problems_of({}, env_file) == (f"{env_file} is not UTF-8; expected lines NAME=value",)
 
 
-def test_a_missing_env_file_and_a_folder_of_its_name_are_no_fault(tmp_path: Path) -> None:
-    assert load_settings({}, tmp_path / ".env") == load_settings({}, tmp_path) == load_settings({}, None)
+def test_a_missing_env_file_is_no_fault(tmp_path: Path) -> None:
+    assert load_settings({}, tmp_path / ".env") == load_settings({}, None)
+
+
+def test_a_folder_in_place_of_the_env_file_is_named(tmp_path: Path) -> None:
+    assert problems_of({}, tmp_path) == (
+        f"{tmp_path} is a folder, expected a file of lines NAME=value; give the folder another name",
+    )
 
 
 def test_the_process_environment_and_env_file_are_what_is_read_by_default(

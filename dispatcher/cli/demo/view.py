@@ -100,7 +100,7 @@ class _Table:
 
     def show(self, moment: Moment) -> None:
         """Draw the table anew."""
-        self._live.update(Group(_table(moment), Text(_figures(moment))), refresh=True)
+        self._live.update(Group("", _table(moment), "", Text(_figures(moment))), refresh=True)
 
 
 class _Lines:
@@ -131,7 +131,9 @@ def summary(moment: Moment, reasons: Counter[str]) -> Iterator[RenderableType]:
     """The table and what it comes to."""
     totals = moment.look.overall()
     by_category, together = reasons[Reason.LIMIT_CATEGORY], reasons[Reason.LIMIT_GLOBAL]
+    yield ""
     yield _table(moment)
+    yield ""
     yield Text(
         f"{totals['enqueued']} enqueued = {totals['sent']} sent + {totals['dropped']} dropped;"
         f" Slack received {moment.slack_received}.\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,14 +13,23 @@ if TYPE_CHECKING:
     from dispatcher.cli.doctor.finding import Finding
 
 
-@click.command()
+_EXIT_CODES: Final = """\b
+Exit codes:
+   0  no error, perhaps warnings
+   1  at least one error
+  69  the server cannot be reached
+  78  the settings cannot be read, or the server does not let us in
+"""
+
+
+@click.command(short_help="Look for what is wrong, and say what to do about it.", epilog=_EXIT_CODES)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def doctor(terminal: Terminal, *, as_json: bool) -> int:
     """Look for what is wrong, and say what to do about it.
 
     Looks at the settings, the limits file, the server, what lies in the namespace, the workers, and asks Slack whether
-    it accepts the token. Nothing is posted and nothing is changed. The exit code is 1 if there is an error.
+    it accepts the token. Nothing is posted and nothing is changed.
     """
     from dispatcher.cli.doctor.examination import examine
     from dispatcher.cli.doctor.finding import Level

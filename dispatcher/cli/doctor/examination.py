@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from dispatcher.app import has_run, open_limits, open_server
 from dispatcher.app.checks import ask_namespace, ask_server, reach_server
-from dispatcher.cli.doctor.finding import Finding, Level, error, in_two, ok, warning
+from dispatcher.cli.doctor.finding import START, Finding, Level, error, in_two, ok, warning
 from dispatcher.cli.doctor.namespace import namespace_findings
 from dispatcher.cli.doctor.server import server_findings
 from dispatcher.cli.doctor.slack import slack_findings
+from dispatcher.cli.looking import near
 from dispatcher.embedded import find_server
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.settings import Settings
@@ -22,7 +25,7 @@ def examine(settings: Settings, doubts: Sequence[str], *, clock: Callable[[], fl
         yield warning("settings", *in_two(doubt, "; ", "correct it, or take it out"))
     yield from _limits(settings)
     if settings.redis_url is None and not has_run(settings):
-        yield _server_to_come(settings)
+        yield from _server_to_come(settings)
     else:
         yield from _server(settings, clock)
     yield from slack_findings(settings)
@@ -41,16 +44,35 @@ def _limits(settings: Settings) -> Iterator[Finding]:
     named = {0: "names no category, the defaults hold for all", 1: "names 1 category"}.get(
         count, f"names {count} categories"
     )
-    yield ok("limits", f"{limits.path} is valid and {named}")
+    yield ok("limits", f"{near(limits.path)} is valid and {named}")
 
 
-def _server_to_come(settings: Settings) -> Finding:
+def _server_to_come(settings: Settings) -> Iterator[Finding]:
     """Nothing has run in the data dir, and nothing is started for the look."""
+    if fault := _unusable(settings.data_dir):
+        said = f"the embedded server cannot keep its data in {settings.data_dir}: {fault}"
+        yield error(
+            "data dir", said, "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"
+        )
     try:
         binary = find_server()
     except ConfigError as refusal:
-        return error("server", *in_two(str(refusal), ": ", "set DISPATCHER_REDIS_URL"))
-    return ok("server", f"none has run in {settings.data_dir} yet; the first worker starts the embedded one, {binary}")
+        yield error("server", *in_two(str(refusal), ": ", "set DISPATCHER_REDIS_URL"))
+        return
+    said = f"none has run in {settings.data_dir} yet; {START} starts the embedded one, {binary}"
+    yield ok("server", said)
+
+
+def _unusable(path: Path) -> str | None:
+    """Why no data can be kept there, as far as that can be known without a try."""
+    place = Path(os.path.realpath(path))
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        return f"{place} is no folder"
+    if not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return f"this user must not write in {place}"
+    return None
 
 
 def _server(settings: Settings, clock: Callable[[], float]) -> Iterator[Finding]:

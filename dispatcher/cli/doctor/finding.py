@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from dispatcher.errors import DispatcherError
+
+START: Final = "'dispatcher up' or 'dispatcher worker'"
+"""What has workers run, in the words of all commands."""
 
 
 class Level(StrEnum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dispatcher.app.checks import NamespaceFacts
-from dispatcher.cli.doctor.finding import Finding, error, in_two, ok, warning
+from dispatcher.cli.doctor.finding import START, Finding, error, in_two, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
+from dispatcher.cli.spans import span
 from dispatcher.cli.status import balance
-from dispatcher.cli.status_view import span
 from dispatcher.content import one_line
 from dispatcher.keys import LAYOUT_VERSION
 from dispatcher.model import US
@@ -85,7 +85,7 @@ def _workers(facts: NamespaceFacts, look: Snapshot) -> Iterator[Finding]:
     if not alive:
         left = look.waiting + look.in_flight + look.parked
         waits = f", and {left} events are to be dealt with" if left else ""
-        yield warning("workers", f"none is running{waits}", "dispatcher worker")
+        yield warning("workers", f"none is running{waits}", f"start some with {START}")
         return
     latest = max(each.last_heartbeat for each in alive)
     count = "1 is" if len(alive) == 1 else f"{len(alive)} are"
@@ -96,7 +96,7 @@ def _leases(facts: NamespaceFacts, look: Snapshot) -> Iterator[Finding]:
     for each in facts.overdue:
         late = span((look.now_us - each.ended_us) / US)
         said = f"the lease of {one_line(each.owner)} ended {late} ago with {each.events} events in hand"
-        yield warning("leases", said, "any worker that runs takes them over: dispatcher worker")
+        yield warning("leases", said, f"any worker that runs takes them over: {START}")
     if not facts.overdue:
         yield ok("leases", f"{len(look.leases)} held, none overdue" if look.leases else "none held, none overdue")
 
@@ -116,7 +116,9 @@ def _posting(look: Snapshot) -> Iterator[Finding]:
 def _dead_letters(look: Snapshot) -> Finding:
     if not look.dead_letters:
         return ok("dead letters", "none")
-    return warning("dead letters", f"{look.dead_letters} are kept for somebody to look at", "dispatcher dead list")
+    kept = "1 is" if look.dead_letters == 1 else f"{look.dead_letters} are"
+    remedy = "'dispatcher dead list' says why; when that is mended, 'dispatcher dead replay' sends them again"
+    return warning("dead letters", f"{kept} kept for somebody to look at", remedy)
 
 
 def _ago(look: Snapshot, at: float) -> str:

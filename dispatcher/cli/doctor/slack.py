@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from dispatcher.app.checks import ask_slack
 from dispatcher.cli.doctor.finding import Finding, error, in_two, ok, warning
-from dispatcher.cli.status_view import span
+from dispatcher.cli.spans import span
+from dispatcher.cli.stand_in import USUAL_PORT
 from dispatcher.errors import ConfigError
 from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
 from dispatcher.settings import Settings
@@ -44,7 +45,7 @@ def slack_findings(settings: Settings) -> Iterator[Finding]:
             said = f"{code}: Slack asks to come back in {span(retry_after_us / US)}, the token was not checked"
             yield warning("slack", said, "look again then")
         case Retryable(code, detail) | Rejected(code, detail) | Ambiguous(code, detail) | Paused(code, detail):
-            yield _refusal(code, detail)
+            yield _refusal(code, detail, settings.slack_base_url)
         case _:
             assert_never(answer)
     if settings.slack_base_url is not None:
@@ -66,10 +67,19 @@ def _scopes(scopes: tuple[str, ...]) -> Iterator[Finding]:
         yield ok("scopes", f"{_NEEDED} and {_RECOMMENDED}{more}")
 
 
-def _refusal(code: str, detail: str) -> Finding:
+def _refusal(code: str, detail: str, base_url: str | None) -> Finding:
     told = row_for(code).told
     said, remedy = in_two(told, ": ", "try again; if it stays, look at the network, the proxy and Slack's status page")
+    if code == "connection_refused" and base_url is not None and _is_loopback(urlsplit(base_url).hostname or ""):
+        said = f"nobody listens at {base_url}, the address of a stand-in on this machine"
+        remedy = f"start it: dispatcher slack-stand-in{_port_option(base_url)}"
+        return error("slack", f"{code}: {said}", remedy)
     return error("slack", f"{code}: {said}{detail.removeprefix(told)}", remedy)
+
+
+def _port_option(base_url: str) -> str:
+    port = urlsplit(base_url).port
+    return "" if port in {None, USUAL_PORT} else f" --port {port}"
 
 
 def _address(base_url: str) -> Finding:

@@ -1,0 +1,152 @@
+"""The command line on streams that are closed, full, or read by nobody, and Ctrl-C before it has begun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.cli.exits import CONFIGURATION, conclude
+from dispatcher.cli.terminal import Terminal
+from tests.support.commands import PYTHON_DISPATCHER, environment, run
+from tests.support.processes import PATIENCE_S
+from tests.support.screens import Screen
+
+INTERRUPTED_IMPORT: Final = """
+import sys
+
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            raise KeyboardInterrupt
+
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, CtrlC())
+from dispatcher.cli import main
+main()
+"""
+
+
+def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run ``command`` in bash, where ``$d`` is ``dispatcher``; its exit codes are its own matter."""
+    return subprocess.run(
+        ["/bin/bash", "-c", command],
+        env=environment({"d": " ".join(PYTHON_DISPATCHER), **env}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("$d status >&-", 0),
+        ("$d status --watch >&-", 2),
+        ("$d dead list >&-", 0),
+        ("$d doctor >&-", 0),
+        ("$d limits show >&- 2>&-", 0),
+        ("$d send --stdin <&- >&- 2>&-", 0),
+        ("$d sned >&- 2>&-", 2),
+        ("$d status 2>/dev/full", 0),
+        ("$d sned 2>/dev/full", 2),
+        ("$d send errors '' 2>/dev/full", 2),
+        ("$d worker --burst 2>/dev/full", 0),
+        ("$d demo --json >&- <&-", 0),
+    ],
+)
+def test_a_stream_that_is_closed_or_full_changes_no_exit_code(command: str, code: int, redis_url: str) -> None:
+    ended = shell(command, DISPATCHER_REDIS_URL=redis_url, DISPATCHER_SINK="console")
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("status", 0), ("--help", 0), ("status --help", 0), ("sned", 2), ("worker --burst", 0)]
+)
+def test_a_reader_that_goes_away_changes_no_exit_code(command: str, code: int, redis_url: str) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        ended = subprocess.run(
+            [*PYTHON_DISPATCHER, *command.split()],
+            env=environment({"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SINK": "console"}),
+            stdout=theirs,
+            stderr=theirs,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    finally:
+        os.close(theirs)
+    assert ended.returncode == code
+
+
+@pytest.mark.parametrize("command", ["status", "status --json", "send errors x", "limits check", "doctor"])
+def test_results_that_cannot_be_written_are_an_error_that_says_so(command: str, redis_url: str) -> None:
+    ended = shell(f"$d {command} >/dev/full", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_SINK="console")
+    said = "dispatcher: error: standard output cannot be written: No space left on device"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, said)
+
+
+@pytest.mark.parametrize("module", ["click", "dispatcher.cli.dead", "pydantic", "redis", "rich"])
+def test_ctrl_c_while_it_loads_exits_with_130_and_without_a_traceback(module: str, redis_url: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, module, "status"],
+        env=environment({"DISPATCHER_REDIS_URL": redis_url}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr.strip() in {"", "dispatcher: interrupted"}
+
+
+def test_a_file_that_cannot_be_reached_is_named_and_a_matter_of_configuration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = Path("config" * 100, "limits.yaml")
+    with pytest.raises(OSError, match="File name too long") as refusal:
+        path.stat()
+    assert conclude(refusal.value, Terminal()) == CONFIGURATION
+    assert capsys.readouterr().err == f"dispatcher: error: {path} cannot be used: File name too long\n"
+
+
+def test_a_message_on_a_terminal_breaks_between_words_and_elsewhere_nowhere() -> None:
+    arguments = [*PYTHON_DISPATCHER, "send", "errors", "x"]
+    with Screen(columns=40) as screen:
+        subprocess.run(arguments, env=environment({}), stderr=screen.stream, timeout=PATIENCE_S, check=False)
+    lines = screen.text().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == run("send", "errors", "x").err.strip()
+
+
+def test_a_usage_error_on_a_terminal_breaks_between_words() -> None:
+    arguments = [*PYTHON_DISPATCHER, "send", "errors", "x", "--channel", "ops"]
+    with Screen(columns=50) as screen:
+        subprocess.run(arguments, env=environment({}), stderr=screen.stream, timeout=PATIENCE_S, check=False)
+    lines = screen.text().splitlines()
+    assert max(map(len, lines)) <= 50
+    assert " ".join(line.strip() for line in lines).endswith("an id such as C0123ABCD; did you mean '#ops'?")
+
+
+@pytest.mark.parametrize(
+    ("env", "start"),
+    [
+        ({"TERM": "xterm"}, "dispatcher: \x1b[31merror:\x1b[0m no embedded"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, "dispatcher: error: no embedded"),
+        ({"TERM": "dumb"}, "dispatcher: error: no embedded"),
+    ],
+    ids=["colour", "NO_COLOR", "dumb"],
+)
+def test_an_error_is_marked_in_colour_where_there_is_any(env: dict[str, str], start: str) -> None:
+    with Screen() as screen:
+        arguments = [*PYTHON_DISPATCHER, "send", "errors", "x"]
+        subprocess.run(arguments, env=environment(env), stderr=screen.stream, timeout=PATIENCE_S, check=False)
+    assert screen.text().startswith(start)
