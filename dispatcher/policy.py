@@ -6,16 +6,19 @@ Its terms, what a denial means, what comes after a post, when to give up. Pure: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final, TypeAlias, assert_never
 
 from dispatcher.event import Event
 from dispatcher.model import (
     US,
     Ambiguous,
+    Demand,
     Denied,
+    FirstOf,
     Limit,
     Paused,
     PostResult,
@@ -47,6 +50,15 @@ Backoff: TypeAlias = Callable[[int], int]
 """Microseconds to wait after the n-th attempt."""
 
 GLOBAL_SCOPE: Final = "global"
+SHARED_SCOPE: Final = "shared"
+"""What the guarantees leave of the longest global window, for all."""
+
+_MAX_LABEL: Final = 64
+"""Longer values of a label stand in its scope as a digest."""
+
+_REMEMBERED: Final = 4_096
+"""Categories whose scopes are kept ready."""
+
 MAX_DEATHS: Final = 3
 """Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
 
@@ -63,19 +75,26 @@ class OnLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CategoryRule:
-    """What the limits file says of one category; an empty ``limits`` means unlimited."""
+    """What the limits file says of one category; an empty ``limits`` means unlimited.
+
+    ``guarantee`` events of the longest global window are kept for it; ``per_label`` limits hold for each value of a
+    label.
+    """
 
     limits: tuple[Limit, ...]
     channel: str
     on_limit: OnLimit
     max_age_us: int
+    guarantee: int = 0
+    per_label: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The whole limits file. ``categories`` holds the named ones; any other follows ``defaults``.
 
-    ``channels`` maps a channel to its pace; ``None`` is no pace.
+    ``channels`` maps a channel to its pace; ``None`` is no pace. The guarantees together are no more than the longest
+    global window holds; ``settings`` sees to it.
     """
 
     global_limits: tuple[Limit, ...]
@@ -85,6 +104,7 @@ class Policy:
     channels: Mapping[str, Limit | None] = field(default_factory=dict)
     reject_unknown: bool = False
     dead_letters: Bounds = DEFAULT_BOUNDS
+    _scopes: dict[str, tuple[Demand, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def knows(self, category: str) -> bool:
         """Whether the limits file names the category."""
@@ -94,13 +114,47 @@ class Policy:
         """The rule of a category, the defaults where it is not named."""
         return self.categories.get(category, self.defaults)
 
-    def scopes(self, category: str) -> tuple[Scope, ...]:
-        """What an event of the category is counted against, widest first; scopes without a limit are left out."""
-        candidates = (
-            Scope(GLOBAL_SCOPE, self.global_limits),
-            Scope(f"category:{category}", self.rule(category).limits),
-        )
-        return tuple(scope for scope in candidates if scope.limits)
+    @property
+    def guaranteed(self) -> int:
+        """How much of the longest global window is kept for single categories."""
+        return sum(rule.guarantee for rule in self.categories.values())
+
+    @property
+    def longest_global(self) -> Limit | None:
+        """The global limit that guarantees are a part of: that of the longest window, of two the smaller."""
+        return max(self.global_limits, key=lambda limit: (limit.window_us, -limit.max), default=None)
+
+    def scopes(self, category: str, labels: Mapping[str, str] | None = None) -> tuple[Demand, ...]:
+        """What an event is counted against, widest first; scopes without a limit are left out.
+
+        With guarantees an event takes a slot of its category's share while that has room, else one of what all share.
+        """
+        demands = self._scopes.get(category)
+        if demands is None:
+            demands = (*self._global_demands(category), *self._own_scope(category))
+            if len(self._scopes) < _REMEMBERED:
+                self._scopes[category] = demands
+        if labels and (per_label := self.rule(category).per_label):
+            return (*demands, *_label_scopes(category, per_label, labels))
+        return demands
+
+    def _global_demands(self, category: str) -> Iterator[Demand]:
+        if not self.global_limits:
+            return
+        yield Scope(GLOBAL_SCOPE, self.global_limits)
+        longest, guaranteed = self.longest_global, self.guaranteed
+        if longest is None or not guaranteed:
+            return
+        pools = []
+        if guarantee := self.rule(category).guarantee:
+            pools.append(Scope(f"guarantee:{category}", (replace(longest, max=guarantee),)))
+        if guaranteed < longest.max:
+            pools.append(Scope(SHARED_SCOPE, (replace(longest, max=longest.max - guaranteed),)))
+        yield pools[0] if len(pools) == 1 else FirstOf(tuple(pools))
+
+    def _own_scope(self, category: str) -> Iterator[Demand]:
+        if limits := self.rule(category).limits:
+            yield Scope(f"category:{category}", limits)
 
     def channel(self, event: Event) -> str:
         """Where the event is posted: its own channel, else its category's."""
@@ -122,15 +176,25 @@ class Policy:
         return Terms(
             channel=channel,
             pace=self.pace(channel),
-            scopes=self.scopes(event.category),
+            scopes=self.scopes(event.category, event.labels),
             deadline_us=leased.seen_us + self.max_age_us(event),
             configured=self.knows(event.category),
         )
 
 
+def _label_scopes(
+    category: str, per_label: Mapping[str, tuple[Limit, ...]], labels: Mapping[str, str]
+) -> Iterator[Scope]:
+    for label, limits in per_label.items():
+        value = labels.get(label)
+        if value is not None and limits:
+            short = value if len(value) <= _MAX_LABEL else blake2b(value.encode(), digest_size=16).hexdigest()
+            yield Scope(f"label:{category}:{label}={short}", limits)
+
+
 def limit_reason(scope: str) -> Reason:
-    """The reason that names a denying scope."""
-    if scope == GLOBAL_SCOPE:
+    """The reason that names a denying scope; guarantees and what they leave are parts of the global limit."""
+    if scope in {GLOBAL_SCOPE, SHARED_SCOPE} or scope.startswith("guarantee:"):
         return Reason.LIMIT_GLOBAL
     return Reason.LIMIT_LABEL if scope.startswith("label:") else Reason.LIMIT_CATEGORY
 
@@ -207,17 +271,17 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
         case Retryable(code, detail, uses_attempt):
             if uses_attempt and tried >= MAX_ATTEMPTS:
                 return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE)
-            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code)
+            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared)
         case Rejected(code, detail):
             return settlement(DeadLettered(Reason.REJECTED, detail, code), Slots.RELEASE, replied=True)
         case Ambiguous(code, detail):
             if tried >= MAX_ATTEMPTS:
                 return settlement(DeadLettered(Reason.AMBIGUOUS, detail, code), Slots.KEEP)
-            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code)
+            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.KEEP, unknown=leased.unknown + 1)
         case Paused(code, detail):
-            waits = Parked(Place.LINE, Reason.PAUSED, 0, code)
+            waits = Parked(Place.LINE, Reason.PAUSED, 0, code, detail=detail)
             return settlement(waits, Slots.HOLD, attempt=spared, pause=result)
         case _:
             assert_never(result)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dispatcher.model import US, Limit
-from dispatcher.settings.limits_schema import LimitsFile
+from dispatcher.model import US, Kind, Limit
+from dispatcher.settings.limits_schema import LimitsFile, policy_of
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
 _TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
@@ -23,19 +23,28 @@ def doubts(file: LimitsFile, tree: Tree) -> list[Problem]:
         *_truth_words(file, tree),
         *_commented_channels(tree),
         *_windows_that_never_bind(file, tree),
+        *_guarantees_out_of_reach(file, tree),
     ]
 
 
 def implies(first: Limit, second: Limit) -> bool:
     """Whether ``second`` can never deny what ``first`` admits.
 
-    A window of W is covered by ceil(W / w) windows of w, so it holds at most ceil(W / w) times as many. Not so
-    across the length from which held slots count: there ``first`` does not see all that ``second`` sees.
+    A window of W is covered by ceil(W / w) windows of w, so it holds at most ceil(W / w) times as many; by one more
+    where those of w stand at the clock's marks and W does not begin at one. Not so where ``second`` counts held slots
+    and ``first`` does not see them.
     """
-    if first.window_us < _HELD_SLOTS_COUNT_FROM_US <= second.window_us:
+    if _counts_held(second) and not _counts_held(first):
         return False
     windows = -(-second.window_us // first.window_us)
+    aligned = second.kind is Kind.FIXED and second.window_us % first.window_us == 0
+    if first.kind is Kind.FIXED and not aligned:
+        windows += 1
     return first.max * windows <= second.max
+
+
+def _counts_held(limit: Limit) -> bool:
+    return limit.kind is Kind.FIXED or limit.window_us >= _HELD_SLOTS_COUNT_FROM_US
 
 
 def _empty_file(tree: Tree) -> Iterator[Problem]:
@@ -71,6 +80,20 @@ def _windows_that_never_bind(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
     for name, section in file.categories.items():
         if "limits" in section.model_fields_set:
             yield from _never_bind(("categories", name), section.limits, everywhere, tree)
+
+
+def _guarantees_out_of_reach(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    """Guarantees larger than what the category's own limits ever admit in that window."""
+    policy = policy_of(file)
+    longest = policy.longest_global
+    for name, rule in policy.categories.items():
+        if longest is None or not rule.guarantee:
+            continue
+        for limit in rule.limits:
+            if limit.max * -(-longest.window_us // limit.window_us) < rule.guarantee:
+                path: Path = ("categories", name, "guarantee")
+                said = f"{rule.guarantee} can never be used up, since the category's own limit is {limit}"
+                yield Problem(tree.position(path), shown_path(path), said)
 
 
 def _never_bind(

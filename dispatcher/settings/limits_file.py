@@ -18,6 +18,7 @@ from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_schema import LimitsFile, policy_of, section_at
 from dispatcher.settings.limits_values import NOT_AVAILABLE, did_you_mean
 from dispatcher.settings.redaction import looks_secret, shown
+from dispatcher.settings.sums import impossible_sums
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.settings.yaml_tree import Position, Problem, Tree, shown_path
 
@@ -28,12 +29,17 @@ LIMITS_FILE: Final = Path("config", "limits.yaml")
 def find_limits_file(settings: Settings, cwd: Path) -> Path:
     """The limits file in force: the one that is set, else ``config/limits.yaml`` below ``cwd``, else the packaged.
 
-    One that is set need not exist; ``load_policy`` says so.
+    One that is set need not exist; ``load_policy`` says so. Raises ``ConfigError`` where it cannot be looked for.
     """
     if settings.limits_file is not None:
         return cwd / settings.limits_file
     beside = cwd / LIMITS_FILE
-    return beside if beside.is_file() else data_file(*LIMITS_FILE.parts)
+    try:
+        return beside if beside.is_file() else data_file(*LIMITS_FILE.parts)
+    except OSError as error:
+        raise ConfigError(
+            f"{beside}: cannot be looked for: {error.strerror}; set DISPATCHER_LIMITS_FILE to a limits file"
+        ) from None
 
 
 def load_policy(path: Path) -> tuple[Policy, tuple[str, ...]]:
@@ -82,7 +88,8 @@ def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:
         text = f"{shown(tree.data)}, expected a mapping with keys such as global, defaults and categories"
         return None, [*tree.problems, Problem(tree.position(()), "", text)]
     try:
-        return LimitsFile.model_validate(tree.data or {}), tree.problems
+        file = LimitsFile.model_validate(tree.data or {})
+        return file, [*tree.problems, *impossible_sums(file, tree)]
     except ValidationError as error:
         details = error.errors()
     return None, [*tree.problems, *(fault for detail in details if (fault := _fault(tree, detail)))]

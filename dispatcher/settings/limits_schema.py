@@ -6,6 +6,7 @@ A key that a later version will know stands in ``not_yet`` until then: to add it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pydantic import (
@@ -40,6 +41,10 @@ OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), Wi
 Unknown: TypeAlias = Annotated[
     str, PlainValidator(read.read_unknown_categories), WithJsonSchema(shape.UNKNOWN_CATEGORIES)
 ]
+
+Guarantee: TypeAlias = Annotated[int, PlainValidator(read.read_guarantee), WithJsonSchema(shape.GUARANTEE)]
+Label: TypeAlias = Annotated[str, AfterValidator(read.read_label), WithJsonSchema(shape.LABEL_NAME)]
+LabelEntries: TypeAlias = dict[Label, Windows]
 
 DEFAULT_PACE: Final = Limit.parse("10/10s")
 
@@ -92,20 +97,18 @@ class ChannelSection(Section):
 
 
 class RuleSection(Section):
-    """What holds for a category; in categories, what one leaves out defaults says."""
+    """What holds for every category that does not say otherwise."""
 
-    model_config = ConfigDict(title="category")
+    model_config = ConfigDict(title="rule")
     not_yet: ClassVar[frozenset[str]] = frozenset(
         {
             "allow_mentions",
             "digest_delay",
-            "guarantee",
             "icon_emoji",
             "icon_url",
             "max_parked",
             "notice",
             "on_ambiguous",
-            "per_label",
             "template",
             "username",
         }
@@ -125,9 +128,25 @@ class RuleSection(Section):
         default=parse_duration("24h"), description="What waits longer than this becomes a dead letter, expired."
     )
 
-    def over(self, defaults: RuleSection) -> RuleSection:
+    per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
+        default={}, description="Limits for each value of a label of the event, by the label's name."
+    )
+
+
+class CategorySection(RuleSection):
+    """What holds for one category; what it leaves out, defaults says."""
+
+    model_config = ConfigDict(title="category")
+
+    guarantee: Guarantee = Field(
+        default=0, description="So many of the longest global window are kept for this category."
+    )
+
+    def over(self, defaults: RuleSection) -> CategorySection:
         """These keys where they were written, else those of ``defaults``."""
-        return defaults.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
+        inherited = {name: getattr(defaults, name) for name in RuleSection.model_fields}
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        return CategorySection.model_construct(**(inherited | own))
 
 
 class DeadLettersSection(Section):
@@ -140,7 +159,7 @@ class DeadLettersSection(Section):
 
 
 ChannelEntry: TypeAlias = Annotated[ChannelSection, _mapping("{pace: 1/1s}", ChannelSection)]
-RuleEntry: TypeAlias = Annotated[RuleSection, _mapping("{limits: [10/30m]}", RuleSection)]
+RuleEntry: TypeAlias = Annotated[CategorySection, _mapping("{limits: [10/30m]}", CategorySection)]
 ChannelEntries: TypeAlias = dict[ChannelKey, ChannelEntry]
 RuleEntries: TypeAlias = dict[Category, RuleEntry]
 
@@ -172,19 +191,23 @@ class LimitsFile(Section):
     )
 
 
+_SECTIONS: Final[Mapping[str, type[Section]]] = {
+    "global": GlobalSection,
+    "defaults": RuleSection,
+    "dead_letters": DeadLettersSection,
+}
+_ENTRIES: Final[Mapping[str, type[Section]]] = {"channels": ChannelSection, "categories": CategorySection}
+
+
 def section_at(path: tuple[str | int, ...]) -> type[Section] | None:
     """The class of the mapping that stands at a path; ``None`` where keys are names of the operator's own."""
     match path:
         case ():
             return LimitsFile
-        case ("global",):
-            return GlobalSection
-        case ("channels", _):
-            return ChannelSection
-        case ("defaults",) | ("categories", _):
-            return RuleSection
-        case ("dead_letters",):
-            return DeadLettersSection
+        case (str(name),):
+            return _SECTIONS.get(name)
+        case (str(name), _):
+            return _ENTRIES.get(name)
         case _:
             return None
 
@@ -194,7 +217,7 @@ def policy_of(file: LimitsFile) -> Policy:
     paces = {name: section.pace for name, section in file.channels.items() if "pace" in section.model_fields_set}
     return Policy(
         global_limits=file.global_.limits,
-        defaults=_rule_of(file.defaults),
+        defaults=_rule_of(CategorySection().over(file.defaults)),
         categories={name: _rule_of(section.over(file.defaults)) for name, section in file.categories.items()},
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY, DEFAULT_PACE),
         channels=paces,
@@ -203,7 +226,12 @@ def policy_of(file: LimitsFile) -> Policy:
     )
 
 
-def _rule_of(section: RuleSection) -> CategoryRule:
+def _rule_of(section: CategorySection) -> CategoryRule:
     return CategoryRule(
-        limits=section.limits, channel=section.channel, on_limit=section.on_limit, max_age_us=section.max_age
+        limits=section.limits,
+        channel=section.channel,
+        on_limit=section.on_limit,
+        max_age_us=section.max_age,
+        guarantee=section.guarantee,
+        per_label=section.per_label,
     )

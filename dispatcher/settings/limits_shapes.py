@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dispatcher.event import CATEGORY
+from dispatcher.model import MAX_LIMIT
 from dispatcher.policy import OnLimit
 from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,
     DEFAULT_CHANNEL_KEY,
     MAX_DEAD_LETTERS,
+    MAX_LABEL_NAME,
     MAX_WINDOWS,
     REJECT,
 )
@@ -27,7 +29,7 @@ def _text(pattern: str, title: str, *examples: str) -> dict[str, Any]:
     return {"type": "string", "title": title, "pattern": f"^(?:{pattern})$", "examples": list(examples)}
 
 
-LIMIT: Final = _text(_LIMIT, "MAX/WINDOW", "100/30m", "5/1s")
+LIMIT: Final = _text(f"{_LIMIT}(?: fixed)?", "MAX/WINDOW or MAX/WINDOW fixed", "100/30m", "5/1s", "1000/1d fixed")
 WINDOWS: Final[dict[str, Any]] = {
     "type": "array",
     "items": LIMIT,
@@ -40,6 +42,8 @@ SPAN: Final = _text(_SPAN, "Span of time", "24h", "90s")
 CHANNEL_NAME: Final = _text(CHANNEL.pattern, "Channel", "#errors", "C0123ABCD")
 CHANNEL_KEY: Final = _text(f"{DEFAULT_CHANNEL_KEY}|{CHANNEL.pattern}", "Channel, or default", "default", "#ops")
 CATEGORY_NAME: Final = _text(CATEGORY.pattern, "Category", "errors")
+LABEL_NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": MAX_LABEL_NAME}
+GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_DEAD_LETTERS, "examples": [100_000]}

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic_core import PydanticCustomError
 
 from dispatcher.event import CATEGORY
-from dispatcher.model import MAX_LIMIT, MAX_WINDOW_US, Limit, format_duration, parse_duration
+from dispatcher.model import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
 from dispatcher.policy import OnLimit
 from dispatcher.settings.redaction import looks_secret
 
@@ -22,6 +22,7 @@ NOT_AVAILABLE: Final = "is not available in this version"
 DEFAULT_CHANNEL_KEY: Final = "default"
 MAX_WINDOWS: Final = 16
 """Limits in one list: each costs the gate a look at the log of the scope."""
+MAX_LABEL_NAME: Final = 64
 MAX_DEAD_LETTERS: Final = 10_000_000
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
@@ -35,7 +36,7 @@ _RANGE_EXPECTED: Final = (
 _CHANNEL_EXPECTED: Final = 'expected a channel such as "#errors", in quotes, or its id'
 _SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
 
-_LIMIT: Final = re.compile(r"[0-9]+/[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)(?P<fixed> fixed)?")
+_LIMIT: Final = re.compile(r"[0-9]+/[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)(?: fixed)?")
 _LOOSE_LIMIT: Final = re.compile(
     r"([0-9]+)\s*(?:/|per|in|:|x)\s*([0-9]*)\s*"
     r"(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)"
@@ -52,7 +53,7 @@ def fault(text: str, **where: int) -> PydanticCustomError:
 
 
 def read_limit(value: object) -> Limit:
-    """A rolling limit such as ``100/30m``."""
+    """A limit such as ``100/30m`` or ``1000/1d fixed``."""
     if isinstance(value, dict):
         raise fault(f" {NOT_AVAILABLE} as a limit, {_LIMIT_EXPECTED}")
     return _limit(value, _LIMIT_EXPECTED)
@@ -64,7 +65,10 @@ def read_pace(value: object) -> Limit | None:
         return None
     if not value or str(value).lower() in _NO_PACE:
         raise fault(f", {_PACE_EXPECTED}; did you mean none?")
-    return _limit(value, _PACE_EXPECTED)
+    pace = _limit(value, _PACE_EXPECTED)
+    if pace.kind is not Kind.ROLLING:
+        raise fault(f", a pace counts from each answer and cannot be fixed, {_PACE_EXPECTED}")
+    return pace
 
 
 def read_span_us(value: object) -> int:
@@ -127,6 +131,20 @@ def read_count(value: object) -> int:
     raise fault(f", expected a number from 1 to {MAX_DEAD_LETTERS}{_nearest_count(value)}")
 
 
+def read_guarantee(value: object) -> int:
+    """How many of the longest global window are kept for a category."""
+    if type(value) is int and 1 <= value <= MAX_LIMIT:
+        return value
+    raise fault(f", expected a whole number from 1 to {MAX_LIMIT}, a part of the longest global window")
+
+
+def read_label(value: str) -> str:
+    """A label's name."""
+    if not value or not value.isprintable() or len(value) > MAX_LABEL_NAME:
+        raise fault(f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters")
+    return value
+
+
 def read_windows(value: object) -> list[object]:
     """The list itself; its entries are read one by one, so that each fault has its place."""
     if isinstance(value, list):
@@ -139,9 +157,9 @@ def read_windows(value: object) -> list[object]:
 
 def distinct_windows(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
     """Each window once: of two limits with one window the larger could never bind."""
-    first_of: dict[int, Limit] = {}
+    first_of: dict[tuple[int, Kind], Limit] = {}
     for item, limit in enumerate(limits):
-        first = first_of.setdefault(limit.window_us, limit)
+        first = first_of.setdefault((limit.window_us, limit.kind), limit)
         if first is not limit:
             raise fault(f" has the same window as {first}, expected each window once", item=item)
     return limits
@@ -160,8 +178,6 @@ def _limit(value: object, expected: str) -> Limit:
     match = _LIMIT.fullmatch(text)
     if match is None:
         raise fault(f", {expected}{_suggestion(text)}")
-    if match["fixed"]:
-        raise fault(f" {NOT_AVAILABLE}, {expected}")
     try:
         return Limit.parse(text)
     except (ValueError, OverflowError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, assert_never
 
-from dispatcher.model import US, Limit
+from dispatcher.model import US, Kind, Limit
 from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnLimit, Policy
 
@@ -16,7 +16,7 @@ _DAY_US: Final = 86_400 * US
 def sentences(policy: Policy) -> list[str]:
     """Every rule of the policy as a sentence: all together, each category, any other, channels, dead letters."""
     return [
-        f"All events together: {_limits(policy.global_limits) or 'no limit'}.",
+        f"All events together: {_limits(policy.global_limits) or 'no limit'}{_kept(policy)}.",
         *(_category(name, rule, policy) for name, rule in policy.categories.items()),
         _unknown(policy),
         *_channels(policy),
@@ -26,6 +26,18 @@ def sentences(policy: Policy) -> list[str]:
 
 def _category(name: str, rule: CategoryRule, policy: Policy) -> str:
     return f"{name}: {_rule(rule, policy)}."
+
+
+def _kept(policy: Policy) -> str:
+    """What the guarantees cost the others."""
+    longest = policy.longest_global
+    if longest is None or not policy.guaranteed:
+        return ""
+    names = [name for name, rule in policy.categories.items() if rule.guarantee]
+    return (
+        f"; {policy.guaranteed} of the {longest.max} in {_each(longest)} {_window(longest)} are kept for "
+        f"{_listed(names)} even while they are not used, {longest.max - policy.guaranteed} are left for all"
+    )
 
 
 def _unknown(policy: Policy) -> str:
@@ -38,6 +50,12 @@ def _unknown(policy: Policy) -> str:
 def _rule(rule: CategoryRule, policy: Policy) -> str:
     own = _limits(rule.limits) or "no limit of its own"
     parts = [f"{own}, posted to {rule.channel}"]
+    if rule.guarantee and policy.longest_global is not None:
+        longest = policy.longest_global
+        share = f"{rule.guarantee} in {_each(longest)} {_window(longest)}"
+        parts.append(f"{share} are kept for it, whatever the others send")
+    for label, limits in rule.per_label.items():
+        parts.append(f"{_limits(limits) or 'no limit'} for each value of the label {label}")
     if rule.limits or policy.global_limits:
         beyond = "beyond that" if rule.limits else "beyond the limit of all events together"
         parts.append(f"{beyond} the event {_on_limit(rule.on_limit)}")
@@ -74,9 +92,17 @@ def _pace(pace: Limit | None) -> str:
 
 def _limits(limits: tuple[Limit, ...]) -> str:
     """``at most 5 in any second and 100 in any 30 minutes``; empty for no limit."""
-    *firsts, last = [f"{limit.max} in any {_window(limit)}" for limit in limits] or [""]
-    listed = f"{', '.join(firsts)} and {last}" if firsts else last
+    listed = _listed([f"{limit.max} in {_each(limit)} {_window(limit)}" for limit in limits])
     return f"at most {listed}" if listed else ""
+
+
+def _listed(parts: list[str]) -> str:
+    *firsts, last = parts or [""]
+    return f"{', '.join(firsts)} and {last}" if firsts else last
+
+
+def _each(limit: Limit) -> str:
+    return "any" if limit.kind is Kind.ROLLING else "each clock-aligned"
 
 
 def _window(limit: Limit) -> str:

@@ -101,7 +101,7 @@ class Reader:
         )
 
     def _stay(self, command: str, awaited: str, place: str) -> None:
-        log = self._folder / f"background-{len(self._background)}.log"
+        log = self._folder / f"background-{len(self._background)}.out"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [BASH, "-c", f"exec {command}"],

@@ -15,6 +15,7 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError
 from dispatcher.settings import variables
 from dispatcher.settings.limits_schema import (
+    CategorySection,
     ChannelSection,
     DeadLettersSection,
     GlobalSection,
@@ -24,6 +25,7 @@ from dispatcher.settings.limits_schema import (
 from tests.docs import environment_table
 from tests.docs.reader import Reader
 from tests.docs.samples import PAGES, ROOT, RUNNABLE, Sample, anchors, code_spans, links, samples, section
+from tests.support.servers import RedisServer
 
 README: Final = ROOT / "README.md"
 DOCS: Final = ROOT / "docs"
@@ -42,12 +44,12 @@ def short(value: object) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if SAMPLES[page]], ids=short)
-def test_the_samples_of_a_page_run_one_after_another(page: Path, tmp_path: Path, redis_url: str) -> None:
+def test_the_samples_of_a_page_run_one_after_another(page: Path, tmp_path: Path, own_server: RedisServer) -> None:
     port = free_port()
     places = {
         "dispatcher slack-stand-in": f"dispatcher slack-stand-in --port {port}",
         "127.0.0.1:8901": f"127.0.0.1:{port}",
-        "redis://127.0.0.1:6379/0": redis_url,
+        "redis://127.0.0.1:6379/0": own_server.url,
     }
     with Reader(tmp_path, places) as reader:
         for sample in SAMPLES[page]:
@@ -111,7 +113,8 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
     available = {
         *(f"global.{key}" for key in GlobalSection.key_names()),
         *(f"channels.{name}.{key}" for name in ("default", '"#NAME"') for key in ChannelSection.key_names()),
-        *(f"{place}.{key}" for place in ("defaults", "categories.NAME") for key in RuleSection.key_names()),
+        *(f"defaults.{key}" for key in RuleSection.key_names()),
+        *(f"categories.NAME.{key}" for key in CategorySection.key_names()),
         *(f"dead_letters.{key}" for key in DeadLettersSection.key_names()),
         "unknown_categories",
     }

@@ -34,7 +34,8 @@ SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for exampl
 COUNT = "expected a number from 1 to 10000000"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 NOT_AVAILABLE = "the key is not available in this version"
-RULE_KEYS = "limits, channel, on_limit, max_age"
+GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
+RULE_KEYS = "limits, channel, on_limit, max_age, per_label"
 
 
 def policy(text: str) -> Policy:
@@ -185,7 +186,7 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param(
             'a: "\\UFFFFFFFF"',
-            "1:1: not valid YAML here or below: Python int too large to convert to C int",
+            "1:1: not valid YAML here or below: an escape such as \\U stands for no character",
             id="impossible character",
         ),
         pytest.param(
@@ -463,14 +464,50 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             id="shadow",
         ),
         pytest.param(
-            "global: {limits: [100/1h fixed]}",
-            f"1:19: global.limits[0]: '100/1h fixed' is not available in this version, {LIMIT}",
-            id="fixed window",
+            "channels: {default: {pace: 1/1s fixed}}",
+            "1:28: channels.default.pace: '1/1s fixed', a pace counts from each answer and cannot be fixed, " + PACE,
+            id="fixed pace",
+        ),
+        # Guarantees
+        pytest.param(
+            "categories: {a: {guarantee: 0}}",
+            "1:29: categories.a.guarantee: 0, expected a whole number from 1 to 10000000, a part of the longest global "
+            "window",
+            id="no guarantee",
         ),
         pytest.param(
-            "channels: {default: {pace: 1/1s fixed}}",
-            f"1:28: channels.default.pace: '1/1s fixed' is not available in this version, {PACE}",
-            id="fixed pace",
+            "defaults: {guarantee: 1}",
+            f"1:12: defaults.guarantee: the key is not known, expected one of {RULE_KEYS}",
+            id="guarantee for all",
+        ),
+        pytest.param(
+            "global: {limits: []}\ncategories: {a: {guarantee: 1}}",
+            "2:29: categories.a.guarantee: 1, a guarantee is a part of the longest global window, and global.limits is "
+            "[]",
+            id="guarantee of nothing",
+        ),
+        pytest.param(
+            "categories:\n  a: {guarantee: 60}\n  b: {guarantee: 41}",
+            "3:18: categories.b.guarantee: 41 makes 101 guaranteed in all, expected at most the 100/30m of "
+            "global.limits",
+            id="too many guarantees",
+        ),
+        pytest.param(
+            "categories:\n  a: {guarantee: 100, limits: []}\n  b: {}\nunknown_categories: reject",
+            "2:3: categories: all 100 of the 100/30m of global.limits are guaranteed, which leaves nothing for b",
+            id="nothing left for b",
+        ),
+        pytest.param(
+            "categories:\n  a: {guarantee: 100, limits: []}",
+            "2:3: categories: all 100 of the 100/30m of global.limits are guaranteed, which leaves nothing for "
+            "categories that are not named; leave some, or set unknown_categories: reject",
+            id="nothing left for others",
+        ),
+        pytest.param(
+            "categories: {a: {per_label: {host: 3/10m}}}",
+            "1:36: categories.a.per_label.host: '3/10m', expected a list of limits such as [3/10m], or [] for "
+            "unlimited",
+            id="limit for a label without a list",
         ),
         pytest.param(
             "defaults: {on_limit: defer}",
@@ -486,14 +523,12 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             pytest.param(f"categories:\n  a:\n    {key}: 1", f"3:5: categories.a.{key}: {NOT_AVAILABLE}", id=key)
             for key in (
                 "digest_delay",
-                "guarantee",
                 "on_ambiguous",
                 "username",
                 "icon_emoji",
                 "icon_url",
                 "template",
                 "allow_mentions",
-                "per_label",
                 "max_parked",
                 "notice",
             )
@@ -513,7 +548,7 @@ defaults: &d
   on_limit: defer
   channel: #ops
 categories:
-  errors: {limits: [1/1s, oops], guarantee: 5}
+  errors: {limits: [1/1s, oops], guarantee: -5}
   errors: {}
   deploys: *d
 unknown_categories: maybe: not
@@ -523,7 +558,7 @@ unknown_categories: maybe: not
         "3:13: defaults.on_limit: 'defer' is not available in this version, expected drop or dead-letter",
         f'4:3: defaults.channel: null, {CHANNEL}; # begins a comment, write "#ops" in quotes',
         f"6:27: categories.errors.limits[1]: 'oops', {LIMIT}",
-        f"6:34: categories.errors.guarantee: {NOT_AVAILABLE}",
+        f"6:45: categories.errors.guarantee: -5, {GUARANTEE}",
         "7:3: categories.errors: stands twice, first in line 6; expected each key once",
         "8:12: categories.deploys: the alias *d, expected the value itself",
         "9:21: unknown_categories: 'maybe', expected accept or reject",
@@ -605,6 +640,12 @@ def test_the_limits_file_beside_is_used_before_the_packaged_one(tmp_path: Path) 
     beside.parent.mkdir()
     beside.write_text("")
     assert find_limits_file(Settings.isolated(), tmp_path) == beside
+
+
+def test_a_folder_that_cannot_be_searched_for_the_limits_file_is_named(tmp_path: Path) -> None:
+    nowhere = tmp_path / ("d" * 300)
+    with pytest.raises(ConfigError, match=r"d/config/limits.yaml: cannot be looked for: File name too long; set DISP"):
+        find_limits_file(Settings.isolated(), nowhere)
 
 
 @pytest.mark.parametrize(

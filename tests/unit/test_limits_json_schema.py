@@ -14,6 +14,7 @@ from dispatcher.errors import ConfigError
 from dispatcher.resources import data_file
 from dispatcher.settings import limits_json_schema, read_policy
 from dispatcher.settings.limits_schema import (
+    CategorySection,
     ChannelSection,
     DeadLettersSection,
     GlobalSection,
@@ -100,7 +101,8 @@ def test_what_is_valid_conforms(text: str) -> None:
         "global: {limits: [1/1m, 1/1m]}",
         f"global: {{limits: [{', '.join(f'1/{n}s' for n in range(1, 18))}]}}",
         "global: {limits: [{max: 20, window: 5m, shadow: true}]}",
-        "global: {limits: [100/1h fixed]}",
+        "global: {limits: [100/1h aligned]}",
+        "channels: {'#ops': {pace: 1/1s fixed}}",
         "channels: {ops: {pace: 1/1s}}",
         "channels: {'#ops': {pace: off}}",
         "channels: {'#ops': {pace: [1/1s]}}",
@@ -119,7 +121,10 @@ def test_what_is_valid_conforms(text: str) -> None:
         "categories: {'a b': {}}",
         "categories: {-a: {}}",
         f"categories: {{{'a' * 65}: {{}}}}",
-        "categories: {errors: {guarantee: 5}}",
+        "categories: {errors: {guarantee: 0}}",
+        "defaults: {guarantee: 5}",
+        "categories: {errors: {per_label: {host: 3/10m}}}",
+        "categories: {errors: {per_label: [host]}}",
         "categories: {errors: {limitz: []}}",
         "unknown_categories: yes",
         "unknown_categories:",
@@ -162,7 +167,8 @@ def test_the_shape_of_a_limit_is_never_stricter_than_its_reader(limit: str) -> N
 def test_every_key_that_may_stand_there_is_described_and_no_other() -> None:
     """Keys that are not available in this version are not in it: an editor would offer them."""
     classes: dict[str, type[Section]] = {
-        each.__name__: each for each in (GlobalSection, ChannelSection, RuleSection, DeadLettersSection)
+        each.__name__: each
+        for each in (GlobalSection, ChannelSection, RuleSection, CategorySection, DeadLettersSection)
     }
     assert list(SCHEMA["properties"]) == LimitsFile.key_names()
     assert SCHEMA["$defs"].keys() == classes.keys()

@@ -20,6 +20,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
     Scope,
+    all_scopes,
 )
 from dispatcher.outcome import Candidate, DeadLettered, Dropped, Leased, Parked, Place, Sent, Slots, Started
 from dispatcher.policy import (
@@ -56,7 +57,7 @@ def test_the_terms_of_an_event_come_from_its_category() -> None:
     terms = POLICY.terms(LEASED)
     assert terms.channel == "#errors"
     assert terms.pace == Limit(10, 10 * US)
-    assert [scope.name for scope in terms.scopes] == ["global", "category:errors"]
+    assert [scope.name for scope in all_scopes(terms.scopes)] == ["global", "category:errors"]
     assert terms.deadline_us == 1_000_000 + 3600 * US
     assert terms.configured
 
@@ -136,17 +137,23 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
     [
         (Receipt("C1", "1.1"), Sent(Receipt("C1", "1.1")), Slots.KEEP, 1, 0),
         (RateLimitedBySlack(7, "ratelimited"), Parked(Place.LINE, Reason.COOLDOWN, 7, "ratelimited"), Slots.HOLD, 0, 0),
-        (Retryable("refused", "d"), Parked(Place.TIMER, Reason.RETRY, 1000, "refused"), Slots.HOLD, 1, 0),
+        (Retryable("refused", "d"), Parked(Place.TIMER, Reason.RETRY, 1000, "refused", detail="d"), Slots.HOLD, 1, 0),
         (
             Retryable("team", "d", uses_attempt=False),
-            Parked(Place.TIMER, Reason.RETRY, 1000, "team"),
+            Parked(Place.TIMER, Reason.RETRY, 1000, "team", detail="d"),
             Slots.HOLD,
             0,
             0,
         ),
         (Rejected("no_text", "d"), DeadLettered(Reason.REJECTED, "d", "no_text"), Slots.RELEASE, 1, 0),
-        (Ambiguous("http_500", "d"), Parked(Place.TIMER, Reason.RETRY, 1000, "http_500"), Slots.KEEP, 1, 1),
-        (Paused("invalid_auth", "d"), Parked(Place.LINE, Reason.PAUSED, 0, "invalid_auth"), Slots.HOLD, 0, 0),
+        (Ambiguous("http_500", "d"), Parked(Place.TIMER, Reason.RETRY, 1000, "http_500", detail="d"), Slots.KEEP, 1, 1),
+        (
+            Paused("invalid_auth", "d"),
+            Parked(Place.LINE, Reason.PAUSED, 0, "invalid_auth", detail="d"),
+            Slots.HOLD,
+            0,
+            0,
+        ),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, int | Slots) else str(value),
 )
