@@ -10,12 +10,13 @@ UV_VERSION := 0.13.8
 LOCK = build/lock/bin/uv pip compile --quiet --no-config --upgrade --universal --python-version 3.11 \
   --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 HADOLINT := build/deploy/bin/hadolint
+PEERS := build/bench/.installed
 
 # Packages of a surrounding Python must not be seen in .venv.
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-matrix check check-deploy lock clean
+.PHONY: help demo test test-slow test-matrix check check-deploy bench lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,13 +49,17 @@ check: $(INSTALLED)  ## Check format, lint, types and layers
 check-deploy: $(HADOLINT)  ## Check Dockerfile, compose file and systemd unit; needs no Docker engine
 	@deploy/check $(HADOLINT)
 
-lock:  ## Resolve the dependencies anew into requirements*.txt and deploy/requirements*.txt
+bench: $(INSTALLED) $(PEERS)  ## Measure against other limiters (ONLY="gate growth slots peers" ROUNDS=7)
+	$(BIN)/python -m benchmarks $(ONLY) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	$(LOCK) --extra dev --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --output-file requirements.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
 	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
+	$(LOCK) --constraints requirements-dev.txt --output-file benchmarks/requirements-peers.txt benchmarks/requirements-peers.in
 
 clean:  ## Remove .venv, caches and build output; what the embedded server keeps in .dispatcher stays
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -70,4 +75,9 @@ $(INSTALLED): requirements-dev.txt pyproject.toml
 $(HADOLINT): deploy/requirements.txt
 	@$(PYTHON) -m venv build/deploy
 	@build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(PEERS): benchmarks/requirements-peers.txt
+	@rm -rf build/bench
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target build/bench -r $<
 	@touch $@

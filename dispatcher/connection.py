@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha1
 from typing import Any, Final, TypeAlias
 
 import redis
 from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
 from redis.exceptions import (
+    AuthenticationError,
     BusyLoadingError,
     MasterDownError,
+    NoPermissionError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -21,6 +27,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from dispatcher.errors import ConfigError, DispatcherError, GateUnavailable
+from dispatcher.pinned import pinned
 from dispatcher.scripts import read_script
 
 Client: TypeAlias = redis.Redis
@@ -56,9 +63,18 @@ def connect(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-    except ValueError as error:
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # else an option would be found wrong at the first command
+    except TypeError as error:
+        name = _UNKNOWN_OPTION.search(str(error))
+        detail = f"the option {name[1]!r}, which is not known" if name else f"an option that cannot be used: {error}"
+        raise ConfigError(f"DISPATCHER_REDIS_URL has {detail}") from error
+    except (ValueError, RedisError) as error:
         raise ConfigError(f"DISPATCHER_REDIS_URL cannot be used: {error}") from error
     return client
+
+
+_UNKNOWN_OPTION: Final = re.compile("unexpected keyword argument '([^']*)'")
 
 
 @contextmanager
@@ -74,6 +90,37 @@ def answered(error: type[DispatcherError] = GateUnavailable) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def accepted() -> Iterator[None]:
+    """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes."""
+    try:
+        yield
+    except RedisError as failure:
+        if str(failure).startswith(_DEFECTS):
+            raise
+        raise ConfigError(_refusal(failure)) from failure
+    except GateUnavailable as error:
+        if isinstance(error.__cause__, AuthenticationError):
+            raise ConfigError("the server refuses the user name or password in DISPATCHER_REDIS_URL") from error
+        raise
+
+
+_DEFECTS: Final = ("user_script:", "Error compiling script", "Error running script")
+_SCRIPT_PLACE: Final = re.compile(r"[. ]*\bscript: (?:\S+, )?on @\S+$")
+
+
+def _refusal(failure: RedisError) -> str:
+    text = _SCRIPT_PLACE.sub("", str(failure))
+    if text.startswith("WRONGTYPE"):
+        return (
+            "a key of the dispatcher holds another type of data (WRONGTYPE), so another program uses its name: "
+            "set DISPATCHER_NAMESPACE and DISPATCHER_QUEUE to names of their own"
+        )
+    if isinstance(failure, NoPermissionError) or "ACL failure" in text:
+        return f"the server's ACL does not let the user of DISPATCHER_REDIS_URL do what the dispatcher needs: {text}"
+    return f"the server refuses a command: {text}"
+
+
 _MEANINGS: Final = {
     "OOM": "Redis is full (maxmemory) and refuses to write",
     "READONLY": "Redis is a read-only replica",
@@ -84,7 +131,7 @@ _MEANINGS: Final = {
 
 
 def _words(failure: RedisError) -> str:
-    text = str(failure)
+    text = _SCRIPT_PLACE.sub("", str(failure))
     if isinstance(failure, OutOfMemoryError):
         return f"{_MEANINGS['OOM']}: {text}"
     if isinstance(failure, ReadOnlyError):
@@ -96,13 +143,30 @@ def _words(failure: RedisError) -> str:
 class Script:
     """One Lua script on one server: EVALSHA, loaded again when the server forgot it."""
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._script = client.register_script(read_script(name))
+    def __init__(self, client: Client | RedisCluster, name: str) -> None:
+        text = read_script(name)
+        # A cluster client has to find the node first: its own way, by the keys.
+        self._run = client.register_script(text) if isinstance(client, RedisCluster) else _Pinned(client, text)
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
         with answered():
-            return self._script(keys=keys, args=args)
+            return self._run(keys, args)
+
+
+class _Pinned:
+    """A script over the pinned connections of a client."""
+
+    def __init__(self, client: Client, text: str) -> None:
+        self._execute = pinned(client).execute
+        self._text = text
+        self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
+        try:
+            return self._execute("EVALSHA", self._digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return self._execute("EVAL", self._text, len(keys), *keys, *args)
 
 
 class JsonScript:

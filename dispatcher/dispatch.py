@@ -12,11 +12,11 @@ from typing import Protocol, TypeAlias, assert_never
 
 from dispatcher import policy as rules
 from dispatcher.content import message_for
-from dispatcher.model import Admitted, Denied, Message, PostResult, Scope, Verdict
+from dispatcher.model import Admitted, Demand, Denied, Message, PostResult, Verdict
 from dispatcher.outcome import Candidate, Leased, Settlement, Spoiled, Started, Waiting
 from dispatcher.policy import Backoff, Policy
 
-Request: TypeAlias = tuple[str, tuple[Scope, ...]]
+Request: TypeAlias = tuple[str, tuple[Demand, ...]]
 """The id that is to own the slots, and the scopes to charge."""
 
 

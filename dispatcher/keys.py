@@ -154,6 +154,32 @@ class Keys:
         """ZSET, the slots of one scope (``category:errors``, ``pace:#ops``); lives at least its longest window."""
         return self._key(f"scope:{name}")
 
+    def log(self, name: str) -> str:
+        """LIST, the instants charged to a scope without ids, the newest first; lives at least its longest window."""
+        return self._key(f"log:{name}")
+
+    def quota(self, name: str) -> str:
+        """STRING, what was charged in the aligned windows of a scope without ids; lives for the longest of them."""
+        return self._key(f"quota:{name}")
+
+    def waiters(self, name: str) -> str:
+        """ZSET, who waits in ``acquire`` for a scope -> arrival (us); lives as long as the last promise."""
+        return self._key(f"waiters:{name}")
+
+    def promises(self, name: str) -> str:
+        """ZSET, who waits in ``acquire`` for a scope -> instant (us) it must come by; lives as long as the last."""
+        return self._key(f"promises:{name}")
+
+    @property
+    def bells(self) -> str:
+        """What the channels begin with on which those who wait in ``acquire`` are woken early."""
+        return self._key("bell:")
+
+    @property
+    def limits_version(self) -> str:
+        """STRING, number of the limits in force; permanent."""
+        return self._key("limits:version")
+
 
 @dataclass(frozen=True, slots=True)
 class QueueKeys:
@@ -178,6 +204,15 @@ class QueueKeys:
     def intermediates(self) -> tuple[str, ...]:
         """LIST, what a stock worker has popped and not yet begun, one for each lane."""
         return tuple(f"{lane}:intermediate" for lane in self.lanes)
+
+    def workers(self, lane: Lane) -> str:
+        """SET, the keys of RQ's entries of the workers of a lane."""
+        return f"rq:workers:{self.lane_name(lane)}"
+
+    @property
+    def all_workers(self) -> str:
+        """SET, as ``workers``, of every queue on the server."""
+        return "rq:workers"
 
     def failed(self, lane: Lane) -> str:
         """ZSET, RQ's registry of failed jobs of a lane."""

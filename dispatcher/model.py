@@ -7,7 +7,7 @@ Instants and spans of time are integer microseconds (``*_us``) of the Redis serv
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
@@ -60,10 +60,14 @@ class Limit:
     kind: Kind = Kind.ROLLING
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max <= MAX_LIMIT:
-            raise ValueError(f"limit max {self.max!r}, expected 1 to {MAX_LIMIT}")
-        if not 1 <= self.window_us <= MAX_WINDOW_US:
-            raise ValueError(f"limit window {self.window_us!r} us, expected 1 to {MAX_WINDOW_US} (366d)")
+        if type(self.max) is not int or not 1 <= self.max <= MAX_LIMIT:
+            raise ValueError(f"limit max {self.max!r}, expected a whole number from 1 to {MAX_LIMIT}")
+        if type(self.window_us) is not int or not 1 <= self.window_us <= MAX_WINDOW_US:
+            raise ValueError(
+                f"limit window {self.window_us!r} us, expected a whole number from 1 to {MAX_WINDOW_US} (366d)"
+            )
+        if type(self.kind) is not Kind:
+            raise ValueError(f"limit kind {self.kind!r}, expected Kind.ROLLING or Kind.FIXED")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -80,20 +84,44 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What limits are counted against: ``global``, ``category:errors``, or a library user's own name."""
+    """What limits are counted against: ``global``, ``category:errors``, or a library user's own name.
+
+    Without ``ids`` only the instants are kept, in a fraction of the memory: nothing can be released, and asking again
+    is a new request. A change of ``ids`` begins with an empty history, and so does a change between fixed windows alone
+    and any other where no ids are kept.
+    """
 
     name: str
     limits: tuple[Limit, ...]
+    ids: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOf:
+    """One slot in the first of these scopes that has room: a reserved share first, then what is shared by all."""
+
+    scopes: tuple[Scope, ...]
+
+
+Demand: TypeAlias = Scope | FirstOf
+"""What a request asks a slot of."""
+
+
+def all_scopes(demands: tuple[Demand, ...]) -> tuple[Scope, ...]:
+    """Every scope in which the request may own a slot."""
+    return tuple(scope for each in demands for scope in (each.scopes if isinstance(each, FirstOf) else (each,)))
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The gate charged one slot to every scope of the event."""
+    """One slot was charged for everything the request asked for; ``id`` owns them. Equal whatever the id."""
+
+    id: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Nothing was charged. ``scope`` and ``limit`` are what frees up last.
+    """Nothing was charged; false where a truth value is asked for. ``scope`` and ``limit`` are what frees up last.
 
     With nothing else happening the same request is admitted exactly ``retry_after_us`` after the decision and not a
     microsecond earlier.
@@ -102,6 +130,9 @@ class Denied:
     scope: str
     limit: Limit
     retry_after_us: int
+
+    def __bool__(self) -> bool:
+        return False
 
 
 Verdict: TypeAlias = Admitted | Denied

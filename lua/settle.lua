@@ -75,8 +75,7 @@ end
 local function turn_channel(event, channel)
   free_channel(posting, channel.name, event.id)
   if event.replied and channel.max then
-    local pace = open_scope(channel.pace, { { channel.max, channel.window_us, 'rolling' } }, now)
-    refresh(pace)
+    local pace = open_scope(channel.pace, { { channel.max, channel.window_us } }, now)
     pace.added, pace.adding = { event.id .. ' ' .. digits(now) }, 1
     write_slots(pace)
   end

@@ -1,22 +1,22 @@
 -- How much of each limit is used, and when each has room again. Read-only.
 --
--- KEYS     one sorted set for each scope (include/slots.lua)
--- ARGV[1]  JSON {"now": us | absent, "scopes": as in gate.lua}
+-- KEYS     one for each scope, as in gate.lua
+-- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua}
 -- Returns  JSON {"now": us, "scopes": [[[used, wait_us], ...], ...]}: for each window of each scope the slots that count now,
 --          held ones included, and the time until there is room for one more (0: now)
 -- @include prelude
 -- @include slots
+-- @include log
+-- @include decide
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
-local scopes = {}
-for i, key in ipairs(KEYS) do
-  local scope = open_scope(key, call.scopes[i], now)
-  refresh(scope)
+local scopes = open_scopes(call, now)
+for i, scope in ipairs(scopes) do
+  scope.store.look(scope)
   local windows = {}
   for n, window in ipairs(scope.windows) do
-    local from = window.fixed and digits(math.floor(now / window.us) * window.us) or '(' .. digits(now - window.us)
-    local used = redis.call('ZCOUNT', key, from, '(' .. digits(HELD)) + (counts_held(window) and scope.live or 0)
+    local used = scope.store.used(scope, window)
     windows[n] = string.format('[%d,%.0f]', used, math.max(0, room_at(scope, window) - now))
   end
   scopes[i] = '[' .. table.concat(windows, ',') .. ']'

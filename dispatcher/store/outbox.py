@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from dispatcher.connection import Client, JsonScript
 from dispatcher.event import is_remembered
 from dispatcher.keys import Keys, QueueKeys
-from dispatcher.model import Reason
+from dispatcher.model import Reason, all_scopes
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
     NO_CATEGORY,
@@ -178,7 +178,7 @@ class _Table:
             "configured": terms.configured,
             "channel": self._channel(terms),
             "slot": leased.slot,
-            "scopes": [self._position(self._names.scope(scope.name)) for scope in terms.scopes],
+            "scopes": [self._position(self._names.scope(scope.name)) for scope in all_scopes(terms.scopes)],
         }
 
     def _channel(self, terms: Terms) -> int:

@@ -24,8 +24,7 @@ end
 local function channel_free_at(channel, cooldowns, now)
   local at = tonumber(redis.call('ZSCORE', cooldowns, channel.name)) or 0
   if channel.max then
-    local pace = open_scope(channel.pace, { { channel.max, channel.window_us, 'rolling' } }, now)
-    refresh(pace)
+    local pace = open_scope(channel.pace, { { channel.max, channel.window_us } }, now)
     at = math.max(at, (scope_room_at(pace)))
   end
   return at

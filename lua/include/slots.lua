@@ -5,32 +5,44 @@
 -- more and in fixed ones; shorter windows skip them.
 local HELD = 4503599627370496 -- 2^52
 local HOLDING_WINDOW = 60000000
+local MAX, US, KIND = 1, 2, 3 -- of a window: { max, us } or { max, us, 'fixed' }
 
 -- From when on a slot charged at `score` leaves the window free again.
 local function leaves(score, window)
-  if window.fixed then
-    return (math.floor(score / window.us) + 1) * window.us
+  if window[KIND] == 'fixed' then
+    return (math.floor(score / window[US]) + 1) * window[US]
   end
-  return score + window.us
+  return score + window[US]
 end
 
 local function counts_held(window)
-  return window.fixed or window.us >= HOLDING_WINDOW
+  return window[KIND] == 'fixed' or window[US] >= HOLDING_WINDOW
 end
 
--- A view of one scope at one instant; `added` slots of this call are charged at `now` but not written yet.
-local function open_scope(key, windows, now)
-  local view = { key = key, windows = {}, now = now, size = 0, longest = 0, added = {}, adding = 0, own = {}, cache = {} }
-  for i, w in ipairs(windows) do
-    view.windows[i] = { max = w[1], us = w[2], fixed = w[3] == 'fixed' }
-    view.size = math.max(view.size, w[1])
-    view.longest = math.max(view.longest, w[2])
+-- A view of one scope at one instant; `added` slots of this call are charged at `now` but not written yet. `store` says
+-- how its slots are kept: SLOTS (here) or one of include/log.lua. What is read is read when it is needed.
+local SLOTS = { ids = true }
+local function open_scope(key, windows, now, store)
+  return { key = key, windows = windows, now = now, store = store or SLOTS, adding = 0, added = {}, own = {} }
+end
+
+-- Forgets what was read of the scope, since something was written.
+local function reset(view)
+  view.from, view.at, view.live, view.fewer = nil, nil, nil, nil
+end
+
+-- The largest of the scope's windows, by `field`.
+local function largest(view, field)
+  local most = 0
+  for _, window in ipairs(view.windows) do
+    most = math.max(most, window[field])
   end
-  return view
+  return most
 end
 
-local function refresh(view)
-  view.live, view.lapsed, view.chunk, view.cache = 0, 0, nil, {}
+-- Learns how many slots are held (live, lapsed), and whether the clock was stepped back (ahead).
+function SLOTS.look(view)
+  view.live, view.lapsed = 0, 0
   local newest = redis.call('ZRANGE', view.key, -1, -1, 'WITHSCORES')
   if newest[2] and tonumber(newest[2]) >= HELD then
     view.live = redis.call('ZCOUNT', view.key, '(' .. digits(HELD + view.now), '+inf')
@@ -38,25 +50,31 @@ local function refresh(view)
     local below = -(view.live + view.lapsed + 1)
     newest = redis.call('ZRANGE', view.key, below, below, 'WITHSCORES')
   end
-  view.ahead = newest[2] ~= nil and tonumber(newest[2]) > view.now -- the clock was stepped back
+  view.ahead = newest[2] ~= nil and tonumber(newest[2]) > view.now
 end
 
--- Score of the i-th newest stored slot that is not held; nil beyond the oldest. Read in chunks: admissions of
--- one call walk from old to new.
-local function stored(view, i)
-  local held = view.live + view.lapsed
-  local chunk = view.chunk
-  if not chunk or i > chunk.from or i <= chunk.from - chunk.count then
-    local count = chunk and math.min(32, i) or 1
-    local rows = redis.call('ZRANGE', view.key, -(held + i), -(held + i - count + 1), 'WITHSCORES')
-    chunk = { from = i, count = count, scores = {} }
-    local missing = count - #rows / 2 -- the set is shorter than asked for: the oldest of the chunk are absent
-    for j = 1, #rows / 2 do
-      chunk.scores[missing + j] = tonumber(rows[2 * j])
-    end
-    view.chunk = chunk
+-- The scores from the i-th newest slot on to `count - 1` newer ones, in this order; nil beyond the oldest.
+function SLOTS.scores(view, i, count)
+  local rows = redis.call('ZRANGE', view.key, -i, -(i - count + 1), 'WITHSCORES')
+  local scores, missing = {}, count - #rows / 2
+  for j = 1, #rows / 2 do
+    scores[missing + j] = tonumber(rows[2 * j])
   end
-  return chunk.scores[chunk.from - i + 1]
+  return scores
+end
+
+-- Score of the i-th newest stored slot, held ones included; nil beyond the oldest. Read in chunks: admissions of one call
+-- walk from old to new.
+local function stored(view, i)
+  local place = view.from and view.from - i + 1
+  if not place or place < 1 or place > view.count then
+    local count = place and math.min(32, i) or 1
+    view.from, view.count, view.scores, place = i, count, view.store.scores(view, i, count), 1
+  end
+  if not view.scores[place] then
+    view.fewer = i -- than so many are stored
+  end
+  return view.scores[place]
 end
 
 -- Score of the k-th newest charged slot, leaving out `own` (the score of the id that asks, if it has one).
@@ -65,11 +83,69 @@ local function charged(view, k, own)
   if k <= adding then
     return view.now
   end
-  local score = stored(view, k - adding)
+  local above = view.live + view.lapsed - adding
+  local score = stored(view, above + k)
   if own and own < HELD and score and own >= score then
-    score = stored(view, k - adding + 1)
+    score = stored(view, above + k + 1)
   end
   return score
+end
+
+-- Keeps the key for as long as any of its slots can count. Lifetimes are whole milliseconds.
+local function keep_alive(key, span_us, renew_us)
+  if redis.call('PTTL', key) < math.ceil(span_us / 1000) then
+    redis.call('PEXPIRE', key, math.ceil((renew_us or span_us) / 1000) + 1)
+  end
+end
+
+-- Where the slot of `id` goes when it is charged: to now, never back behind where it was.
+local function moved_to(view, id)
+  local owned = view.own[id]
+  return owned and owned < HELD and math.max(owned, view.now) or view.now
+end
+
+-- Drops as many of the oldest as no window can count, one for each added and a few more. One more than the largest limit
+-- is kept: an id that asks again is left out of the count.
+local function trim(view)
+  local kept = largest(view, MAX) + 1
+  if view.fewer and view.fewer - 1 + view.adding <= kept then
+    return
+  end
+  local surplus = redis.call('ZCARD', view.key) - kept
+  if surplus <= 0 then
+    return
+  end
+  SLOTS.look(view)
+  if view.lapsed > 0 then
+    redis.call('ZREMRANGEBYSCORE', view.key, digits(HELD), digits(HELD + view.now))
+  end
+  surplus = surplus - view.lapsed - view.live
+  if surplus > 0 then
+    redis.call('ZREMRANGEBYRANK', view.key, 0, math.min(surplus, 2 * view.adding + 16) - 1)
+  end
+end
+
+function SLOTS.add(view)
+  for first = 1, view.adding, 1000 do
+    local row = {}
+    for i = first, math.min(first + 999, view.adding) do
+      row[#row + 1] = digits(moved_to(view, view.added[i]))
+      row[#row + 1] = view.added[i]
+    end
+    redis.call('ZADD', view.key, unpack(row))
+  end
+  trim(view)
+  local longest = largest(view, US)
+  keep_alive(view.key, longest, 2 * longest)
+end
+
+-- Writes what was added.
+local function write_slots(view)
+  if view.adding > 0 then
+    view.store.add(view)
+    view.added, view.adding = {}, 0
+    reset(view)
+  end
 end
 
 -- Deadline of the i-th held slot by deadline.
@@ -91,21 +167,38 @@ end
 -- Of n slots that count, the window has room once the (n - max + 1) that leave first have left; charged and
 -- held slots leave in two sorted sequences, so that one is found by bisection.
 local function room_at(view, window, own, id)
+  local store, max = view.store, window[MAX]
+  if store.room_at then
+    return store.room_at(view, window)
+  end
+  if max > view.adding then -- room at a glance: even if all slots counted, too few of them have not left
+    local score = stored(view, max - view.adding)
+    if not score or (score < HELD and leaves(score, window) <= view.now) then
+      return 0
+    end
+  end
+  if not view.live then
+    store.look(view)
+    if view.ahead and view.adding > 0 then -- what was added is not the newest
+      write_slots(view)
+      store.look(view)
+    end
+  end
   local held = 0
   if view.live > 0 and counts_held(window) then
     held = held_before(view, own, id)
   end
   if held == 0 then
-    local score = charged(view, window.max, own)
+    local score = charged(view, max, own)
     return score and leaves(score, window) or 0
   end
-  if held < window.max then
-    local score = charged(view, window.max - held, own)
+  if held < max then
+    local score = charged(view, max - held, own)
     if not score or leaves(score, window) <= view.now then
       return 0
     end
   end
-  local low, high = 0, view.size + redis.call('ZCARD', view.key) + view.adding
+  local low, high = 0, redis.call('ZCARD', view.key) + view.adding
   while low < high do -- how many charged slots still count in the window
     local middle = math.floor((low + high + 1) / 2)
     local score = charged(view, middle, own)
@@ -116,7 +209,7 @@ local function room_at(view, window, own, id)
     end
   end
   local counted = low
-  local go = held + counted - window.max + 1
+  local go = held + counted - max + 1
   low, high = math.max(0, go - counted), math.min(held, go)
   while low < high do -- the fewest held slots among the first `go` that leave
     local from_held = math.floor((low + high) / 2)
@@ -137,10 +230,10 @@ local function room_at(view, window, own, id)
   return instant
 end
 
--- Latest instant over the scope's windows, and which window that is. Cached: a denial changes nothing.
+-- Latest instant over the scope's windows, and which window that is. Kept: a denial changes nothing.
 local function scope_room_at(view, own, id)
-  if not own and view.cache.at then
-    return view.cache.at, view.cache.window
+  if not own and view.at then
+    return view.at, view.which
   end
   local at, which = 0, 1
   for i, window in ipairs(view.windows) do
@@ -150,46 +243,16 @@ local function scope_room_at(view, own, id)
     end
   end
   if not own then
-    view.cache = { at = at, window = which }
+    view.at, view.which = at, which
   end
   return at, which
 end
 
--- Keeps the key for as long as any of its slots can count. Lifetimes are whole milliseconds.
-local function keep_alive(key, span_us, renew_us)
-  if redis.call('PTTL', key) < math.ceil(span_us / 1000) then
-    redis.call('PEXPIRE', key, math.ceil((renew_us or span_us) / 1000) + 1)
-  end
-end
-
--- Where the slot of `id` goes when it is charged: to now, never back behind where it was.
-local function moved_to(view, id)
-  local owned = view.own[id]
-  return owned and owned < HELD and math.max(owned, view.now) or view.now
-end
-
--- Writes what was added; drops as many of the oldest as no window can count, one for each added and a few more. One
--- more than the largest limit is kept: an id that asks again is left out of the count.
-local function write_slots(view)
-  if view.adding == 0 then
-    return
-  end
-  -- Also where nothing has lapsed: a first write that a full server allows, after which the rest is allowed too.
-  redis.call('ZREMRANGEBYSCORE', view.key, digits(HELD), digits(HELD + view.now))
-  for first = 1, view.adding, 1000 do
-    local row = {}
-    for i = first, math.min(first + 999, view.adding) do
-      row[#row + 1] = digits(moved_to(view, view.added[i]))
-      row[#row + 1] = view.added[i]
-    end
-    redis.call('ZADD', view.key, unpack(row))
-  end
-  local surplus = redis.call('ZCARD', view.key) - (view.size + 1) - view.live
-  if surplus > 0 then
-    redis.call('ZREMRANGEBYRANK', view.key, 0, math.min(surplus, 2 * view.adding + 16) - 1)
-  end
-  keep_alive(view.key, view.longest, 2 * view.longest)
-  view.added, view.adding = {}, 0
+-- How many slots count in the window now, held ones included.
+function SLOTS.used(view, window)
+  local from = window[KIND] == 'fixed' and digits(math.floor(view.now / window[US]) * window[US])
+    or '(' .. digits(view.now - window[US])
+  return redis.call('ZCOUNT', view.key, from, '(' .. digits(HELD)) + (counts_held(window) and view.live or 0)
 end
 
 -- Marks the slot of `id` as held until `deadline`; an id without a slot gets none.
@@ -200,5 +263,5 @@ local function hold_slot(key, id, deadline, now)
 end
 
 local function release_slot(key, id)
-  redis.call('ZREM', key, id)
+  return redis.call('ZREM', key, id)
 end

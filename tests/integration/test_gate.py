@@ -17,7 +17,7 @@ from redis.crc import key_slot
 from dispatcher.errors import GateUnavailable
 from dispatcher.event import slot_id
 from dispatcher.keys import Keys
-from dispatcher.limiter import Limiter, Usage
+from dispatcher.limiter import Gate, Limiter, Usage
 from dispatcher.model import US, Admitted, Denied, Limit, Scope, Verdict
 from tests.support.models import HELD, GateModel, most_in_any_window, stored_slots
 from tests.support.servers import Database, RedisServer
@@ -30,6 +30,11 @@ KEYS: Final = Keys("shop")
 @pytest.fixture
 def limiter(redis: Database) -> Limiter:
     return Limiter(redis, namespace="shop")
+
+
+@pytest.fixture
+def gate(redis: Database) -> Gate:
+    return Gate(redis, namespace="shop")
 
 
 @pytest.fixture
@@ -207,19 +212,17 @@ def test_ten_events_against_ten_in_all_and_three_of_the_category(limiter: Limite
 
 def test_a_scope_without_limits_admits_all(limiter: Limiter) -> None:
     assert [limiter.try_acquire([scope("free")], now_us=NOW_US) for _ in range(50)] == [Admitted()] * 50
-    assert limiter.try_acquire([], now_us=NOW_US) == Admitted()
 
 
-def test_a_scope_named_twice_in_a_call_is_charged_once(limiter: Limiter, redis: Database) -> None:
-    user = scope("user:42", "2/1m")
-    assert limiter.try_acquire([user, user], now_us=NOW_US) == Admitted()
-    assert redis.zcard(KEYS.scope("user:42")) == 1
+def test_an_event_without_scopes_is_admitted(gate: Gate, redis: Database) -> None:
+    assert gate.try_acquire_many([("a", ()), ("b", ())], now_us=NOW_US) == [Admitted(), Admitted()]
+    assert not redis.keys()
 
 
-def test_a_scope_with_two_lists_of_limits_in_one_call_is_refused(limiter: Limiter, redis: Database) -> None:
+def test_a_scope_with_two_lists_of_limits_in_one_call_is_refused(gate: Gate, redis: Database) -> None:
     requests = [("a", (scope("user:42", "1/1m"),)), ("b", (scope("user:42", "2/1m"),))]
-    with pytest.raises(ValueError, match="scope 'user:42' stands in one call with 2 different lists of limits"):
-        limiter.try_acquire_many(requests, now_us=NOW_US)
+    with pytest.raises(ValueError, match="scope 'user:42' stands in one call with two different lists of limits"):
+        gate.try_acquire_many(requests, now_us=NOW_US)
     assert not redis.exists(KEYS.scope("user:42"))
 
 
@@ -278,9 +281,11 @@ def test_a_scope_keeps_one_slot_more_than_its_largest_limit(limiter: Limiter, re
         assert redis.zcard(key) <= 6
 
 
-def test_what_a_lowered_limit_no_longer_needs_goes_within_a_few_calls(limiter: Limiter, redis: Database) -> None:
+def test_what_a_lowered_limit_no_longer_needs_goes_within_a_few_calls(
+    limiter: Limiter, gate: Gate, redis: Database
+) -> None:
     wide = scope("user:42", "200/30s")
-    limiter.try_acquire_many([(f"id{n}", (wide,)) for n in range(200)], now_us=NOW_US)
+    gate.try_acquire_many([(f"id{n}", (wide,)) for n in range(200)], now_us=NOW_US)
     sizes = []
     for n in range(1, 16):
         limiter.try_acquire([scope("user:42", "5/30s")], now_us=NOW_US + n * 31 * US)
@@ -297,11 +302,11 @@ def test_history_that_a_smaller_limit_dropped_counts_as_empty(limiter: Limiter) 
     assert verdicts == [Admitted(), Admitted(), Denied("user:42", grown.limits[0], 569 * US)]
 
 
-def test_a_key_of_another_type_is_an_error_and_nothing_is_written(limiter: Limiter, redis: Database) -> None:
+def test_a_key_of_another_type_is_an_error_and_nothing_is_written(gate: Gate, redis: Database) -> None:
     redis.set(KEYS.scope("category:errors"), "not ours")
     before, count = contents(redis), writes(redis)
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        limiter.try_acquire_many(
+        gate.try_acquire_many(
             [("a", (scope("global", "5/1m"),)), ("b", (scope("global", "5/1m"), scope("category:errors", "5/1m")))],
             now_us=NOW_US,
         )
@@ -340,7 +345,7 @@ def test_a_repeated_id_whose_slot_was_older_than_all_that_count_is_not_counted_f
     assert limiter.try_acquire([user], "c", now_us=NOW_US + 2 * US) == Denied("user:42", user.limits[0], 59 * US)
 
 
-@pytest.mark.parametrize("length", [1, 16, 17, 36, 128, 5_000])
+@pytest.mark.parametrize("length", [1, 16, 17, 36, 128, 512])
 def test_an_id_of_any_length_owns_its_slot(limiter: Limiter, redis: Database, length: int) -> None:
     user, id_ = scope("user:42", "2/1m"), "x" * length
     assert [limiter.try_acquire([user], id_, now_us=NOW_US) for _ in range(3)] == [Admitted()] * 3
@@ -351,10 +356,10 @@ def test_an_id_of_any_length_owns_its_slot(limiter: Limiter, redis: Database, le
     assert all(len(member) <= 16 for member in redis.zrange(KEYS.scope("user:42"), 0, -1))
 
 
-def test_an_id_of_any_characters_owns_its_slot(limiter: Limiter, redis: Database) -> None:
+def test_an_id_of_any_characters_owns_its_slot(gate: Gate, redis: Database) -> None:
     user = scope("user:42", "9/1m")
     ids = ("a b", "ä", "\x00", '"\\', "😀", "1e3", "nan", "-inf")
-    verdicts = limiter.try_acquire_many([(id_, (user,)) for id_ in (*ids, *ids)], now_us=NOW_US)
+    verdicts = gate.try_acquire_many([(id_, (user,)) for id_ in (*ids, *ids)], now_us=NOW_US)
     assert verdicts == [Admitted()] * 16
     assert set(redis.zrange(KEYS.scope("user:42"), 0, -1)) == {id_.encode() for id_ in ids}
 
@@ -451,25 +456,25 @@ def test_usage_counts_what_each_window_holds_and_writes_nothing(
     slots.hold(KEYS.scope("global"), "b", NOW_US + 500 * US, NOW_US)
     before, count = contents(redis), writes(redis)
     minute, half = scopes[0].limits
-    assert limiter.usage(scopes, now_us=NOW_US + 40 * US) == [
+    assert limiter.usage_many(scopes, now_us=NOW_US + 40 * US) == [
         [Usage(minute, 3, 20 * US), Usage(half, 1, 0)],
         [Usage(scopes[1].limits[0], 0, 0)],
     ]
-    assert limiter.usage([]) == []
+    assert limiter.usage_many([]) == []
     assert (contents(redis), writes(redis)) == (before, count)
 
 
 # Batches
 
 
-def one_by_one(limiter: Limiter, batch: Sequence[tuple[str, tuple[Scope, ...]]], now_us: int) -> list[Verdict]:
-    return [limiter.try_acquire_many([request], now_us=now_us)[0] for request in batch]
+def one_by_one(gate: Gate, batch: Sequence[tuple[str, tuple[Scope, ...]]], now_us: int) -> list[Verdict]:
+    return [gate.try_acquire_many([request], now_us=now_us)[0] for request in batch]
 
 
 def test_a_batch_is_decided_like_the_same_calls_one_after_another(redis: Database) -> None:
     random = Random(11)
     pool = [scope("global", "60/1m", "25/30s"), scope("a", "20/10m"), scope("b", "40/45s fixed"), scope("c", "9/1h")]
-    together, apart = Limiter(redis, namespace="together"), Limiter(redis, namespace="apart")
+    together, apart = Gate(redis, namespace="together"), Gate(redis, namespace="apart")
     for n in range(30):
         now_us = NOW_US + random.randrange(n * 20, n * 21 + 1) * US
         batch = [
@@ -484,18 +489,18 @@ def test_a_batch_is_decided_like_the_same_calls_one_after_another(redis: Databas
 
 
 def test_large_limits_are_decided_as_the_model_decides(redis: Database, slots: SlotScripts) -> None:
-    random, limiter, model, decided = Random(5), Limiter(redis, namespace="shop"), GateModel(), 0
+    random, gate, model, decided = Random(5), Gate(redis, namespace="shop"), GateModel(), 0
     scopes = [scope("global", "150/1m"), scope("a", "70/30s", "110/10m")]
     now_us = NOW_US
     for _ in range(25):
         now_us += random.choice((1, 5, 20, 31)) * US
         batch = [(f"id{random.randrange(400)}", tuple(scopes)) for _ in range(random.choice((3, 40, 90)))]
         expected = [model.decide(id_, each, now_us) for id_, each in batch]
-        assert limiter.try_acquire_many(batch, now_us=now_us) == expected
+        assert gate.try_acquire_many(batch, now_us=now_us) == expected
         decided += len(batch)
         for each in scopes:
             rows = redis.zrange(KEYS.scope(each.name), 0, -1, withscores=True)
-            model.forget_all_but(stored_slots(rows), each)
+            model.forget_all_but(stored_slots(rows), each, now_us)
         for id_ in {f"id{random.randrange(400)}" for _ in range(25)}:
             until_us = now_us + random.choice((10, 40, 100)) * US
             for each in scopes:
@@ -504,21 +509,21 @@ def test_large_limits_are_decided_as_the_model_decides(redis: Database, slots: S
     assert decided > 500
 
 
-def test_a_batch_of_thousands_is_decided_in_one_call(limiter: Limiter, redis: Database) -> None:
+def test_a_batch_of_thousands_is_decided_in_one_call(gate: Gate, redis: Database) -> None:
     scopes = (scope("global", "2200/1m"), scope("a", "2100/1m"))
     batch = [(f"id{n}", scopes) for n in range(2_500)]
-    verdicts = limiter.try_acquire_many(batch, now_us=NOW_US)
+    verdicts = gate.try_acquire_many(batch, now_us=NOW_US)
     assert verdicts == [Admitted()] * 2_100 + [Denied("a", scopes[1].limits[0], 60 * US)] * 400
     assert redis.zcard(KEYS.scope("a")) == 2_100
-    again = limiter.try_acquire_many(batch[:2_100], now_us=NOW_US + US)
+    again = gate.try_acquire_many(batch[:2_100], now_us=NOW_US + US)
     assert again == [Admitted()] * 2_100
 
 
-def test_a_batch_after_a_step_back_of_the_clock_is_decided_like_its_calls(limiter: Limiter) -> None:
+def test_a_batch_after_a_step_back_of_the_clock_is_decided_like_its_calls(limiter: Limiter, gate: Gate) -> None:
     user = scope("user:42", "3/1m")
     limiter.try_acquire([user], "ahead", now_us=NOW_US + 10 * US)
     batch = [(id_, (user,)) for id_ in ("a", "b", "c")]
-    assert limiter.try_acquire_many(batch, now_us=NOW_US) == [
+    assert gate.try_acquire_many(batch, now_us=NOW_US) == [
         Admitted(),
         Admitted(),
         Denied("user:42", user.limits[0], 60 * US),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.event import Event
-from dispatcher.model import US, Lane, Rejected
+from dispatcher.model import US, Ambiguous, Lane, Rejected
 from dispatcher.outcome import Bounds, Leased
-from dispatcher.policy import OnLimit
+from dispatcher.policy import MAX_ATTEMPTS, OnLimit
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -32,6 +32,23 @@ def bury(stage: Stage, *ids: str, **fields: str) -> None:
     stage.send(*ids, channel=UNPACED, **fields)
     for started in worker.go():
         worker.answer(started, Rejected("is_archived", "archived"))
+
+
+def test_a_replayed_letter_leaves_the_slots_of_posts_that_may_have_arrived(stage: Stage, letters: DeadLetters) -> None:
+    worker = stage.worker()
+    stage.send("x", channel=UNPACED)
+    for _ in range(MAX_ATTEMPTS):
+        (started,) = worker.go()
+        worker.answer(started, Ambiguous("http_500", "no answer"))
+        stage.clock.forward(5)
+    assert [letter.reason for letter in letters.find(Filter())] == ["ambiguous"]
+    charged = stage.slots("global")
+    assert len(charged) == MAX_ATTEMPTS
+    assert letters.replay(letters.find(Filter())) == [DONE]
+    worker.run()
+    assert stage.total("sent") == 1
+    assert charged.items() < stage.slots("global").items()
+    assert len(stage.slots("global")) == MAX_ATTEMPTS + 1
 
 
 def test_letters_are_found_oldest_first_by_category_reason_and_time(stage: Stage, letters: DeadLetters) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
-from dispatcher.errors import ConfigError
+from dispatcher.connection import connect
+from dispatcher.errors import ConfigError, QueueUnavailable
 from dispatcher.event import Event, job_id_for
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import Lane, Rejected, Retryable
+from dispatcher.producer import Producer
 from dispatcher.store.intake import Enqueued, Intake, claim_namespace
-from tests.support.servers import Database
+from tests.support.servers import Database, RedisServer
 from tests.support.stage import REMEMBER_US, Stage
 
 DONE, DUPLICATE, FULL = Enqueued.DONE, Enqueued.DUPLICATE, Enqueued.FULL
@@ -122,3 +127,54 @@ def test_a_queue_belongs_to_the_first_namespace_that_claims_it(stage: Stage, red
     with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'stage', not to 'other'"):
         claim_namespace(redis, Keys("other"), stage.queue)
     claim_namespace(redis, Keys("other"), QueueKeys("other"))
+
+
+def test_nothing_is_enqueued_for_a_queue_of_another_namespace(stage: Stage, redis: Database) -> None:
+    claim_namespace(redis, Keys("shop"), stage.queue)
+    with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'shop', not to 'stage'"):
+        stage.intake.enqueue([("x", Event("errors", "x"))])
+    assert redis.llen(stage.queue.lanes[1]) == 0
+
+
+def refused_by_a_type(redis: Database) -> None:
+    redis.set(QueueKeys("notifications").lanes[1], "something else")
+
+
+def refused_by_an_acl(redis: Database) -> None:
+    redis.acl_setuser("default", enabled=True, nopass=True, reset=True, keys=["*"], commands=["+@all", "-rpush"])
+
+
+def refused_by_a_password(redis: Database) -> None:
+    redis.config_set("requirepass", "other")
+
+
+@pytest.mark.parametrize(
+    ("refuse", "message"),
+    [
+        (
+            refused_by_a_type,
+            "holds another type of data (WRONGTYPE), so another program uses its name: set DISPATCHER_",
+        ),
+        (refused_by_an_acl, "the server's ACL does not let the user of DISPATCHER_REDIS_URL do what the dispatcher"),
+        (refused_by_a_password, "the server refuses the user name or password in DISPATCHER_REDIS_URL"),
+    ],
+)
+def test_a_producer_is_told_in_our_words_what_the_server_refuses(
+    own_server: RedisServer, refuse: Callable[[Database], None], message: str
+) -> None:
+    with own_server.client() as redis:
+        refuse(redis)
+        with connect(own_server.url) as client, pytest.raises(ConfigError, match=re.escape(message)) as caught:
+            Producer(client).send("errors", "x")
+    assert "user_script" not in str(caught.value)
+
+
+def test_a_producer_at_a_replica_or_a_full_server_is_told_so(own_server: RedisServer) -> None:
+    with own_server.client() as redis, connect(own_server.url) as client:
+        redis.config_set("maxmemory", 1)
+        with pytest.raises(QueueUnavailable, match=r"^Redis is full .* used memory > 'maxmemory'$"):
+            Producer(client).send("errors", "x")
+        redis.config_set("maxmemory", 0)
+        redis.replicaof("127.0.0.1", 1)
+        with pytest.raises(QueueUnavailable, match=r"^Redis is a read-only replica: You can't write .* replica$"):
+            Producer(client).send("errors", "x")

@@ -605,7 +605,7 @@ def test_an_event_that_ends_dropped_leaves_no_slot_of_an_earlier_admission(redis
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("x", channel="#a")
     ann.take()
-    stage.limiter.try_acquire_many([("x", stage.policy.scopes("errors"))])  # and it dies before it starts the post
+    stage.gate.try_acquire_many([("x", stage.policy.scopes("errors"))])  # and it dies before it starts the post
     keep_beating(stage, 30, "bob")
     stage.clock.forward(5)
     stage.send("y", channel="#b")

@@ -312,7 +312,7 @@ def test_what_has_used_no_attempt_yet_is_only_delayed_by_a_limit(redis: Database
     ann.answer(ann.go()[0], result)
     stage.clock.forward(61)
     (x,) = ann.take(new=0).batch
-    assert stage.limiter.try_acquire_many([("y", stage.policy.scopes("errors"))]) == [Admitted()]
+    assert stage.gate.try_acquire_many([("y", stage.policy.scopes("errors"))]) == [Admitted()]
     assert ann.dispatch([x]) == []
     assert (stage.look().timers, stage.total("dropped")) == (1, 0)
 

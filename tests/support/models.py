@@ -1,4 +1,4 @@
-"""Brute-force models: what the gate has to answer, computed the slow and obvious way from a plain list of slots.
+"""Brute-force models: what the gate has to answer, computed the slow and obvious way from plain lists of slots.
 
 They share no code with the scripts. Speed does not matter here; that each rule can be read off does.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from dispatcher.limiter import Usage
-from dispatcher.model import US, Admitted, Denied, Kind, Limit, Scope, Verdict
+from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
 
 HOLDING_WINDOW_US: Final = 60 * US
 """Held slots count in rolling windows of at least this length."""
@@ -38,25 +38,39 @@ Slot: TypeAlias = Charged | Held
 
 
 class GateModel:
-    """Every slot of every scope, by its id; decides by counting."""
+    """Every slot of every scope; decides by counting.
+
+    ``slots`` are those that belong to ids. A scope without ids has a log of instants, or, where all its windows are
+    fixed, for each length of a window the instants that were counted in it.
+    """
 
     def __init__(self) -> None:
         self.slots: defaultdict[str, dict[str, Slot]] = defaultdict(dict)
+        self.logs: defaultdict[str, list[int]] = defaultdict(list)
+        self.quotas: defaultdict[str, dict[int, list[int]]] = defaultdict(dict)
+        self.charged: set[str] = set()
+        """The scopes charged since whoever looks at it emptied it."""
 
-    def ask(self, id_: str, scopes: Sequence[Scope], now_us: int) -> Verdict:
+    def ask(self, id_: str, demands: Sequence[Demand], now_us: int) -> Verdict:
         """The verdict, with nothing charged."""
-        latest, denied = now_us, None
-        for scope in scopes:
-            others = self._against(id_, scope.name, now_us)
-            for limit in scope.limits:
-                free_us = _room_at(others, limit, now_us)
-                if free_us > latest:
-                    latest, denied = free_us, (scope.name, limit)
-        return Admitted() if denied is None else Denied(*denied, latest - now_us)
+        return self._weigh(id_, demands, now_us)[0]
+
+    def decide(self, id_: str, demands: Sequence[Demand], now_us: int) -> Verdict:
+        """The verdict; admitted, the id's slots move to now, none of them back, and from one alternative to another."""
+        verdict, chosen = self._weigh(id_, demands, now_us)
+        if isinstance(verdict, Admitted):
+            for demand, scope in zip(demands, chosen, strict=True):
+                self._charge(id_, scope, now_us)
+                for other in _alternatives(demand):
+                    if other is not scope:
+                        self.release(id_, other.name)
+        return verdict
 
     def usage(self, scope: Scope, now_us: int) -> list[Usage]:
         """How many slots count in each window, and how long until there is room for one more."""
-        slots = self.slots[scope.name].values()
+        if has_quota(scope):
+            return [self._quota_usage(scope.name, limit, now_us) for limit in scope.limits]
+        slots = self.slots[scope.name].values() if scope.ids else self._logged(scope.name)
         return [
             Usage(
                 limit,
@@ -66,29 +80,14 @@ class GateModel:
             for limit in scope.limits
         ]
 
-    def decide(self, id_: str, scopes: Sequence[Scope], now_us: int) -> Verdict:
-        """The verdict; admitted, the id's slots move to now, none of them back."""
-        verdict = self.ask(id_, scopes, now_us)
-        if isinstance(verdict, Admitted):
-            for scope in scopes:
-                self._sweep(scope.name, now_us)
-                match self.slots[scope.name].get(id_):
-                    case Charged(at_us):
-                        self.slots[scope.name][id_] = Charged(max(at_us, now_us))
-                    case Held() | None:
-                        self.slots[scope.name][id_] = Charged(now_us)
-                    case other:
-                        assert_never(other)
-        return verdict
-
     def hold(self, id_: str, scope: str, until_us: int) -> None:
         """The id's slot is held; an id without one gets none."""
         if id_ in self.slots[scope]:
             self.slots[scope][id_] = Held(until_us)
 
-    def release(self, id_: str, scope: str) -> None:
-        """The id's slot goes back."""
-        self.slots[scope].pop(id_, None)
+    def release(self, id_: str, scope: str) -> bool:
+        """The id's slot goes back; whether it had one."""
+        return self.slots[scope].pop(id_, None) is not None
 
     def edges(self, scopes: Iterable[Scope], now_us: int) -> list[int]:
         """The instants after now at which some slot leaves some window."""
@@ -97,23 +96,98 @@ class GateModel:
                 at_us
                 for scope in scopes
                 for limit in scope.limits
-                for at_us in _departures(self.slots[scope.name].values(), limit)
+                for at_us in _departures(self._all_slots(scope), limit)
                 if at_us > now_us
             }
         )
 
-    def forget_all_but(self, kept: Mapping[str, Slot], scope: Scope) -> None:
+    def forget_all_but(self, kept: Mapping[str, Slot], scope: Scope, now_us: int) -> None:
         """Take over what the store kept of a scope after it charged a slot there.
 
-        It may have dropped old history alone: of the charged slots the newest stay, one more than the largest
-        limit, and every held slot stays. What it dropped counts as empty from now on, should the limits grow.
+        It may have dropped what has left every window, the oldest first. What it dropped counts as empty from now on,
+        should the limits grow or the clock be stepped back.
         """
         mine = self.slots[scope.name]
         assert kept.items() <= mine.items(), f"{scope.name} holds {kept}, expected a part of {mine}"
-        newest = max((limit.max for limit in scope.limits), default=0) + 1
-        assert _charges(kept)[:newest] == _charges(mine)[:newest], f"{scope.name} lost a slot that may count"
-        assert all(id_ in kept for id_, slot in mine.items() if isinstance(slot, Held))
+        dropped = {id_: slot for id_, slot in mine.items() if id_ not in kept}
+        assert not any(at_us > now_us for limit in scope.limits for at_us in _departures(dropped.values(), limit)), (
+            f"{scope} lost a slot that counts: {dropped} of {mine}"
+        )
+        assert not any(isinstance(slot, Held) and slot.until_us > now_us for slot in dropped.values())
+        assert max(_charges(dropped), default=0) <= min(_charges(kept), default=now_us), (
+            f"{scope} lost {dropped} before {kept}"
+        )
         self.slots[scope.name] = dict(kept)
+
+    def forget_all_logged_but(self, kept: Sequence[int], scope: Scope) -> None:
+        """``forget_all_but`` of a log, the newest first: there as many stay as the largest limit says, and no more."""
+        mine, largest = self.logs[scope.name][::-1], max(limit.max for limit in scope.limits)
+        assert list(kept) == mine[:largest], f"the log {scope.name} holds {kept}, expected the newest of {mine}"
+        self.logs[scope.name] = list(kept)[::-1]
+
+    def _weigh(self, id_: str, demands: Sequence[Demand], now_us: int) -> tuple[Verdict, list[Scope]]:
+        """The verdict, and of each demand the scope that is charged or freed."""
+        latest, denied, chosen = now_us, None, []
+        for demand in demands:
+            answers = [(self._free_at(id_, scope, now_us), scope) for scope in _alternatives(demand)]
+            (free_us, limit), scope = min(answers, key=lambda answer: answer[0][0])  # of equals the first
+            chosen.append(scope)
+            if free_us > latest:
+                latest, denied = free_us, (scope.name, limit)
+        if denied is None or denied[1] is None:
+            return Admitted(), chosen
+        return Denied(denied[0], denied[1], latest - now_us), chosen
+
+    def _free_at(self, id_: str, scope: Scope, now_us: int) -> tuple[int, Limit | None]:
+        """The instant, from now on, at which every window has room, and the limit that says so last."""
+        latest, last = now_us, None
+        others = self._against(id_, scope.name, now_us) if scope.ids else self._logged(scope.name)
+        for limit in scope.limits:
+            if has_quota(scope):
+                free_us = now_us + self._quota_usage(scope.name, limit, now_us).wait_us
+            else:
+                free_us = _room_at(others, limit, now_us)
+            if free_us > latest:
+                latest, last = free_us, limit
+        return latest, last
+
+    def _charge(self, id_: str, scope: Scope, now_us: int) -> None:
+        self.charged.add(scope.name)
+        if has_quota(scope):
+            counted = self.quotas[scope.name]
+            self.quotas[scope.name] = {
+                limit.window_us: [*counted.get(limit.window_us, ()), now_us] for limit in scope.limits
+            }
+            return
+        if not scope.ids:
+            log = self.logs[scope.name]
+            log.append(max(now_us, *log) if log else now_us)
+            return
+        slots = self.slots[scope.name]
+        match slots.get(id_):
+            case Charged(at_us):
+                slots[id_] = Charged(max(at_us, now_us))
+            case Held() | None:
+                slots[id_] = Charged(now_us)
+            case other:
+                assert_never(other)
+
+    def _quota_usage(self, scope: str, limit: Limit, now_us: int) -> Usage:
+        """What the last window that was counted in holds; before it has begun, nobody finds room."""
+        counted = self.quotas[scope].get(limit.window_us, [])
+        current = now_us // limit.window_us
+        last = max([current, *(at_us // limit.window_us for at_us in counted)])
+        used = sum(at_us // limit.window_us == last for at_us in counted)
+        opens_us = (last if used < limit.max else last + 1) * limit.window_us
+        return Usage(limit, used, max(0, opens_us - now_us))
+
+    def _logged(self, scope: str) -> list[Slot]:
+        return [Charged(at_us) for at_us in self.logs[scope]]
+
+    def _all_slots(self, scope: Scope) -> list[Slot]:
+        if has_quota(scope):
+            return [Charged(at_us) for instants in self.quotas[scope.name].values() for at_us in instants]
+        return list(self.slots[scope.name].values()) if scope.ids else self._logged(scope.name)
 
     def _against(self, id_: str, scope: str, now_us: int) -> list[Slot]:
         """The slots in the id's way: those of others; if its own is held, of the held ones those that end before."""
@@ -128,10 +202,10 @@ class GateModel:
             case _:
                 return list(others.values())
 
-    def _sweep(self, scope: str, now_us: int) -> None:
-        for id_, slot in list(self.slots[scope].items()):
-            if isinstance(slot, Held) and slot.until_us <= now_us:
-                del self.slots[scope][id_]
+
+def has_quota(scope: Scope) -> bool:
+    """Whether the scope is kept as counts of aligned windows."""
+    return not scope.ids and all(limit.kind is Kind.FIXED for limit in scope.limits)
 
 
 def stored_slots(rows: Iterable[tuple[bytes, float]]) -> dict[str, Slot]:
@@ -144,7 +218,16 @@ def stored_slots(rows: Iterable[tuple[bytes, float]]) -> dict[str, Slot]:
 def most_in_any_window(instants_us: Iterable[int], window_us: int) -> int:
     """The most instants that any half-open window ``(t - window, t]`` holds."""
     instants = sorted(instants_us)
-    return max((sum(end - window_us < at <= end for at in instants) for end in instants), default=0)
+    most = first = 0
+    for last, end in enumerate(instants):
+        while instants[first] <= end - window_us:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def _alternatives(demand: Demand) -> tuple[Scope, ...]:
+    return demand.scopes if isinstance(demand, FirstOf) else (demand,)
 
 
 def _departures(slots: Iterable[Slot], limit: Limit) -> list[int]:
@@ -172,4 +255,4 @@ def _room_at(slots: Iterable[Slot], limit: Limit, now_us: int) -> int:
 
 
 def _charges(slots: Mapping[str, Slot]) -> list[int]:
-    return sorted((slot.at_us for slot in slots.values() if isinstance(slot, Charged)), reverse=True)
+    return [slot.at_us for slot in slots.values() if isinstance(slot, Charged)]

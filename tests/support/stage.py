@@ -14,7 +14,7 @@ from typing import Any, Final
 from dispatcher.dispatch import Dispatcher
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.keys import Keys, QueueKeys
-from dispatcher.limiter import Limiter
+from dispatcher.limiter import Gate
 from dispatcher.model import US, Limit, PostResult
 from dispatcher.outcome import DEFAULT_BOUNDS, Candidate, Leased, Settlement, Spoiled, Started, Waiting
 from dispatcher.policy import CategoryRule, OnLimit, Policy, after_post
@@ -98,8 +98,7 @@ class Worker:
     @property
     def dispatcher(self) -> Dispatcher:
         """The core with the stage's present policy."""
-        gate = self.stage.limiter
-        return Dispatcher(self.stage.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
+        return Dispatcher(self.stage.policy, self.stage.gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
 
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)
@@ -173,7 +172,7 @@ class Stage:
         self.clock = Clock()
         self.keys = Keys("stage")
         self.queue = QueueKeys("q")
-        self.limiter = Limiter(redis, namespace="stage", clock=self.clock)
+        self.gate = Gate(redis, namespace="stage", clock=self.clock)
         self.intake = Intake(redis, self.keys, self.queue, max_waiting=1_000, clock=self.clock)
         self.books = Books(redis, self.keys, self.queue, clock=self.clock)
         self.tokens = 0

@@ -1,0 +1,166 @@
+"""What a user of the limiter passes in, checked before anything is sent: a refusal names the thing and its value."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from dispatcher.event import slot_id
+from dispatcher.model import Demand, FirstOf, Limit, Scope, all_scopes
+
+Scopes: TypeAlias = Demand | Iterable[Demand]
+"""One scope, or several, each a slot that has to be free."""
+
+MAX_NAME: Final = 512
+"""Characters of a scope's name and of an id."""
+
+_SHOWN: Final = 40
+
+
+class Ids:
+    """New ids, no two alike in any process: a random beginning, renewed after a fork, and a count."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._beginning = secrets.token_urlsafe(7)[:9]
+        self._count = itertools.count()
+
+    def __call__(self) -> str:
+        """One more."""
+        return f"{self._beginning}{next(self._count):x}"
+
+
+new_id: Final = Ids()
+
+
+def checked_scopes(scopes: Scopes) -> tuple[Demand, ...]:
+    """What is asked for, as a tuple without doubles; raises ``ValueError`` or ``TypeError``."""
+    if isinstance(scopes, Scope | FirstOf):
+        demands: tuple[Demand, ...] = (scopes,)
+    elif isinstance(scopes, Iterable) and not isinstance(scopes, str | bytes):
+        demands = tuple(scopes)
+    else:
+        raise TypeError(f"scopes {_shown(scopes)}, expected a Scope, a FirstOf, or several of them")
+    if not demands:
+        raise ValueError("scopes are empty, expected at least one")
+    if len(demands) == 1 and type(demands[0]) is Scope:
+        _check_scope(demands[0])
+        return demands
+    names: set[str] = set()
+    for demand in demands:
+        for scope in _alternatives(demand):
+            _check_scope(scope)
+            if scope.name in names:
+                raise ValueError(f"scope {scope.name!r} stands twice in one request, expected each name once")
+            names.add(scope.name)
+    return demands
+
+
+def checked_requests(
+    requests: Iterable[Scopes], ids: Iterable[str | None] | None
+) -> tuple[list[tuple[Demand, ...]], list[str]]:
+    """The requests of a batch and an id for each; one that stands there several times is checked once."""
+    asked = list(requests)
+    names = [new_id() for _ in asked] if ids is None else [checked_id(each) for each in ids]
+    if len(names) != len(asked):
+        raise ValueError(f"{len(asked)} requests and {len(names)} ids, expected one id for each")
+    checked: dict[int, tuple[Demand, ...]] = {}
+    demands = []
+    for scopes in asked:
+        known = checked.get(id(scopes))
+        if known is None:
+            known = checked[id(scopes)] = checked_scopes(scopes)
+        demands.append(known)
+    return demands, names
+
+
+def checked_id(id_: str | None) -> str:
+    """The user's id or a new one; raises ``ValueError`` for one that is empty, too long or no text."""
+    if id_ is None:
+        return new_id()
+    if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_NAME or not _is_utf8(id_):
+        raise ValueError(f"id {_shown(id_)}, expected 1 to {MAX_NAME} characters")
+    return id_
+
+
+def checked_timeout(timeout: float | None) -> float | None:
+    """Seconds to wait, or None; raises ``ValueError`` for what is no number from 0 on."""
+    if timeout is None:
+        return None
+    if not isinstance(timeout, int | float) or math.isnan(timeout) or timeout < 0:
+        raise ValueError(f"timeout {_shown(timeout)}, expected seconds from 0 on, or None to wait as long as it takes")
+    return timeout
+
+
+def checked_version(version: str | None) -> str | None:
+    """A version of the limits, or None; raises ``ValueError``."""
+    if version is not None and (not isinstance(version, str) or not version or not _is_utf8(version)):
+        raise ValueError(f"version {_shown(version)}, expected a text such as '7'")
+    return version
+
+
+def checked_now(now_us: int | None) -> int | None:
+    """An instant, or None for the server's clock; raises ``ValueError``."""
+    if now_us is not None and (type(now_us) is not int or not 0 <= now_us < 2**52):
+        raise ValueError(f"now_us {_shown(now_us)}, expected whole microseconds since 1970")
+    return now_us
+
+
+def releasable(demands: tuple[Demand, ...]) -> list[Scope]:
+    """The scopes whose slots can be given back; raises ``ValueError`` for one that keeps no ids."""
+    scopes = list(all_scopes(demands))
+    for scope in scopes:
+        if not scope.ids:
+            raise ValueError(f"scope {scope.name!r} keeps no ids, so none of its slots can be given back")
+    return scopes
+
+
+def slot_of(id_: str) -> str:
+    """The member that stands for an id: short, for it is paid for in each scope."""
+    return slot_id(id_, 0)
+
+
+def checked_scope(scope: Scope) -> Scope:
+    """One scope; raises ``ValueError`` or ``TypeError``."""
+    _check_scope(scope)
+    return scope
+
+
+def _alternatives(demand: Demand) -> Sequence[Scope]:
+    if not isinstance(demand, FirstOf):
+        return (demand,)
+    if not isinstance(demand.scopes, tuple) or len(demand.scopes) < 2:  # noqa: PLR2004 - a choice has two
+        raise ValueError(f"FirstOf({_shown(demand.scopes)}), expected a tuple of at least two scopes")
+    return demand.scopes
+
+
+def _check_scope(scope: object) -> None:
+    if not isinstance(scope, Scope):
+        raise TypeError(f"scope {_shown(scope)}, expected a Scope or a FirstOf")
+    if not isinstance(scope.name, str) or not 1 <= len(scope.name) <= MAX_NAME or not _is_utf8(scope.name):
+        raise ValueError(f"scope name {_shown(scope.name)}, expected 1 to {MAX_NAME} characters")
+    limits = scope.limits
+    if not isinstance(limits, tuple) or any(type(limit) is not Limit for limit in limits):
+        raise TypeError(f"scope {scope.name!r} has the limits {_shown(limits)}, expected a tuple of Limit")
+
+
+def _is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... of {len(text)} characters"

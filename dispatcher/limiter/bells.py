@@ -1,0 +1,102 @@
+"""How those who wait in ``acquire`` are woken before their instant: a channel each, heard before they join."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any, Final, Self
+
+from dispatcher.connection import Client, answered
+
+HEARD_S: Final = 5.0
+"""How long the server may take to confirm a subscription."""
+
+
+class Bell:
+    """One waiter's channel; a context manager, subscribed to once it is entered."""
+
+    def __init__(self, client: Client, channel: str) -> None:
+        self._channel = channel
+        listener: Any = client
+        self._listener = listener.pubsub()  # redis-py leaves it untyped
+
+    def __enter__(self) -> Self:
+        with answered():
+            self._listener.subscribe(self._channel)
+            ends = time.monotonic() + HEARD_S
+            while self._listener.get_message(timeout=HEARD_S) is None and time.monotonic() < ends:
+                continue
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+
+    def wait(self, seconds: float) -> None:
+        """Return when it rings, and after ``seconds`` at the latest, never before without a ring."""
+        ends = time.monotonic() + seconds
+        with answered():
+            while (left_s := ends - time.monotonic()) > 0:
+                if self._listener.get_message(timeout=left_s) is not None:
+                    return
+
+
+class AsyncBells:
+    """The bells of all tasks of one asyncio limiter: one subscription, for as long as somebody waits."""
+
+    def __init__(self, client: Any, channel: str) -> None:  # noqa: ANN401 - redis.asyncio's client or cluster client
+        self._client = client
+        self._channel = channel
+        self._rung: dict[str, asyncio.Event] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._heard = asyncio.Event()
+
+    async def join(self, token: str) -> None:
+        """Hear the bell of this waiter from now on."""
+        self._rung[token] = asyncio.Event()
+        if self._listening is None or self._listening.done():
+            self._heard = asyncio.Event()
+            self._listening = asyncio.create_task(self._listen(self._heard))
+        listening = self._listening
+        heard = asyncio.create_task(self._heard.wait())
+        await asyncio.wait({heard, listening}, return_when=asyncio.FIRST_COMPLETED)
+        heard.cancel()
+        if listening.done():
+            self._rung.pop(token, None)
+            listening.result()
+
+    async def wait(self, token: str, seconds: float | None) -> None:
+        """Return when the waiter's bell rings, after ``seconds`` at the latest."""
+        event = self._rung[token]
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return
+        event.clear()
+
+    def leave(self, token: str) -> None:
+        """Hear it no more; the last one ends the subscription."""
+        self._rung.pop(token, None)
+        if not self._rung and self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
+
+    async def _listen(self, heard: asyncio.Event) -> None:
+        with answered():
+            listener = self._client.pubsub()
+            try:
+                await listener.subscribe(self._channel)
+                async for message in listener.listen():
+                    if message["type"] == "subscribe":
+                        heard.set()
+                    elif (event := self._rung.get(_text(message["data"]))) is not None:
+                        event.set()
+            finally:
+                await listener.aclose()
+
+
+def _text(data: bytes | str) -> str:
+    return data.decode() if isinstance(data, bytes) else data

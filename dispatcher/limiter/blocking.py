@@ -1,0 +1,213 @@
+"""The limiter for threads and plain code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from redis.exceptions import ResponseError
+
+from dispatcher.connection import Client, Script, answered
+from dispatcher.errors import DispatcherError
+from dispatcher.limiter.arguments import (
+    Scopes,
+    checked_id,
+    checked_now,
+    checked_requests,
+    checked_scope,
+    checked_scopes,
+    checked_timeout,
+    checked_version,
+    new_id,
+    releasable,
+    slot_of,
+)
+from dispatcher.limiter.bells import Bell
+from dispatcher.limiter.calls import (
+    BATCH,
+    Call,
+    Calls,
+    Request,
+    Turn,
+    Usage,
+    WaitingRequest,
+    limited,
+    read_turns,
+    read_usage,
+    read_verdicts,
+)
+from dispatcher.limiter.refusals import refused
+from dispatcher.model import Admitted, Scope, Verdict
+
+
+class Limiter:
+    """Decides whether something may happen now. All processes that use one namespace share the limits.
+
+    For each rolling limit (N, W) no half-open window of length W ever holds more than N admitted ids. A slot belongs to
+    an id: the same id again costs no second slot, its slot moves to now. Redis being away raises ``GateUnavailable``:
+    whether a slot was charged is then unknown until the same id asks again. ``GateRefused`` says that Redis answers and
+    refuses, ``ValueError`` and ``TypeError`` that an argument cannot be; nothing is written then.
+
+    ``scopes`` is one ``Scope`` or several, each a slot that has to be free; ``FirstOf`` asks for one of many. Threads
+    may share a limiter.
+    """
+
+    def __init__(
+        self, client: Client, *, namespace: str = "dispatcher", clock: Callable[[], int] | None = None
+    ) -> None:
+        """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
+        self._client = client
+        self._calls = Calls(namespace)
+        self._clock = clock
+        self._gate = Script(client, "gate")
+        self._usage = Script(client, "usage")
+        self._wait = Script(client, "wait")
+        self._release = Script(client, "release")
+
+    def try_acquire(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - the field's word
+        *,
+        version: str | None = None,
+        now_us: int | None = None,
+    ) -> Verdict:
+        """Charge one slot everywhere, or none. ``now_us`` replaces the server's clock.
+
+        ``version`` is the version of the limits these scopes are from: ``StaleLimits`` when another one is in force.
+        """
+        id_ = checked_id(id)
+        request = (slot_of(id_), checked_scopes(scopes))
+        call = self._calls.decide([request], version=checked_version(version))
+        return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, [id_])[0]
+
+    def try_acquire_many(
+        self,
+        requests: Iterable[Scopes],
+        ids: Iterable[str | None] | None = None,
+        *,
+        version: str | None = None,
+        now_us: int | None = None,
+    ) -> list[Verdict]:
+        """Decide each of the requests in order, as if asked one after another at one instant.
+
+        More than 128 go to the server in several calls, each at its own instant unless ``now_us`` is given; what cannot
+        be asked is refused before the first of them.
+        """
+        demands, names = checked_requests(requests, ids)
+        slots = [slot_of(name) for name in names]
+        checked_version(version), checked_now(now_us)
+        calls = [
+            self._calls.decide(zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), version=version)
+            for at in range(0, len(slots), BATCH)
+        ]
+        verdicts: list[Verdict] = []
+        for call in calls:
+            asked = names[len(verdicts) : len(verdicts) + BATCH]
+            verdicts += read_verdicts(self._ask(self._gate, call, now_us), call, asked)
+        return verdicts
+
+    def peek(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - the field's word
+        *,
+        now_us: int | None = None,
+    ) -> Verdict:
+        """What ``try_acquire`` would answer; charges nothing."""
+        call = self._calls.decide([(slot_of(checked_id(id)), checked_scopes(scopes))], peek=True)
+        return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, None)[0]
+
+    def acquire(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - the field's word
+        *,
+        timeout: float | None = None,
+    ) -> Admitted:
+        """Wait until there is room and charge; behind all who wait longer for the same scope.
+
+        Sleeps until the instant at which its turn comes, and is woken when a slot is given back before; asks the server
+        three times as a rule. Raises ``RateLimited`` after ``timeout`` seconds (0: at once; None: never). One who dies
+        waiting holds up the next for a second, several side by side until the turn of the last of them. ``try_acquire`` passes by those who wait.
+        """
+        id_ = checked_id(id)
+        request = (slot_of(id_), checked_scopes(scopes))
+        timeout = checked_timeout(timeout)
+        ends = None if timeout is None else time.monotonic() + timeout
+        turn = self._turn(request, "-", "ask")
+        if turn.denied is None:
+            return Admitted(id_)
+        if timeout == 0:
+            raise limited(turn.denied)
+        name = new_id()
+        with Bell(self._client, self._calls.keys.bells + name) as bell:
+            turn = self._wait_for_turn(request, f"{name}:0", bell, ends)
+        if turn.denied is not None:
+            raise limited(turn.denied)
+        return Admitted(id_)
+
+    @contextmanager
+    def ensure(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - the field's word
+        *,
+        timeout: float | None = 0,
+    ) -> Iterator[Admitted]:
+        """Run a block only when there is room: else raise ``RateLimited``, after ``timeout`` seconds as ``acquire``.
+
+        The slot stays charged when the block fails: what it called has counted the call.
+        """
+        yield self.acquire(scopes, id, timeout=timeout)
+
+    def release(self, scopes: Scopes, id: str) -> bool:  # noqa: A002 - the field's word
+        """Give the slots of an id back; whether it had any. Who waits for them is woken."""
+        call = self._calls.release(slot_of(checked_id(id)), releasable(checked_scopes(scopes)))
+        return bool(self._ask(self._release, call))
+
+    def usage(self, scope: Scope, *, now_us: int | None = None) -> list[Usage]:
+        """For each limit of the scope how much of it is used; reads only."""
+        return self.usage_many([scope], now_us=now_us)[0]
+
+    def usage_many(self, scopes: Sequence[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
+        """``usage`` of several scopes at one instant; a scope without limits has none."""
+        if not scopes:
+            return []
+        call = self._calls.usage([checked_scope(scope) for scope in scopes])
+        return read_usage(self._ask(self._usage, call, checked_now(now_us)), scopes)
+
+    def enforce(self, version: str) -> None:
+        """From now on calls that name another version of the limits are refused with ``StaleLimits``."""
+        with answered():
+            self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
+
+    def _ask(self, script: Script, call: Call, now_us: int | None = None) -> bytes:
+        if now_us is None and self._clock is not None:
+            now_us = self._clock()
+        try:
+            answer: bytes = script(call.keys, [call.argument(now_us)])
+        except ResponseError as failure:
+            raise refused(failure, call.keys, self._client.type) from failure
+        return answer
+
+    def _turn(self, request: Request, token: str, step: str, arrived: str | None = None) -> Turn:
+        call = self._calls.wait([WaitingRequest(request, token, step, arrived)])
+        return read_turns(self._ask(self._wait, call), call)[0]
+
+    def _wait_for_turn(self, request: Request, token: str, bell: Bell, ends: float | None) -> Turn:
+        """The last answer: admitted, or the denial at the end of the time."""
+        step, arrived = "join", None
+        try:
+            while True:
+                turn = self._turn(request, token, step, arrived)
+                if turn.denied is None or step == "leave":
+                    return turn
+                arrived = turn.arrived
+                bell.wait(turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic()))
+                step = "leave" if ends is not None and time.monotonic() >= ends else "join"
+        except BaseException:  # interrupted: nobody shall wait for this one; if that cannot be said, it lapses
+            with suppress(DispatcherError):
+                self._turn(request, token, "quit", arrived)
+            raise

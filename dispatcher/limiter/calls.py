@@ -1,0 +1,226 @@
+"""What goes to the gate's scripts and what comes back, as values: keys, one JSON object, and the answer read again.
+
+Pure: the blocking and the asyncio limiter differ in how they call, not in what they say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Final, TypeAlias
+
+from dispatcher.errors import RateLimited, StaleLimits
+from dispatcher.keys import Keys
+from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
+
+Request: TypeAlias = tuple[str, tuple[Demand, ...]]
+"""The id that is to own the slots, and what to ask a slot of."""
+
+BATCH: Final = 128
+"""Requests that go to the server in one call: more of them would keep it from others for a millisecond."""
+
+_ADMITTED: Final = Admitted()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a limit is used, and the time until it has room for one more (0: it has)."""
+
+    limit: Limit
+    used: int
+    wait_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """A request that waits for its turn: who waits, since when (None: just arrived), and the step of wait.lua."""
+
+    request: Request
+    token: str
+    step: str
+    arrived: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What wait.lua answered: admitted, or the denial and in how many seconds to ask again."""
+
+    arrived: str
+    denied: Denied | None
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Keys and facts for a script, and the scopes that its answer points to."""
+
+    keys: list[str]
+    facts: str
+    scopes: list[Scope]
+    version: str = ""
+
+    def argument(self, now_us: int | None) -> str:
+        """The facts as JSON, with the instant that takes the place of the server's clock."""
+        return f"{{{self.facts}}}" if now_us is None else f'{{"now":{now_us},{self.facts}}}'
+
+
+class Calls:
+    """Builds the calls of one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.keys = Keys(namespace)
+
+    def decide(
+        self, requests: Iterable[Request], *, peek: bool = False, drains: bool = False, version: str | None = None
+    ) -> Call:
+        """For gate.lua. Raises ``ValueError`` when one name stands in it with two different lists of limits."""
+        positions = _Positions()
+        rows: dict[int, str] = {}
+        asked = []
+        for slot, demands in requests:
+            row = rows.get(id(demands))
+            if row is None:
+                row = rows[id(demands)] = positions.row(demands)
+            asked.append(f"[{quoted(slot)}{row}]")
+        facts = f'"requests":[{",".join(asked)}]'
+        if peek:
+            facts += ',"peek":true'
+        if drains:
+            facts += ',"drains":true'
+        if version is None:
+            return self._call(positions.found, facts)
+        call = self._call(positions.found, f'{facts},"version":{quoted(version)}')
+        return Call([*call.keys, self.keys.limits_version], call.facts, call.scopes, version)
+
+    def wait(self, waiting: Sequence[WaitingRequest]) -> Call:
+        """For wait.lua."""
+        positions = _Positions()
+        turns = []
+        for each in waiting:
+            slot, demands = each.request
+            turn = f'{{"request":[{quoted(slot)}{positions.row(demands)}],"token":"{each.token}","step":"{each.step}"'
+            turns.append(f"{turn}}}" if each.arrived is None else f'{turn},"arrived":"{each.arrived}"}}')
+        return self._with_lines(positions.found, f'"turns":[{",".join(turns)}]')
+
+    def release(self, slot: str, scopes: list[Scope]) -> Call:
+        """For release.lua."""
+        return self._with_lines(scopes, f'"id":{quoted(slot)}')
+
+    def usage(self, scopes: Sequence[Scope]) -> Call:
+        """For usage.lua."""
+        return self._call(list(scopes), "")
+
+    def _call(self, scopes: list[Scope], facts: str) -> Call:
+        stores = [_store(scope.limits) if not scope.ids else "set" for scope in scopes]
+        said = f'"scopes":[{",".join([_windows(scope.limits) for scope in scopes])}]'
+        if not all(scope.ids for scope in scopes):
+            said += f',"stores":{json.dumps(stores)}'
+        keys = [self._key(scope, store) for scope, store in zip(scopes, stores, strict=True)]
+        return Call(keys, f"{said},{facts}" if facts else said, scopes)
+
+    def _with_lines(self, scopes: list[Scope], facts: str) -> Call:
+        call = self._call(scopes, f'{facts},"bells":{quoted(self.keys.bells)}')
+        waiters = [self.keys.waiters(scope.name) for scope in scopes]
+        promises = [self.keys.promises(scope.name) for scope in scopes]
+        return Call([*call.keys, *waiters, *promises], call.facts, scopes)
+
+    def _key(self, scope: Scope, store: str) -> str:
+        match store:
+            case "log":
+                return self.keys.log(scope.name)
+            case "quota":
+                return self.keys.quota(scope.name)
+            case _:
+                return self.keys.scope(scope.name)
+
+
+class _Positions:
+    """The distinct scopes of a call, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.found: list[Scope] = []
+        self._by_name: dict[str, int] = {}
+
+    def row(self, demands: tuple[Demand, ...]) -> str:
+        """A request's positions, as they follow its id."""
+        row = ""
+        for demand in demands:
+            if isinstance(demand, FirstOf):
+                row += f",[{','.join([str(self._of(scope)) for scope in demand.scopes])}]"
+            else:
+                row += f",{self._of(demand)}"
+        return row
+
+    def _of(self, scope: Scope) -> int:
+        position = self._by_name.get(scope.name)
+        if position is None:
+            self.found.append(scope)
+            position = self._by_name[scope.name] = len(self.found)
+        elif (known := self.found[position - 1]) is not scope and known != scope:
+            raise ValueError(
+                f"scope {scope.name!r} stands in one call with two different lists of limits, expected one"
+            )
+        return position
+
+
+@lru_cache(maxsize=4096)
+def _windows(limits: tuple[Limit, ...]) -> str:
+    windows = [
+        [limit.max, limit.window_us] if limit.kind is Kind.ROLLING else [limit.max, limit.window_us, "fixed"]
+        for limit in limits
+    ]
+    return json.dumps(windows)
+
+
+def _store(limits: tuple[Limit, ...]) -> str:
+    return "quota" if all(limit.kind is Kind.FIXED for limit in limits) else "log"
+
+
+def read_verdicts(answer: bytes | str, call: Call, ids: Sequence[str] | None) -> list[Verdict]:
+    """The verdicts of gate.lua; raises ``StaleLimits`` when the call named another version than the one in force."""
+    facts = json.loads(answer)
+    if "stale" in facts:
+        raise StaleLimits(call.version, facts["stale"])
+    rows = facts["verdicts"]
+    known: dict[tuple[int, ...], Denied] = {}
+    verdicts: list[Verdict] = []
+    for n, row in enumerate(rows):
+        if row == 0:
+            verdicts.append(_ADMITTED if ids is None else Admitted(ids[n]))
+            continue
+        denial = tuple(row)
+        denied = known.get(denial)
+        if denied is None:
+            denied = known[denial] = _denied(row, call.scopes)
+        verdicts.append(denied)
+    return verdicts
+
+
+def _denied(row: Sequence[int], scopes: Sequence[Scope]) -> Denied:
+    scope, window, retry_after_us = row
+    denier = scopes[scope - 1]
+    return Denied(denier.name, denier.limits[window - 1], retry_after_us)
+
+
+def read_usage(answer: bytes | str, scopes: Sequence[Scope]) -> list[list[Usage]]:
+    """For each scope of usage.lua's call what is used of each of its limits."""
+    return [
+        [Usage(limit, used, wait_us) for limit, (used, wait_us) in zip(scope.limits, rows, strict=True)]
+        for scope, rows in zip(scopes, json.loads(answer)["scopes"], strict=True)
+    ]
+
+
+def read_turns(answer: bytes | str, call: Call) -> list[Turn]:
+    """The answers of wait.lua."""
+    return [
+        Turn(arrived, _denied(denial[:3], call.scopes), denial[3] / US) if denial else Turn(arrived, None)
+        for arrived, *denial in json.loads(answer)["turns"]
+    ]
+
+
+def limited(denied: Denied) -> RateLimited:
+    """The denial as an exception."""
+    return RateLimited(denied.scope, str(denied.limit), denied.retry_after_us / US)

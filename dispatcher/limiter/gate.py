@@ -1,0 +1,47 @@
+"""The gate as the dispatcher calls it: whole batches, slots that are named by whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dispatcher.connection import Client, Script
+from dispatcher.limiter.calls import Calls, Request, read_verdicts
+from dispatcher.model import Admitted, Verdict
+
+
+class Gate:
+    """Decides batches of requests ``(slot, scopes)``; the slot is stored as it is given, at best in 16 characters.
+
+    Redis being away raises ``GateUnavailable``: whether a slot was charged is then unknown until the same slot is asked
+    for again. With ``drains`` it charges on a full server too: for callers who free more than they take.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str = "dispatcher",
+        clock: Callable[[], int] | None = None,
+        drains: bool = False,
+    ) -> None:
+        """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
+        self._calls = Calls(namespace)
+        self._gate = Script(client, "gate")
+        self._clock = clock
+        self._drains = drains
+
+    def try_acquire_many(self, requests: Sequence[Request], *, now_us: int | None = None) -> list[Verdict]:
+        """Decide each request in order, as if asked one after another at one instant. No scopes: admitted."""
+        return self._decide(requests, now_us, peek=False)
+
+    def peek(self, requests: Sequence[Request], *, now_us: int | None = None) -> list[Verdict]:
+        """What each request alone would be answered; charges nothing."""
+        return self._decide(requests, now_us, peek=True)
+
+    def _decide(self, requests: Sequence[Request], now_us: int | None, *, peek: bool) -> list[Verdict]:
+        call = self._calls.decide(requests, peek=peek, drains=self._drains)
+        if not call.keys:
+            return [Admitted()] * len(requests)
+        if now_us is None and self._clock is not None:
+            now_us = self._clock()
+        return read_verdicts(self._gate(call.keys, [call.argument(now_us)]), call, None)

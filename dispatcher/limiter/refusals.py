@@ -1,0 +1,47 @@
+"""What Redis refuses the gate, in words that name the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from redis.exceptions import ResponseError
+
+from dispatcher.errors import GateRefused
+
+_TYPES: Final = {
+    "scope": "zset",
+    "log": "list",
+    "quota": "string",
+    "waiters": "zset",
+    "promises": "zset",
+    "limits": "string",
+}
+
+
+def refused(failure: ResponseError, keys: Sequence[str], type_of: Callable[[str], bytes | str]) -> GateRefused:
+    """The refusal as our own error; ``type_of`` asks the server for the type of a key, to name one that is not ours."""
+    if not is_wrong_type(failure):
+        return refusal(failure)
+    return wrong_type({key: type_of(key) for key in keys})
+
+
+def is_wrong_type(failure: ResponseError) -> bool:
+    """Whether a key held another type than the script expected."""
+    return str(failure).startswith("WRONGTYPE")
+
+
+def refusal(failure: ResponseError) -> GateRefused:
+    """Any other refusal."""
+    return GateRefused(f"Redis refused the limiter's call: {str(failure).split(' script: ')[0]}")
+
+
+def wrong_type(types: dict[str, bytes | str]) -> GateRefused:
+    """Names each key that holds something else than what the limiter keeps there."""
+    strangers = []
+    for key, answer in types.items():
+        found = answer.decode() if isinstance(answer, bytes) else answer
+        expected = _TYPES[key.split("}:", 1)[1].split(":", 1)[0]]
+        if found not in {"none", expected}:
+            strangers.append(f"{key} holds a {found}, expected a {expected}")
+    return GateRefused(f"another program uses the limiter's keys: {'; '.join(strangers)}; give it another namespace")

@@ -1,0 +1,117 @@
+-- Requests that wait for their turn: each is admitted when there is room for it behind all who wait longer for the same
+-- scope, else told when to ask again. Who comes later goes behind; gate.lua knows nothing of the line.
+--
+-- KEYS     one for each distinct scope, as in gate.lua; then as many "waiters", then as many "promises", in the same
+--          order (include/waiters.lua)
+-- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua,
+--                "bells": what the channels of bells begin with,
+--                "turns": [{"request": [id, scope, ...], "token": the waiter, "arrived": string of us | absent: the
+--                  "arrived" of its first answer, "step":
+--                    "ask"    leave no trace when refused
+--                    "join"   wait in the line of the scope that frees up last
+--                    "leave"  the last call of a waiter: admitted or not, out of every line
+--                    "quit"   out of every line, not admitted}, ...]}
+-- Returns  JSON {"now": us, "turns": [["arrived"] | ["arrived", scope, window, retry_after_us, ask_again_us], ...]}:
+--          admitted; or refused, by what, when there is room behind all who wait, and when to ask again: then, or earlier
+--          to see that who stands directly before still lives
+-- A waiter whose call is lost, or that dies, loses its place a second after the instant it was promised.
+-- @include prelude
+-- @include slots
+-- @include log
+-- @include decide
+-- @include waiters
+
+local call = cjson.decode(ARGV[1])
+local now = microseconds(call.now)
+local scopes = open_scopes(call, now)
+open_lines(scopes)
+local requests = {}
+for n, turn in ipairs(call.turns) do
+  requests[n] = turn.request
+end
+look_up(scopes, requests)
+for i = #scopes + 1, #KEYS do
+  redis.call('ZCARD', KEYS[i])
+end
+
+-- The scopes of a request, each alternative too.
+local function scopes_of(request)
+  local mine = {}
+  for i = 2, #request do
+    for _, position in ipairs(type(request[i]) == 'table' and request[i] or { request[i] }) do
+      mine[#mine + 1] = scopes[position]
+    end
+  end
+  return mine
+end
+
+-- A newcomer stands behind all who wait, also when several come in one microsecond or the clock was stepped back.
+local function arrival(turn, mine)
+  if turn.arrived then
+    return tonumber(turn.arrived)
+  end
+  local arrived = now
+  for _, scope in ipairs(mine) do
+    arrived = math.max(arrived, last_arrival(scope) + 1)
+  end
+  return arrived
+end
+
+-- Puts the waiter where it stands after its turn, and wakes who can come earlier by that.
+local function stand(turn, arrived, mine, waits, at)
+  for _, scope in ipairs(mine) do
+    local waited = turn.arrived and redis.call('ZSCORE', scope.waiters, turn.token)
+    if scope == waits then
+      redis.call('ZADD', scope.waiters, digits(arrived), turn.token)
+      redis.call('ZADD', scope.promises, digits(at + GRACE), turn.token)
+      keep_alive(scope.waiters, at + GRACE - now)
+      keep_alive(scope.promises, at + GRACE - now)
+    elseif waited then
+      leave_line(scope, turn.token)
+    end
+    if scope.lapsed_waiters then
+      ring_behind(scope, 0, call.bells)
+      scope.lapsed_waiters = false
+    elseif waited then
+      ring_behind(scope, arrived, call.bells)
+    end
+  end
+end
+
+local function take_turn(turn)
+  local mine = scopes_of(turn.request)
+  local arrived = arrival(turn, mine)
+  for _, scope in ipairs(mine) do
+    scope.lapsed_waiters = remove_lapsed(scope) or scope.lapsed_waiters
+    scope.before, scope.predecessor = who_is_before(scope, arrived, call.bells)
+  end
+  local admitted = string.format('["%.0f"]', arrived)
+  if turn.step == 'quit' then
+    stand(turn, arrived, mine)
+    return admitted
+  end
+  local at, denier, window, chosen = decide(scopes, turn.request, now, function(scope, id)
+    if scope.own[id] then
+      write_slots(scope)
+    end
+    return free_behind(scope, scope.before, scope.own[id], id)
+  end)
+  if not denier then
+    charge(scopes, turn.request, chosen)
+    stand(turn, arrived, mine)
+    return admitted
+  end
+  local scope = scopes[denier]
+  stand(turn, arrived, mine, turn.step == 'join' and scope, at)
+  local again = math.min(at, math.max(scope.predecessor or at, now))
+  return string.format('["%.0f",%d,%d,%.0f,%.0f]', arrived, denier, window, at - now, again - now)
+end
+
+local answers = {}
+for n, turn in ipairs(call.turns) do
+  answers[n] = take_turn(turn)
+end
+for _, scope in ipairs(scopes) do
+  write_slots(scope)
+end
+return string.format('{"now":%.0f,"turns":[%s]}', now, table.concat(answers, ','))

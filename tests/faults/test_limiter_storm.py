@@ -1,0 +1,155 @@
+"""Sixteen processes hammer one limit while the server forgets its scripts, is restarted and killed, and two of them die."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from typing import Final
+
+import pytest
+
+from dispatcher.connection import connect
+from dispatcher.errors import GateUnavailable
+from dispatcher.keys import Keys
+from dispatcher.limiter import Limiter
+from dispatcher.model import US, Denied, Limit, Scope
+from tests.support.models import most_in_any_window
+from tests.support.processes import until
+from tests.support.servers import RedisServer
+
+PROCESSES: Final = 16
+KEYS: Final = Keys("storm")
+RECORD: Final = Scope("record", (Limit.parse("1000000/1d"),))
+"""Keeps the instants of all admissions, also of those whose answer was lost."""
+
+Span = tuple[int, int]
+
+
+def hammer(url: str, limit: Limit) -> None:
+    """Ask without end; who is refused asks again after a millisecond."""
+    with connect(url, timeout_s=2) as client:
+        limiter, scopes = Limiter(client, namespace="storm"), (Scope("user", (limit,)), RECORD)
+        while True:
+            try:
+                verdict = limiter.try_acquire(scopes)
+            except GateUnavailable:
+                time.sleep(0.002)
+                continue
+            if isinstance(verdict, Denied):
+                time.sleep(min(verdict.retry_after_us / US, 0.001))
+
+
+@contextmanager
+def processes(url: str, limit: Limit) -> Iterator[list[BaseProcess]]:
+    children: list[BaseProcess] = [
+        get_context("fork").Process(target=hammer, args=(url, limit)) for _ in range(PROCESSES)
+    ]
+    for child in children:
+        child.start()
+    try:
+        yield children
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+class Storm:
+    """The server under the storm, and the spans in which it was up."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+        self.up: list[Span] = []
+        self.since_us = _now_us()
+
+    def admissions(self) -> list[int]:
+        with connect(self.server.url) as client:
+            rows = client.zrange(KEYS.scope("record"), 0, -1, withscores=True)
+        return [int(at_us) for _, at_us in rows]  # type: ignore[union-attr] # redis-py: an answer or one to be awaited
+
+    def go_on(self, admissions: int) -> None:
+        """Until so many more were admitted."""
+        with connect(self.server.url) as client:
+            goal = self._count(client) + admissions
+            until(lambda: self._count(client) >= goal, f"{admissions} admissions", 120)
+
+    def forget_scripts(self) -> None:
+        with connect(self.server.url) as client:
+            client.script_flush()
+
+    def restart(self) -> None:
+        self._down()
+        self.server.restart()
+        self.since_us = _now_us()
+
+    def kill(self) -> None:
+        self._down()
+        self.server.kill()
+        self.server.start()
+        self.since_us = _now_us()
+
+    def end(self) -> None:
+        self._down()
+
+    def _down(self) -> None:
+        self.up.append((self.since_us, _now_us()))
+
+    def _count(self, client: object) -> int:
+        count: int = client.zcard(KEYS.scope("record"))  # type: ignore[attr-defined] # a redis.Redis
+        return count
+
+
+def allowed(limit: Limit, up: list[Span]) -> int:
+    """How many the limit lets pass at most while the server is up, each as early as it can be."""
+    instants: list[int] = []
+    for begins_us, ends_us in up:
+        at_us = begins_us
+        while True:
+            if len(instants) >= limit.max:
+                at_us = max(at_us, instants[-limit.max] + limit.window_us)
+            if at_us > ends_us:
+                break
+            instants.append(at_us)
+    return len(instants)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def brave(limit: Limit, admissions: int, rounds: int) -> None:
+    """Go through the storm; never over in any window, and at least 99 % of what the windows allowed."""
+    with RedisServer(append_only=True, options=("--appendfsync", "always")) as server:
+        storm = Storm(server)
+        with processes(server.url, limit) as children:
+            storm.go_on(1)
+            storm.since_us = storm.admissions()[0]
+            for _ in range(rounds):
+                storm.go_on(admissions)
+                storm.forget_scripts()
+                storm.go_on(admissions)
+                storm.kill()
+                storm.go_on(admissions)
+                children[0].kill()
+                storm.restart()
+                storm.go_on(admissions)
+                children[1].kill()
+                storm.kill()
+                storm.go_on(admissions)
+            storm.end()
+        instants = storm.admissions()
+    assert most_in_any_window(instants, limit.window_us) <= limit.max
+    assert len(instants) >= 0.99 * allowed(limit, storm.up), f"{len(instants)} of {allowed(limit, storm.up)}"
+
+
+def test_a_limit_holds_and_is_used_up_through_a_storm() -> None:
+    brave(Limit(60, US), admissions=60, rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [Limit(500, US), Limit(40, US // 4), Limit(3000, 5 * US)], ids=str)
+def test_a_limit_holds_and_is_used_up_through_a_long_storm(limit: Limit) -> None:
+    brave(limit, admissions=2 * limit.max, rounds=3)
