@@ -26,9 +26,9 @@ class _Pin:
 class Pinned:
     """Commands over connections of one client that never go back to its pool; as many as call at the same time.
 
-    Only a command that could not even be handed over, on a connection that the server had closed, goes out again on a new
-    one. A lost reply raises what redis-py raises, and the connection is opened anew for the next command. Threads may
-    share it; after a fork the child opens its own.
+    Only a command that could not even be handed over, on a connection that the server had closed, goes out again on a
+    new one. A lost reply raises what redis-py raises, and the connection is opened anew for the next command. Threads
+    may share it; after a fork the child opens its own.
     """
 
     def __init__(self, client: redis.Redis) -> None:

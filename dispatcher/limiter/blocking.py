@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
 from redis.exceptions import ResponseError
@@ -97,7 +97,7 @@ class Limiter:
         """
         demands, names = checked_requests(requests, ids)
         slots = [slot_of(name) for name in names]
-        checked_version(version), checked_now(now_us)
+        version, now_us = checked_version(version), checked_now(now_us)
         calls = [
             self._calls.decide(zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), version=version)
             for at in range(0, len(slots), BATCH)
@@ -130,7 +130,8 @@ class Limiter:
 
         Sleeps until the instant at which its turn comes, and is woken when a slot is given back before; asks the server
         three times as a rule. Raises ``RateLimited`` after ``timeout`` seconds (0: at once; None: never). One who dies
-        waiting holds up the next for a second, several side by side until the turn of the last of them. ``try_acquire`` passes by those who wait.
+        waiting holds up the next for a second, several side by side until the turn of the last of
+        them. ``try_acquire`` passes by those who wait.
         """
         id_ = checked_id(id)
         request = (slot_of(id_), checked_scopes(scopes))
@@ -155,7 +156,7 @@ class Limiter:
         id: str | None = None,  # noqa: A002 - the field's word
         *,
         timeout: float | None = 0,
-    ) -> Iterator[Admitted]:
+    ) -> Generator[Admitted, None, None]:
         """Run a block only when there is room: else raise ``RateLimited``, after ``timeout`` seconds as ``acquire``.
 
         The slot stays charged when the block fails: what it called has counted the call.

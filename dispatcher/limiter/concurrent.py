@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Generic, TypeVar
 
@@ -101,7 +101,7 @@ class AsyncLimiter:
         """As ``Limiter.try_acquire_many``."""
         demands, names = checked_requests(requests, ids)
         slots = [slot_of(name) for name in names]
-        checked_version(version), checked_now(now_us)
+        version, now_us = checked_version(version), checked_now(now_us)
         calls = [
             self._calls.decide(zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), version=version)
             for at in range(0, len(slots), BATCH)
@@ -150,7 +150,7 @@ class AsyncLimiter:
         id: str | None = None,  # noqa: A002 - the field's word
         *,
         timeout: float | None = 0,  # noqa: ASYNC109 - the same surface as Limiter's
-    ) -> AsyncIterator[Admitted]:
+    ) -> AsyncGenerator[Admitted, None]:
         """As ``Limiter.ensure``, with ``async with``."""
         yield await self.acquire(scopes, id, timeout=timeout)
 
