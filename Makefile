@@ -49,8 +49,8 @@ check: $(INSTALLED)  ## Check format, lint, types and layers
 check-deploy: $(HADOLINT)  ## Check Dockerfile, compose file and systemd unit; needs no Docker engine
 	@deploy/check $(HADOLINT)
 
-bench: $(INSTALLED) $(PEERS)  ## Measure against other limiters (ONLY="gate growth slots peers" ROUNDS=7)
-	$(BIN)/python -m benchmarks $(ONLY) $(if $(ROUNDS),--rounds $(ROUNDS))
+bench: $(INSTALLED) $(PEERS)  ## Measure against other limiters (ONLY="gate peers" ROUNDS=7 CORES=together)
+	$(BIN)/python -m benchmarks $(ONLY) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(CORES),--cores $(CORES))
 
 lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(PYTHON) -m venv build/lock

@@ -15,11 +15,13 @@ from redis.cluster import RedisCluster
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
     MasterDownError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
     TryAgainError,
@@ -43,7 +45,14 @@ _AWAY: Final = (
     OutOfMemoryError,
     ReadOnlyError,
     TryAgainError,
+    ClusterDownError,
+    RedisClusterException,
 )
+_IN_SCRIPT: Final = re.compile(
+    r"^(?:ERR )?Error running script \(call to f_[0-9a-f]+\): @user_script:\s*\d+: (?:@user_script: \d+: )?-?"
+)
+"""What Redis 6.2 puts before the error of a command that a script has called."""
+
 _AWAY_CODES: Final = ("MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED", "OOM", "READONLY", "LOADING", "CLUSTERDOWN")
 
 
@@ -85,9 +94,14 @@ def answered(error: type[DispatcherError] = GateUnavailable) -> Iterator[None]:
     except _AWAY as failure:
         raise error(_words(failure)) from failure
     except ResponseError as failure:
-        if str(failure).split(" ", 1)[0] in _AWAY_CODES:
+        if plain_error(failure).split(" ", 1)[0] in _AWAY_CODES:
             raise error(_words(failure)) from failure
         raise
+
+
+def plain_error(failure: Exception) -> str:
+    """The server's error as every version says it: the code, then the words, without where in a script it arose."""
+    return _SCRIPT_PLACE.sub("", _IN_SCRIPT.sub("", str(failure)))
 
 
 @contextmanager
@@ -110,7 +124,7 @@ _SCRIPT_PLACE: Final = re.compile(r"[. ]*\bscript: (?:\S+, )?on @\S+$")
 
 
 def _refusal(failure: RedisError) -> str:
-    text = _SCRIPT_PLACE.sub("", str(failure))
+    text = plain_error(failure)
     if text.startswith("WRONGTYPE"):
         return (
             "a key of the dispatcher holds another type of data (WRONGTYPE), so another program uses its name: "
@@ -130,8 +144,8 @@ _MEANINGS: Final = {
 }
 
 
-def _words(failure: RedisError) -> str:
-    text = _SCRIPT_PLACE.sub("", str(failure))
+def _words(failure: Exception) -> str:
+    text = plain_error(failure)
     if isinstance(failure, OutOfMemoryError):
         return f"{_MEANINGS['OOM']}: {text}"
     if isinstance(failure, ReadOnlyError):

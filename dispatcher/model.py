@@ -22,6 +22,29 @@ MAX_WINDOW_US: Final = 366 * _UNITS_US["d"]
 MAX_LIMIT: Final = 10_000_000
 
 
+MAX_NAME: Final = 512
+"""Characters of a scope's name, and of an id that owns slots."""
+
+_SHOWN: Final = 40
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the text can be sent anywhere: half of a surrogate pair cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    text = str(value) if isinstance(value, Limit) else ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... of {len(text)} characters"
+
+
 def parse_duration(text: str) -> int:
     """Microseconds in a span such as ``250ms``, ``30m`` or ``1.5h``.
 
@@ -95,12 +118,25 @@ class Scope:
     limits: tuple[Limit, ...]
     ids: bool = True
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 1 <= len(self.name) <= MAX_NAME or not is_utf8(self.name):
+            raise ValueError(f"scope name {shown(self.name)}, expected 1 to {MAX_NAME} characters")
+        if not isinstance(self.limits, tuple) or any(type(limit) is not Limit for limit in self.limits):
+            raise TypeError(f"scope {self.name!r} has the limits {shown(self.limits)}, expected a tuple of Limit")
+
 
 @dataclass(frozen=True, slots=True)
 class FirstOf:
     """One slot in the first of these scopes that has room: a reserved share first, then what is shared by all."""
 
     scopes: tuple[Scope, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.scopes, tuple) or len(self.scopes) < 2:  # noqa: PLR2004 - a choice has two
+            raise ValueError(f"FirstOf({shown(self.scopes)}), expected a tuple of at least two scopes")
+        for scope in self.scopes:
+            if type(scope) is not Scope:
+                raise TypeError(f"FirstOf holds {shown(scope)}, expected a Scope")
 
 
 Demand: TypeAlias = Scope | FirstOf
@@ -109,6 +145,11 @@ Demand: TypeAlias = Scope | FirstOf
 
 def all_scopes(demands: tuple[Demand, ...]) -> tuple[Scope, ...]:
     """Every scope in which the request may own a slot."""
+    for each in demands:
+        if type(each) is FirstOf:
+            break
+    else:
+        return demands  # type: ignore[return-value]  # they are scopes all
     return tuple(scope for each in demands for scope in (each.scopes if isinstance(each, FirstOf) else (each,)))
 
 

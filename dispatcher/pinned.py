@@ -42,9 +42,11 @@ class Pinned:
         connection = pin.connection
         try:
             packed = connection.pack_command(*command)
+            connection.connect()  # where it is not: a Sentinel's connection asks for the primary here
             try:
                 connection.send_packed_command(packed)
             except Unreachable:
+                connection.connect()
                 connection.send_packed_command(packed)
             return connection.read_response()
         except ResponseError:

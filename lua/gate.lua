@@ -20,9 +20,7 @@
 -- A refused or peeked request writes nothing. An id that already owns slots is decided as if it owned none; admitted,
 -- its slots move to now (never a second charge); refused, they stay. Every key is read before the first is written.
 -- @include prelude
--- @include slots
--- @include log
--- @include decide
+-- @include glance
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
@@ -32,6 +30,14 @@ if call.version then
     return cjson.encode({ stale = in_force })
   end
 end
+local answer = glance(call, now)
+if answer then
+  return answer
+end
+-- @include slots
+-- @include log
+-- @include decide
+
 local scopes, requests = open_scopes(call, now), call.requests
 look_up(scopes, requests)
 

@@ -8,7 +8,7 @@
 --                "turns": [{"request": [id, scope, ...], "token": the waiter, "arrived": string of us | absent: the
 --                  "arrived" of its first answer, "step":
 --                    "ask"    leave no trace when refused
---                    "join"   wait in the line of the scope that frees up last
+--                    "join"   wait in the line of the scope that frees up last (of alternatives: in all their lines)
 --                    "leave"  the last call of a waiter: admitted or not, out of every line
 --                    "quit"   out of every line, not admitted}, ...]}
 -- Returns  JSON {"now": us, "turns": [["arrived"] | ["arrived", scope, window, retry_after_us, ask_again_us], ...]}:
@@ -57,11 +57,26 @@ local function arrival(turn, mine)
   return arrived
 end
 
+-- The scopes in whose lines a request waits that one of them has denied: that one, or all that are its alternatives.
+local function awaited(request, denier)
+  local lines = { [scopes[denier]] = true }
+  for i = 2, #request do
+    local alternatives = {}
+    for _, position in ipairs(type(request[i]) == 'table' and request[i] or {}) do
+      alternatives[scopes[position]] = true
+    end
+    if alternatives[scopes[denier]] then
+      lines = alternatives
+    end
+  end
+  return lines
+end
+
 -- Puts the waiter where it stands after its turn, and wakes who can come earlier by that.
 local function stand(turn, arrived, mine, waits, at)
   for _, scope in ipairs(mine) do
     local waited = turn.arrived and redis.call('ZSCORE', scope.waiters, turn.token)
-    if scope == waits then
+    if waits[scope] then
       redis.call('ZADD', scope.waiters, digits(arrived), turn.token)
       redis.call('ZADD', scope.promises, digits(at + GRACE), turn.token)
       keep_alive(scope.waiters, at + GRACE - now)
@@ -87,7 +102,7 @@ local function take_turn(turn)
   end
   local admitted = string.format('["%.0f"]', arrived)
   if turn.step == 'quit' then
-    stand(turn, arrived, mine)
+    stand(turn, arrived, mine, {})
     return admitted
   end
   local at, denier, window, chosen = decide(scopes, turn.request, now, function(scope, id)
@@ -98,11 +113,11 @@ local function take_turn(turn)
   end)
   if not denier then
     charge(scopes, turn.request, chosen)
-    stand(turn, arrived, mine)
+    stand(turn, arrived, mine, {})
     return admitted
   end
   local scope = scopes[denier]
-  stand(turn, arrived, mine, turn.step == 'join' and scope, at)
+  stand(turn, arrived, mine, turn.step == 'join' and awaited(turn.request, denier) or {}, at)
   local again = math.min(at, math.max(scope.predecessor or at, now))
   return string.format('["%.0f",%d,%d,%.0f,%.0f]', arrived, denier, window, at - now, again - now)
 end

@@ -6,19 +6,14 @@ import itertools
 import math
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from dispatcher.event import slot_id
-from dispatcher.model import Demand, FirstOf, Limit, Scope, all_scopes
+from dispatcher.model import MAX_NAME, Demand, FirstOf, Scope, all_scopes, is_utf8, shown
 
 Scopes: TypeAlias = Demand | Iterable[Demand]
 """One scope, or several, each a slot that has to be free."""
-
-MAX_NAME: Final = 512
-"""Characters of a scope's name and of an id."""
-
-_SHOWN: Final = 40
 
 
 class Ids:
@@ -42,24 +37,27 @@ new_id: Final = Ids()
 
 def checked_scopes(scopes: Scopes) -> tuple[Demand, ...]:
     """What is asked for, as a tuple without doubles; raises ``ValueError`` or ``TypeError``."""
-    if isinstance(scopes, Scope | FirstOf):
-        demands: tuple[Demand, ...] = (scopes,)
+    if type(scopes) is tuple or type(scopes) is list:  # told by their types, since this runs for every request
+        demands: tuple[Demand, ...] = tuple(scopes)
+    elif type(scopes) is Scope or type(scopes) is FirstOf:
+        demands = (scopes,)
     elif isinstance(scopes, Iterable) and not isinstance(scopes, str | bytes):
         demands = tuple(scopes)
     else:
-        raise TypeError(f"scopes {_shown(scopes)}, expected a Scope, a FirstOf, or several of them")
-    if not demands:
-        raise ValueError("scopes are empty, expected at least one")
-    if len(demands) == 1 and type(demands[0]) is Scope:
-        _check_scope(demands[0])
-        return demands
-    names: set[str] = set()
+        raise TypeError(f"scopes {shown(scopes)}, expected a Scope, a FirstOf, or several of them")
+    names = []
     for demand in demands:
-        for scope in _alternatives(demand):
-            _check_scope(scope)
-            if scope.name in names:
-                raise ValueError(f"scope {scope.name!r} stands twice in one request, expected each name once")
-            names.add(scope.name)
+        if type(demand) is Scope:
+            names.append(demand.name)
+        elif type(demand) is FirstOf:
+            names += [scope.name for scope in demand.scopes]
+        else:
+            raise TypeError(f"scope {shown(demand)}, expected a Scope or a FirstOf")
+    if not names:
+        raise ValueError("scopes are empty, expected at least one")
+    if len(names) > 1 and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"scope {twice!r} stands twice in one request, expected each name once")
     return demands
 
 
@@ -85,8 +83,8 @@ def checked_id(id_: str | None) -> str:
     """The user's id or a new one; raises ``ValueError`` for one that is empty, too long or no text."""
     if id_ is None:
         return new_id()
-    if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_NAME or not _is_utf8(id_):
-        raise ValueError(f"id {_shown(id_)}, expected 1 to {MAX_NAME} characters")
+    if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_NAME or not is_utf8(id_):
+        raise ValueError(f"id {shown(id_)}, expected 1 to {MAX_NAME} characters")
     return id_
 
 
@@ -95,21 +93,21 @@ def checked_timeout(timeout: float | None) -> float | None:
     if timeout is None:
         return None
     if not isinstance(timeout, int | float) or math.isnan(timeout) or timeout < 0:
-        raise ValueError(f"timeout {_shown(timeout)}, expected seconds from 0 on, or None to wait as long as it takes")
+        raise ValueError(f"timeout {shown(timeout)}, expected seconds from 0 on, or None to wait as long as it takes")
     return timeout
 
 
 def checked_version(version: str | None) -> str | None:
     """A version of the limits, or None; raises ``ValueError``."""
-    if version is not None and (not isinstance(version, str) or not version or not _is_utf8(version)):
-        raise ValueError(f"version {_shown(version)}, expected a text such as '7'")
+    if version is not None and (not isinstance(version, str) or not version or not is_utf8(version)):
+        raise ValueError(f"version {shown(version)}, expected a text such as '7'")
     return version
 
 
 def checked_now(now_us: int | None) -> int | None:
     """An instant, or None for the server's clock; raises ``ValueError``."""
     if now_us is not None and (type(now_us) is not int or not 0 <= now_us < 2**52):
-        raise ValueError(f"now_us {_shown(now_us)}, expected whole microseconds since 1970")
+        raise ValueError(f"now_us {shown(now_us)}, expected whole microseconds since 1970")
     return now_us
 
 
@@ -128,39 +126,7 @@ def slot_of(id_: str) -> str:
 
 
 def checked_scope(scope: Scope) -> Scope:
-    """One scope; raises ``ValueError`` or ``TypeError``."""
-    _check_scope(scope)
+    """One scope; raises ``TypeError``."""
+    if type(scope) is not Scope:
+        raise TypeError(f"scope {shown(scope)}, expected a Scope")
     return scope
-
-
-def _alternatives(demand: Demand) -> Sequence[Scope]:
-    if not isinstance(demand, FirstOf):
-        return (demand,)
-    if not isinstance(demand.scopes, tuple) or len(demand.scopes) < 2:  # noqa: PLR2004 - a choice has two
-        raise ValueError(f"FirstOf({_shown(demand.scopes)}), expected a tuple of at least two scopes")
-    return demand.scopes
-
-
-def _check_scope(scope: object) -> None:
-    if not isinstance(scope, Scope):
-        raise TypeError(f"scope {_shown(scope)}, expected a Scope or a FirstOf")
-    if not isinstance(scope.name, str) or not 1 <= len(scope.name) <= MAX_NAME or not _is_utf8(scope.name):
-        raise ValueError(f"scope name {_shown(scope.name)}, expected 1 to {MAX_NAME} characters")
-    limits = scope.limits
-    if not isinstance(limits, tuple) or any(type(limit) is not Limit for limit in limits):
-        raise TypeError(f"scope {scope.name!r} has the limits {_shown(limits)}, expected a tuple of Limit")
-
-
-def _is_utf8(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True
-
-
-def _shown(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... of {len(text)} characters"

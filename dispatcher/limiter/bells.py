@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Any, Final, Self
 
+from redis import BlockingConnectionPool, ConnectionPool, Redis
+
 from dispatcher.connection import Client, answered
 
 HEARD_S: Final = 5.0
@@ -18,7 +20,8 @@ class Bell:
 
     def __init__(self, client: Client, channel: str) -> None:
         self._channel = channel
-        listener: Any = client
+        self._pool = _own_pool(client)
+        listener: Any = client if self._pool is None else Redis(connection_pool=self._pool)
         self._listener = listener.pubsub()  # redis-py leaves it untyped
 
     def __enter__(self) -> Self:
@@ -33,6 +36,8 @@ class Bell:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._listener.close()
+        if self._pool is not None:
+            self._pool.disconnect()
 
     def wait(self, seconds: float) -> None:
         """Return when it rings, and after ``seconds`` at the latest, never before without a ring."""
@@ -41,6 +46,17 @@ class Bell:
             while (left_s := ends - time.monotonic()) > 0:
                 if self._listener.get_message(timeout=left_s) is not None:
                     return
+
+
+def _own_pool(client: Client) -> ConnectionPool | None:
+    """A pool of one like the client's, so that those who wait use up none of its connections.
+
+    None where a connection is chosen in another way than by its settings (Sentinel, cluster).
+    """
+    pool: Any = getattr(client, "connection_pool", None)
+    if type(pool) not in {ConnectionPool, BlockingConnectionPool}:
+        return None
+    return ConnectionPool(connection_class=pool.connection_class, max_connections=1, **pool.connection_kwargs)
 
 
 class AsyncBells:
@@ -54,15 +70,19 @@ class AsyncBells:
         self._heard = asyncio.Event()
 
     async def join(self, token: str) -> None:
-        """Hear the bell of this waiter from now on."""
-        self._rung[token] = asyncio.Event()
+        """Hear the bell of this waiter from now on; again after a lost connection. Raises what the server says."""
+        self._rung.setdefault(token, asyncio.Event())
         if self._listening is None or self._listening.done():
             self._heard = asyncio.Event()
             self._listening = asyncio.create_task(self._listen(self._heard))
+        if self._heard.is_set():
+            return
         listening = self._listening
         heard = asyncio.create_task(self._heard.wait())
-        await asyncio.wait({heard, listening}, return_when=asyncio.FIRST_COMPLETED)
-        heard.cancel()
+        try:
+            await asyncio.wait({heard, listening}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            heard.cancel()
         if listening.done():
             self._rung.pop(token, None)
             listening.result()
@@ -77,12 +97,15 @@ class AsyncBells:
             return
         event.clear()
 
-    def leave(self, token: str) -> None:
+    async def leave(self, token: str) -> None:
         """Hear it no more; the last one ends the subscription."""
         self._rung.pop(token, None)
         if not self._rung and self._listening is not None:
-            self._listening.cancel()
-            self._listening = None
+            listening, self._listening = self._listening, None
+            listening.cancel()
+            await asyncio.wait({listening})
+            if not listening.cancelled():
+                listening.exception()  # the subscription had ended by itself
 
     async def _listen(self, heard: asyncio.Event) -> None:
         with answered():

@@ -54,7 +54,7 @@ class Limiter:
     """
 
     def __init__(
-        self, client: Client, *, namespace: str = "dispatcher", clock: Callable[[], int] | None = None
+        self, client: Client, *, namespace: str = "limiter", clock: Callable[[], int] | None = None
     ) -> None:
         """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
         self._client = client

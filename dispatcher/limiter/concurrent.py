@@ -60,7 +60,7 @@ class AsyncLimiter:
         self,
         client: Any,  # noqa: ANN401 - redis.asyncio's Redis or RedisCluster, which have no common type
         *,
-        namespace: str = "dispatcher",
+        namespace: str = "limiter",
         clock: Callable[[], int] | None = None,
     ) -> None:
         """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
@@ -134,11 +134,10 @@ class AsyncLimiter:
             return Admitted(id_)
         if timeout != 0:
             token = f"{self._bell}:{new_id()}"
-            await self._bells.join(token)
             try:
                 turn = await self._wait_for_turn(request, token, ends)
             finally:
-                self._bells.leave(token)
+                await self._bells.leave(token)
         if turn.denied is not None:
             raise limited(turn.denied)
         return Admitted(id_)
@@ -198,6 +197,7 @@ class AsyncLimiter:
         step, arrived = "join", None
         try:
             while True:
+                await self._bells.join(token)
                 turn = await self._turns.ask(WaitingRequest(request, token, step, arrived))
                 if turn.denied is None or step == "leave":
                     return turn
@@ -228,10 +228,10 @@ class _Coalescer(Generic[Question, Answer]):
     async def ask(self, question: Question) -> Answer:
         """The answer to one question."""
         version, demands = self._terms(question)
-        if not self._batches or not self._batches[-1].takes(version, demands):
-            self._batches.append(_Batch(version))
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._batches[-1].add(question, demands, answer)
+        if not self._batches or not self._batches[-1].takes(question, version, demands, answer):
+            self._batches.append(_Batch(version))
+            self._batches[-1].takes(question, version, demands, answer)
         if self._flying is None:
             self._flying = asyncio.create_task(self._fly())
         return await answer
@@ -254,20 +254,23 @@ class _Batch(Generic[Question, Answer]):
         self._questions: list[Question] = []
         self._answers: list[asyncio.Future[Answer]] = []
 
-    def takes(self, version: str | None, demands: tuple[Demand, ...]) -> bool:
-        """Whether the question may go with the others."""
-        return (
-            len(self._questions) < BATCH
-            and version == self._version
-            and all(self._scopes.get(scope.name, scope) == scope for scope in all_scopes(demands))
-        )
-
-    def add(self, question: Question, demands: tuple[Demand, ...], answer: asyncio.Future[Answer]) -> None:
-        """Take it along."""
-        for scope in all_scopes(demands):
-            self._scopes[scope.name] = scope
+    def takes(
+        self, question: Question, version: str | None, demands: tuple[Demand, ...], answer: asyncio.Future[Answer]
+    ) -> bool:
+        """Take the question along, if it may go with the others."""
+        if len(self._questions) >= BATCH or version != self._version:
+            return False
+        scopes = all_scopes(demands)
+        known = self._scopes
+        for scope in scopes:
+            other = known.get(scope.name, scope)
+            if other is not scope and other != scope:
+                return False
+        for scope in scopes:
+            known[scope.name] = scope
         self._questions.append(question)
         self._answers.append(answer)
+        return True
 
     async def send(self, ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]]) -> None:
         """Ask, and hand the answers out; a failure goes to every one who asked."""

@@ -20,7 +20,7 @@ class Gate:
         self,
         client: Client,
         *,
-        namespace: str = "dispatcher",
+        namespace: str,
         clock: Callable[[], int] | None = None,
         drains: bool = False,
     ) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from redis.exceptions import ResponseError
 
+from dispatcher.connection import plain_error
 from dispatcher.errors import GateRefused
 
 _TYPES: Final = {
@@ -28,12 +29,12 @@ def refused(failure: ResponseError, keys: Sequence[str], type_of: Callable[[str]
 
 def is_wrong_type(failure: ResponseError) -> bool:
     """Whether a key held another type than the script expected."""
-    return str(failure).startswith("WRONGTYPE")
+    return plain_error(failure).startswith("WRONGTYPE")
 
 
 def refusal(failure: ResponseError) -> GateRefused:
     """Any other refusal."""
-    return GateRefused(f"Redis refused the limiter's call: {str(failure).split(' script: ')[0]}")
+    return GateRefused(f"Redis refused the limiter's call: {plain_error(failure)}")
 
 
 def wrong_type(types: dict[str, bytes | str]) -> GateRefused:

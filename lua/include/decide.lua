@@ -119,7 +119,6 @@ local function charge(scopes, request, chosen)
       for _, position in ipairs(request[i]) do
         local other = scopes[position]
         if position ~= chosen[i] and other.own[id] then
-          write_slots(other)
           release_slot(other.key, id)
           other.own[id] = nil
           reset(other)

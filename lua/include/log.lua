@@ -11,7 +11,6 @@ local function log_stores()
   function LOG.look(view)
     view.live, view.lapsed = 0, 0
     view.newest = tonumber(redis.call('LINDEX', view.key, 0) or nil)
-    view.ahead = view.newest ~= nil and view.newest > view.now
   end
 
   function LOG.scores(view, i, count)

@@ -14,3 +14,10 @@ end
 local function digits(number)
   return string.format('%.0f', number)
 end
+
+-- Lets a key live for `span_us` at least; renewed, for `renew_us`. Lifetimes are whole milliseconds.
+local function keep_alive(key, span_us, renew_us)
+  if redis.call('PTTL', key) < math.ceil(span_us / 1000) then
+    redis.call('PEXPIRE', key, math.ceil((renew_us or span_us) / 1000) + 1)
+  end
+end

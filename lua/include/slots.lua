@@ -91,13 +91,6 @@ local function charged(view, k, own)
   return score
 end
 
--- Keeps the key for as long as any of its slots can count. Lifetimes are whole milliseconds.
-local function keep_alive(key, span_us, renew_us)
-  if redis.call('PTTL', key) < math.ceil(span_us / 1000) then
-    redis.call('PEXPIRE', key, math.ceil((renew_us or span_us) / 1000) + 1)
-  end
-end
-
 -- Where the slot of `id` goes when it is charged: to now, never back behind where it was.
 local function moved_to(view, id)
   local owned = view.own[id]

@@ -1,4 +1,4 @@
-"""Sixteen processes hammer one limit while the server forgets its scripts, is restarted and killed, and two of them die."""
+"""Sixteen processes hammer one limit; the server forgets its scripts, is restarted and killed, and two of them die."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dispatcher.limiter import Limiter
 from dispatcher.model import US, Denied, Limit, Scope
 from tests.support.models import most_in_any_window
 from tests.support.processes import until
-from tests.support.servers import RedisServer
+from tests.support.servers import Database, RedisServer
 
 PROCESSES: Final = 16
 KEYS: Final = Keys("storm")
@@ -66,9 +66,10 @@ class Storm:
         self.since_us = _now_us()
 
     def admissions(self) -> list[int]:
+        client: Database
         with connect(self.server.url) as client:
             rows = client.zrange(KEYS.scope("record"), 0, -1, withscores=True)
-        return [int(at_us) for _, at_us in rows]  # type: ignore[union-attr] # redis-py: an answer or one to be awaited
+        return [int(at_us) for _, at_us in rows]
 
     def go_on(self, admissions: int) -> None:
         """Until so many more were admitted."""
@@ -97,9 +98,8 @@ class Storm:
     def _down(self) -> None:
         self.up.append((self.since_us, _now_us()))
 
-    def _count(self, client: object) -> int:
-        count: int = client.zcard(KEYS.scope("record"))  # type: ignore[attr-defined] # a redis.Redis
-        return count
+    def _count(self, client: Database) -> int:
+        return int(client.zcard(KEYS.scope("record")))
 
 
 def allowed(limit: Limit, up: list[Span]) -> int:

@@ -44,14 +44,12 @@ def run(redis_url: str) -> Run:
     return run_with
 
 
+def redis_asyncio(url: str) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
+    return redis.asyncio.Redis.from_url(url)
+
+
 def evalshas(redis: Database) -> int:
     return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
-
-
-async def in_line(redis: Database, length: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while redis.zcard(KEYS.waiters("user")) != length:  # noqa: ASYNC110 - what is awaited is on the server
-            await asyncio.sleep(0.005)
 
 
 def test_it_answers_as_the_blocking_one(run: Run) -> None:
@@ -215,126 +213,6 @@ def test_a_server_that_is_away_is_told_to_every_task(own_server: RedisServer) ->
             assert isinstance(await limiter.try_acquire(USER), Admitted)
 
     asyncio.run(main())
-
-
-# Waiting
-
-
-def test_waiting_tasks_are_admitted_in_order_with_few_calls(run: Run, redis: Database) -> None:
-    user, record = scope("user", "10/400ms"), scope("record", "1000/1h")
-
-    async def body(limiter: AsyncLimiter) -> None:
-        await limiter.acquire((user, record), "first")
-        redis.config_resetstat()
-        await asyncio.gather(*[limiter.acquire((user, record), f"id{n:02}") for n in range(50)])
-
-    run(body)
-    rows = [(id_.decode(), int(at_us)) for id_, at_us in redis.zrange(KEYS.scope("record"), 0, -1, withscores=True)]
-    instants = [at_us for _, at_us in rows]
-    assert len(rows) == 51
-    assert all(later - earlier >= 400_000 for earlier, later in zip(instants, instants[10:], strict=False))
-    assert [id_ for id_, _ in rows] == sorted(id_ for id_, _ in rows)
-    assert evalshas(redis) <= 60  # 50 tasks; each alone would have made three calls
-    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
-
-
-def test_releases_wake_the_tasks_in_their_order(run: Run, redis: Database) -> None:
-    async def body(limiter: AsyncLimiter) -> None:
-        user, admitted = scope("user", "1/1h"), list[int]()
-        await limiter.acquire(user, "0")
-
-        async def wait(n: int) -> None:
-            await limiter.acquire(user, str(n))
-            admitted.append(n)
-
-        tasks = [asyncio.create_task(wait(n)) for n in range(1, 13)]  # all join in one call
-        await in_line(redis, 12)
-        for n in range(12):
-            assert await limiter.release(user, str(n))
-            await asyncio.wait(tasks[n : n + 1])
-        assert admitted == list(range(1, 13))
-
-    run(body)
-
-
-def test_a_task_is_told_at_its_timeout_and_leaves_the_line(run: Run, redis: Database) -> None:
-    async def body(limiter: AsyncLimiter) -> None:
-        await limiter.try_acquire_many([USER] * 5)
-        for timeout in (0, 0.1):
-            with pytest.raises(RateLimited):
-                await limiter.acquire(USER, timeout=timeout)
-        with pytest.raises(RateLimited):
-            async with limiter.ensure(USER, timeout=0.1):
-                pass
-
-    run(body)
-    assert redis.keys() == [KEYS.scope("user").encode()]
-
-
-def test_a_cancelled_task_leaves_the_line_and_the_next_moves_up(run: Run, redis: Database) -> None:
-    async def body(limiter: AsyncLimiter) -> None:
-        user = scope("user", "1/1h")
-        await limiter.acquire(user, "a")
-        first = asyncio.create_task(limiter.acquire(user, "b"))
-        await in_line(redis, 1)
-        second = asyncio.create_task(limiter.acquire(user, "c"))
-        await in_line(redis, 2)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        assert redis.zcard(KEYS.waiters("user")) == 1
-        assert await limiter.release(user, "a")
-        assert await second == Admitted("c")
-
-    run(body)
-    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
-
-
-@pytest.mark.parametrize("turns", range(12))
-def test_a_task_may_be_cancelled_at_any_point(run: Run, redis: Database, turns: int) -> None:
-    async def body(limiter: AsyncLimiter) -> None:
-        user = scope("user", "1/1h")
-        await limiter.acquire(user, "a")
-        task = asyncio.create_task(limiter.acquire(user, "b"))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await limiter.try_acquire(scope("other", "1/1h")) == Admitted(), "those who come later are served"
-        await in_line(redis, 0)
-
-    run(body)
-
-
-def test_a_loop_that_ends_with_waiting_tasks_leaves_no_place_in_the_line(redis_url: str, redis: Database) -> None:
-    async def main() -> None:
-        client = redis_asyncio(redis_url)
-        limiter = AsyncLimiter(client, namespace="shop")
-        await limiter.try_acquire_many([USER] * 5)
-        tasks.extend(asyncio.create_task(limiter.acquire(USER)) for _ in range(10))
-        await in_line(redis, 10)
-
-    tasks: list[asyncio.Task[Admitted]] = []
-    asyncio.run(main())
-    assert all(task.cancelled() for task in tasks)
-    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
-
-
-def redis_asyncio(url: str) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
-    return redis.asyncio.Redis.from_url(url)
-
-
-def test_waiters_whose_bell_is_cut_off_still_get_their_turn(run: Run, redis: Database) -> None:
-    async def body(limiter: AsyncLimiter) -> None:
-        user = scope("user", "1/500ms")
-        await limiter.acquire(user)
-        task = asyncio.create_task(limiter.acquire(user))
-        await in_line(redis, 1)
-        redis.client_kill_filter(_type="pubsub")
-        assert await task == Admitted()
-
-    run(body)
 
 
 def test_instants_may_be_made_up(redis_url: str) -> None:

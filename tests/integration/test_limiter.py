@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.keys import Keys
-from dispatcher.limiter import Limiter, Usage
+from dispatcher.limiter import Gate, Limiter, Usage
 from dispatcher.model import US, Admitted, Denied, FirstOf, Limit, Scope
 from tests.support.processes import until
 from tests.support.servers import Database
@@ -104,8 +103,15 @@ def test_a_batch_of_any_length_is_decided_in_calls_of_128(limiter: Limiter, redi
     assert limiter.try_acquire_many([]) == []
 
 
+def test_a_batch_of_thousands_is_counted_without_ids_too(redis: Database) -> None:
+    log = (scope("log", "2200/1h", ids=False),)
+    verdicts = Gate(redis, namespace="shop").try_acquire_many([("", log)] * 2500)
+    assert verdicts.count(Admitted()) == 2200
+    assert redis.llen(KEYS.log("log")) == 2200
+
+
 def test_a_batch_may_be_an_iterator_of_lists_made_on_the_way(limiter: Limiter, redis: Database) -> None:
-    verdicts = limiter.try_acquire_many(([scope(f"user:{n}", "1/10m")] for n in range(5)))  # type: ignore[arg-type] # wider than the type
+    verdicts = limiter.try_acquire_many([scope(f"user:{n}", "1/10m")] for n in range(5))
     assert verdicts == [Admitted()] * 5
     assert redis.dbsize() == 5
 
@@ -212,7 +218,7 @@ def test_a_call_by_limits_that_are_not_in_force_is_told_so_and_decides_nothing(
 
 
 @pytest.fixture
-def everything(limiter: Limiter, redis: Database) -> Iterator[Database]:
+def everything(limiter: Limiter, redis: Database) -> Database:
     """A server on which the limiter has done all it can do."""
     for each in (
         USER,
@@ -235,6 +241,13 @@ def test_no_key_is_without_a_lifetime(everything: Database) -> None:
     assert len(lifetimes) >= 5
     assert min(lifetimes.values()) >= 0
     assert max(lifetimes.values()) <= 2 * 60_000 + 1
+
+
+def test_a_scope_without_ids_lives_as_long_as_its_longest_window(limiter: Limiter, redis: Database) -> None:
+    limiter.try_acquire(scope("quota", "5/1m fixed", "9/2h fixed", "5/1h fixed", ids=False))
+    limiter.try_acquire(scope("log", "5/1m", "9/2h", "5/1h", ids=False))
+    for key in (KEYS.quota("quota"), KEYS.log("log")):
+        assert 7_200_000 - 5_000 <= redis.pttl(key) <= 14_400_001
 
 
 def test_values_without_bound_leave_no_keys_behind(limiter: Limiter, redis: Database) -> None:

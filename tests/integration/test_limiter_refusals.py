@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import pytest
 
@@ -19,6 +19,9 @@ from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
 
 KEYS: Final = Keys("shop")
+
+Wrong: TypeAlias = Any
+"""What no type checker would let pass."""
 
 
 @pytest.fixture
@@ -40,16 +43,14 @@ def contents(redis: Database) -> dict[bytes, object]:
 # What cannot be asked
 
 
-@pytest.mark.parametrize(
-    "most", [0, -1, 2**60, MAX_LIMIT + 1, 1.5, math.nan, math.inf, True, "5", None], ids=lambda value: repr(value)
-)
-def test_a_limit_of_nothing_or_of_no_number_is_refused(most: Any) -> None:
+@pytest.mark.parametrize("most", [0, -1, 2**60, MAX_LIMIT + 1, 1.5, math.nan, math.inf, True, "5", None], ids=repr)
+def test_a_limit_of_nothing_or_of_no_number_is_refused(most: Wrong) -> None:
     with pytest.raises(ValueError, match=r"limit max .*, expected a whole number from 1 to 10000000"):
         Limit(most, 60 * US)
 
 
-@pytest.mark.parametrize("window_us", [0, -1, 2**60, 0.5, math.nan, True, "60"], ids=lambda value: repr(value))
-def test_a_window_of_no_length_is_refused(window_us: Any) -> None:
+@pytest.mark.parametrize("window_us", [0, -1, 2**60, 0.5, math.nan, True, "60"], ids=repr)
+def test_a_window_of_no_length_is_refused(window_us: Wrong) -> None:
     with pytest.raises(
         ValueError, match=r"limit window .* us, expected a whole number from 1 to 31622400000000 \(366d\)"
     ):
@@ -57,7 +58,7 @@ def test_a_window_of_no_length_is_refused(window_us: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding", "", None, 7])
-def test_a_kind_that_is_none_is_refused(kind: Any) -> None:
+def test_a_kind_that_is_none_is_refused(kind: Wrong) -> None:
     with pytest.raises(ValueError, match=r"limit kind .*, expected Kind.ROLLING or Kind.FIXED"):
         Limit(5, 60 * US, kind)
 
@@ -81,15 +82,19 @@ SCOPES: Final[list[tuple[str, Any, str]]] = [
     ("two of one name with other limits", (USER, scope("user:42", "1/1s")), "scope 'user:42' stands twice"),
     ("two of one name in a choice", FirstOf((USER, USER)), "scope 'user:42' stands twice"),
     ("one of a choice again", (FirstOf((USER, scope("b", "1/1s"))), USER), "scope 'user:42' stands twice"),
-    ("a choice of one", FirstOf((USER,)), "FirstOf.*, expected a tuple of at least two scopes"),
-    ("a choice of none", FirstOf(()), "FirstOf.*, expected a tuple of at least two scopes"),
-    ("a scope as a choice", FirstOf(USER), "FirstOf.*, expected a tuple of at least two scopes"),  # type: ignore[arg-type] # what is tested
-    ("a name of no characters", Scope("", USER.limits), "scope name '', expected 1 to 512 characters"),
-    ("a name of 10 kB", Scope("x" * 10_000, USER.limits), "scope name 'xxx.* of 10002 characters, expected 1 to 512"),
-    ("half a character as a name", Scope("\ud800", USER.limits), r"scope name '\\ud800', expected"),
-    ("a number as a name", Scope(42, USER.limits), "scope name 42, expected 1 to 512 characters"),  # type: ignore[arg-type] # what is tested
-    ("a limit that is no tuple", Scope("u", Limit(5, US)), "scope 'u' has the limits .*, expected a tuple of Limit"),  # type: ignore[arg-type] # what is tested
-    ("a limit as text", Scope("u", ("5/1m",)), "scope 'u' has the limits .*, expected a tuple of Limit"),  # type: ignore[arg-type] # what is tested
+]
+
+MADE: Final[list[tuple[Callable[[], object], str]]] = [
+    (lambda: FirstOf((USER,)), "FirstOf.*, expected a tuple of at least two scopes"),
+    (lambda: FirstOf(()), "FirstOf.*, expected a tuple of at least two scopes"),
+    (lambda: FirstOf(cast("Wrong", USER)), "FirstOf.*, expected a tuple of at least two scopes"),
+    (lambda: FirstOf(cast("Wrong", (USER, "user:42"))), "FirstOf holds 'user:42', expected a Scope"),
+    (lambda: Scope("", USER.limits), "scope name '', expected 1 to 512 characters"),
+    (lambda: Scope("x" * 10_000, USER.limits), "scope name 'xxx.* of 10002 characters, expected 1 to 512"),
+    (lambda: Scope("\ud800", USER.limits), r"scope name '\\ud800', expected"),
+    (lambda: Scope(cast("Wrong", 42), USER.limits), "scope name 42, expected 1 to 512 characters"),
+    (lambda: Scope("u", cast("Wrong", USER.limits[0])), "scope 'u' has the limits .*, expected a tuple of Limit"),
+    (lambda: Scope("u", cast("Wrong", ("5/1m",))), "scope 'u' has the limits .*, expected a tuple of Limit"),
 ]
 
 IDS: Final[list[tuple[str, Any]]] = [
@@ -100,6 +105,13 @@ IDS: Final[list[tuple[str, Any]]] = [
     ("bytes", b"a"),
     ("half a character", "\ud800"),
 ]
+
+
+@pytest.mark.parametrize(("make", "said"), MADE, ids=[said for _, said in MADE])
+def test_a_scope_that_cannot_be_is_refused_when_it_is_made(make: Callable[[], object], said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=said):
+        make()
+
 
 CALLS: Final[dict[str, Callable[[Limiter, Any, Any], object]]] = {
     "try_acquire": lambda limiter, scopes, id_: limiter.try_acquire(scopes, id_),
@@ -114,7 +126,7 @@ CALLS: Final[dict[str, Callable[[Limiter, Any, Any], object]]] = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize(("scopes", "message"), [each[1:] for each in SCOPES], ids=[each[0] for each in SCOPES])
 def test_scopes_that_cannot_be_are_refused_before_anything_is_written(
-    limiter: Limiter, redis: Database, call: Callable[[Limiter, Any, Any], object], scopes: Any, message: str
+    limiter: Limiter, redis: Database, call: Callable[[Limiter, Any, Any], object], scopes: Wrong, message: str
 ) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         call(limiter, scopes, "a")
@@ -124,7 +136,7 @@ def test_scopes_that_cannot_be_are_refused_before_anything_is_written(
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("id_", [each[1] for each in IDS], ids=[each[0] for each in IDS])
 def test_an_id_that_cannot_be_is_refused_before_anything_is_written(
-    limiter: Limiter, redis: Database, call: Callable[[Limiter, Any, Any], object], id_: Any
+    limiter: Limiter, redis: Database, call: Callable[[Limiter, Any, Any], object], id_: Wrong
 ) -> None:
     with pytest.raises(ValueError, match=r"id .*, expected 1 to 512 characters"):
         call(limiter, USER, id_)
@@ -132,14 +144,14 @@ def test_an_id_that_cannot_be_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("timeout", [math.nan, -1, "5"])
-def test_a_timeout_that_is_no_number_is_refused(limiter: Limiter, redis: Database, timeout: Any) -> None:
+def test_a_timeout_that_is_no_number_is_refused(limiter: Limiter, redis: Database, timeout: Wrong) -> None:
     with pytest.raises(ValueError, match=r"timeout .*, expected seconds from 0 on, or None"):
         limiter.acquire(USER, timeout=timeout)
     assert not redis.keys()
 
 
 @pytest.mark.parametrize("version", [7, "", b"7", "\ud800"])
-def test_a_version_that_is_no_text_is_refused(limiter: Limiter, redis: Database, version: Any) -> None:
+def test_a_version_that_is_no_text_is_refused(limiter: Limiter, redis: Database, version: Wrong) -> None:
     for call in (lambda: limiter.enforce(version), lambda: limiter.try_acquire(USER, version=version)):
         with pytest.raises(ValueError, match=r"version .*, expected a text such as '7'"):
             call()
@@ -147,7 +159,7 @@ def test_a_version_that_is_no_text_is_refused(limiter: Limiter, redis: Database,
 
 
 @pytest.mark.parametrize("now_us", [math.nan, -1, 1.5, "1", 2**60, True])
-def test_an_instant_that_is_none_is_refused(limiter: Limiter, redis: Database, now_us: Any) -> None:
+def test_an_instant_that_is_none_is_refused(limiter: Limiter, redis: Database, now_us: Wrong) -> None:
     with pytest.raises(ValueError, match=r"now_us .*, expected whole microseconds since 1970"):
         limiter.try_acquire(USER, now_us=now_us)
     assert not redis.keys()

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pytest
 import redis.asyncio
@@ -28,6 +28,9 @@ from tests.support.topologies import SERVERS, await_cluster, cluster_node, senti
 KEYS: Final = Keys("shop")
 PATIENCE_S: Final = 20
 
+AnyClient: TypeAlias = Any
+"""Of one server or of a cluster, blocking or not."""
+
 
 def scope(name: str, *limits: str, ids: bool = True) -> Scope:
     return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
@@ -42,7 +45,7 @@ ALL_KINDS: Final = (
 )
 
 
-def exercise(client: Any, watcher: Database) -> None:
+def exercise(client: AnyClient, watcher: Database) -> None:
     """Everything a limiter does; ``watcher`` is a plain client of the same server."""
     limiter = Limiter(client, namespace="shop")
     assert limiter.try_acquire_many([ALL_KINDS] * 3, ["a", "b", "c"])[:2] == [Admitted()] * 2
@@ -69,7 +72,7 @@ def exercise(client: Any, watcher: Database) -> None:
         limiter.acquire(USER, timeout=0.05)
 
 
-async def exercise_async(client: Any, watcher: Database) -> None:
+async def exercise_async(client: AnyClient, watcher: Database) -> None:
     limiter = AsyncLimiter(client, namespace="shop")
     assert (await asyncio.gather(*[limiter.try_acquire(ALL_KINDS, id_) for id_ in "abc"])).count(Admitted()) == 2
     assert isinstance(await limiter.peek(ALL_KINDS), Denied)
@@ -112,7 +115,7 @@ def test_every_server_says_what_it_refuses_in_the_same_words(binary: Path) -> No
     with RedisServer(binary=binary) as server, server.client() as client:
         limiter, database = Limiter(client, namespace="shop"), client
         database.set(KEYS.scope("user"), "not ours")
-        with pytest.raises(GateRefused, match="{shop}:scope:user holds a string, expected a zset"):
+        with pytest.raises(GateRefused, match=r"\{shop\}:scope:user holds a string, expected a zset"):
             limiter.try_acquire(USER)
         database.config_set("maxmemory", "1mb")
         with pytest.raises(GateUnavailable, match=r"Redis is full \(maxmemory\)"):
@@ -178,7 +181,7 @@ def test_a_cluster_that_is_away_raises_gate_unavailable(cluster: tuple[RedisServ
 
 def test_everything_works_behind_a_sentinel() -> None:
     async def main(port: int, watcher: Database) -> None:
-        sentinel = AsyncSentinel([("127.0.0.1", port)])
+        sentinel: AnyClient = AsyncSentinel([("127.0.0.1", port)])  # type: ignore[no-untyped-call] # redis-py
         async with sentinel.master_for("shop-primary") as client:
             await exercise_async(client, watcher)
         for each in sentinel.sentinels:
@@ -189,13 +192,43 @@ def test_everything_works_behind_a_sentinel() -> None:
         primary.client() as watcher,
         sentinel_of(primary, "shop-primary") as port,
     ):
-        sentinel = Sentinel([("127.0.0.1", port)])
+        sentinel: AnyClient = Sentinel([("127.0.0.1", port)])  # type: ignore[no-untyped-call] # redis-py
         with sentinel.master_for("shop-primary") as client:
             exercise(client, watcher)
         for each in sentinel.sentinels:
             each.close()
         watcher.flushall()
         asyncio.run(main(port, watcher))
+
+
+def test_after_a_failover_the_limits_hold_on_the_new_primary() -> None:
+    at_once = ("--repl-diskless-sync-delay", "0")
+    with RedisServer(port=free_port(), options=at_once) as primary, primary.client() as writer:
+        Limiter(writer, namespace="shop").try_acquire_many([USER, USER])
+        replica_of = ("--replicaof", f"127.0.0.1 {primary.port}")
+        with RedisServer(port=free_port(), options=replica_of) as replica, replica.client() as reader:
+            until(lambda: reader.zcard(KEYS.scope("user")) == 2, "the replica to be in step")
+            with sentinel_of(primary, "shop-primary") as port:
+                sentinel: AnyClient = Sentinel([("127.0.0.1", port)])  # type: ignore[no-untyped-call] # redis-py
+                until(lambda: sentinel.discover_slaves("shop-primary"), "the Sentinel to know the replica")
+                with sentinel.master_for("shop-primary") as client:
+                    limiter = Limiter(client, namespace="shop")
+                    assert isinstance(limiter.try_acquire(USER), Denied)
+                    primary.kill()
+                    with pytest.raises(GateUnavailable):
+                        limiter.try_acquire(USER)
+                    until(lambda: is_served(limiter), "the new primary")
+                    assert isinstance(limiter.try_acquire(USER), Denied)
+                for each in sentinel.sentinels:
+                    each.close()
+
+
+def is_served(limiter: Limiter) -> bool:
+    try:
+        limiter.try_acquire(USER)
+    except GateUnavailable:
+        return False
+    return True
 
 
 def test_everything_works_over_a_unix_socket() -> None:
@@ -231,6 +264,5 @@ def test_a_user_with_the_rights_to_its_namespace_alone_can_do_everything() -> No
         )
         with Redis(unix_socket_path=str(server.socket), username="shop", password="any") as limited:
             exercise(limited, client)
-        with Redis(unix_socket_path=str(server.socket), username="shop", password="any") as limited:
             with pytest.raises(GateRefused, match="Redis refused the limiter's call"):
                 Limiter(limited, namespace="other").try_acquire(USER)

@@ -7,8 +7,8 @@ from typing import Final
 from tests.mutants.harness import Mutant
 
 _SLOTS: Final = "lua/include/slots.lua"
+_DECIDE: Final = "lua/include/decide.lua"
 _GATE: Final = "lua/gate.lua"
-_PRELUDE: Final = "lua/include/prelude.lua"
 _CASES: Final = "tests/integration/test_gate.py"
 _MODEL: Final = "tests/property/test_gate_model.py"
 _BOTH: Final = (_CASES, _MODEL)
@@ -18,18 +18,34 @@ def _slots(name: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(f"gate: {name}", _SLOTS, old, new, tests or _BOTH)
 
 
+def _prelude(name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"gate: {name}", "lua/include/prelude.lua", old, new, tests or (_CASES,))
+
+
+def _glance(name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"gate at a glance: {name}", "lua/include/glance.lua", old, new, tests or _BOTH)
+
+
+def _decide(name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"gate: {name}", _DECIDE, old, new, tests or _BOTH)
+
+
 def _gate(name: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(f"gate: {name}", _GATE, old, new, tests or _BOTH)
 
 
 GATE: Final = (
     # When a slot leaves, and which count
-    _slots("fixed windows roll", "return (math.floor(score / window.us) + 1) * window.us", "return score + window.us"),
-    _slots("a slot leaves too late", "  return score + window.us\n", "  return score + window.us + 1\n"),
-    _slots("a slot leaves too early", "  return score + window.us\n", "  return score + window.us - 1\n"),
-    _slots("a minute is too short to hold", "window.us >= HOLDING_WINDOW", "window.us > HOLDING_WINDOW"),
-    _slots("held slots skip fixed windows", "return window.fixed or window.us >=", "return window.us >="),
-    _slots("held slots count nowhere", "return window.fixed or window.us >= HOLDING_WINDOW", "return false"),
+    _slots(
+        "fixed windows roll", "return (math.floor(score / window[US]) + 1) * window[US]", "return score + window[US]"
+    ),
+    _slots("a slot leaves too late", "  return score + window[US]\n", "  return score + window[US] + 1\n"),
+    _slots("a slot leaves too early", "  return score + window[US]\n", "  return score + window[US] - 1\n"),
+    _slots("a minute is too short to hold", "window[US] >= HOLDING_WINDOW", "window[US] > HOLDING_WINDOW"),
+    _slots("held slots skip fixed windows", "return window[KIND] == 'fixed' or window[US] >=", "return window[US] >="),
+    _slots(
+        "held slots count nowhere", "return window[KIND] == 'fixed' or window[US] >= HOLDING_WINDOW", "return false"
+    ),
     _slots(
         "a held slot counts at its deadline",
         "view.live = redis.call('ZCOUNT', view.key, '(' .. digits(HELD + view.now), '+inf')",
@@ -46,14 +62,16 @@ GATE: Final = (
         "view.ahead = false",
     ),
     # Reading the N-th newest
+    _slots("a chunk is read one off", "view.from and view.from - i + 1", "view.from and view.from - i + 2"),
     _slots(
-        "a chunk is read one off", "return chunk.scores[chunk.from - i + 1]", "return chunk.scores[chunk.from - i + 2]"
+        "a short set is read from its wrong end",
+        "local scores, missing = {}, count - #rows / 2",
+        "local scores, missing = {}, 0",
     ),
-    _slots("a short set is read from its wrong end", "local missing = count - #rows / 2", "local missing = 0"),
     _slots(
         "held slots are taken for charged ones",
-        "-(held + i), -(held + i - count + 1), 'WITHSCORES'",
-        "-i, -(i - count + 1), 'WITHSCORES'",
+        "local above = view.live + view.lapsed - adding",
+        "local above = -adding",
     ),
     _slots("a batch forgets one it has admitted", "if k <= adding then", "if k < adding then"),
     _slots("an id counts against itself in a tie", "own >= score then", "own > score then"),
@@ -69,8 +87,8 @@ GATE: Final = (
     _slots("who waits is behind nobody", "return redis.call('ZRANK', view.key, id) - ", "return 0 * "),
     _slots("the wrong deadline is read", "local rank = -(view.live + 1) + i", "local rank = -view.live + i"),
     # When there is room
-    _slots("held slots take no room", "charged(view, window.max - held, own)", "charged(view, window.max, own)"),
-    _slots("one too few has to leave", "held + counted - window.max + 1", "held + counted - window.max"),
+    _slots("held slots take no room", "charged(view, max - held, own)", "charged(view, max, own)"),
+    _slots("one too few has to leave", "held + counted - max + 1", "held + counted - max"),
     _slots(
         "the later of two leaves first",
         "leaves(next_charged, window) <= lapse(view, from_held + 1)",
@@ -82,13 +100,13 @@ GATE: Final = (
         "instant = leaves(charged(view, counted - (go - low) + 1, own), window)",
     ),
     _slots("of windows that free up together the last is named", "    if free > at then", "    if free >= at then"),
-    _slots("a known id is answered from the cache", "if not own and view.cache.at then", "if view.cache.at then"),
+    _slots("a known id is answered from the cache", "if not own and view.at then", "if view.at then"),
     # Writing
-    _slots("a lifetime is never renewed", "< math.ceil(span_us / 1000) then", "< 0 then", _CASES),
-    _slots(
+    _prelude("a lifetime is never renewed", "< math.ceil(span_us / 1000) then", "< 0 then", _CASES),
+    _prelude(
         "a lifetime is renewed each time", "if redis.call('PTTL', key) < math.ceil(span_us / 1000)", "if true", _CASES
     ),
-    _slots(
+    _prelude(
         "a lifetime covers one window",
         "math.ceil((renew_us or span_us) / 1000) + 1",
         "math.ceil(span_us / 1000) + 1",
@@ -100,8 +118,8 @@ GATE: Final = (
         "redis.call('ZREMRANGEBYSCORE', view.key, digits(HELD), digits(HELD + view.now))",
         "redis.call('ZCOUNT', view.key, digits(HELD), digits(HELD + view.now))",
     ),
-    _slots("one slot too few is kept", "(view.size + 1) - view.live", "view.size - view.live"),
-    _slots("held slots push out charged ones", "(view.size + 1) - view.live", "(view.size + 1)"),
+    _slots("one slot too few is kept", "local kept = largest(view, MAX) + 1", "local kept = largest(view, MAX)"),
+    _slots("held slots push out charged ones", "surplus - view.lapsed - view.live", "surplus - view.lapsed"),
     _slots("history is never dropped", "if surplus > 0 then", "if false then", _CASES),
     _slots("one call pays for the whole history", "math.min(surplus, 2 * view.adding + 16)", "surplus", _CASES),
     _slots(
@@ -114,47 +132,78 @@ GATE: Final = (
     _slots("a held slot does not keep its key", "keep_alive(key, deadline - now)", "keep_alive(key, 1)", _CASES),
     _slots("a release is forgotten", "redis.call('ZREM', key, id)", "redis.call('EXISTS', key)"),
     # The decision
-    _gate("a peek charges", "if not call.peek then", "if true then"),
-    _gate("room at this instant is a denial", "    if free > at then", "    if free >= at then"),
-    _gate(
+    _gate("a peek charges", "charges = {}, not call.peek", "charges = {}, true"),
+    _decide("room at this instant is a denial", "    if soonest > at then", "    if soonest >= at then"),
+    _decide(
         "only the first scope decides",
-        "  for i = 2, #request do\n    local scope =",
-        "  for i = 2, 2 do\n    local scope =",
+        "  for i = 2, #request do\n    local item, soonest",
+        "  for i = 2, 2 do\n    local item, soonest",
     ),
+    _decide(
+        "only the first scope is charged",
+        "for i = 2, #request do\n    charge_slot(",
+        "for i = 2, 2 do\n    charge_slot(",
+    ),
+    _decide(
+        "a repeated id is looked up among what is not written",
+        "  if owned then\n    write_slots(scope)",
+        "  if false then\n    write_slots(scope)",
+    ),
+    _decide(
+        "a slot moved behind the gate's back",
+        "if scope.own[id] or (scope.live and scope.ahead) then",
+        "if scope.live and scope.ahead then",
+    ),
+    _decide(
+        "a step back is forgotten within a batch",
+        "if scope.own[id] or (scope.live and scope.ahead) then",
+        "if scope.own[id] then",
+    ),
+    _slots("a step back is seen too late", "if view.ahead and view.adding > 0 then", "if false then"),
+    _slots("what is added has room at a glance", "stored(view, max - view.adding)", "stored(view, max)"),
+    _decide("an id is forgotten within a batch", "    scope.own[id] = moved_to(scope, id)\n", ""),
+    _decide("an id is not known", "tonumber(redis.call('ZSCORE', scope.key, requests[1][1]) or nil)", "nil"),
+    _decide("an admission leaves the cache", "  scope.at = nil\n", ""),
+    _decide(
+        "an id that is known is answered from the cache",
+        "and not scope.own[id] and free == free_at",
+        "and free == free_at",
+    ),
+    _decide(
+        "of many ids the first thousand are known", "tonumber(scores[n - first + 1])", "tonumber(scores[n])", _CASES
+    ),
+    _gate("nothing is written at the end", "for i = 1, #scopes do\n  write_slots(scopes[i])\nend\n", ""),
     _gate(
-        "only the first scope is charged", "for i = 2, #request do\n        charge(", "for i = 2, 2 do\n        charge("
+        "two denials of one instant are the same",
+        "if at ~= last_at or denier ~= last_denier or window ~= last_window then",
+        "if at ~= last_at then",
     ),
-    _gate(
-        "a repeated id is looked up among what is not written", "if owned and scope.adding > 0 then", "if false then"
-    ),
-    _gate("a slot moved behind the gate's back", "if scope.own[id] or scope.ahead then", "if scope.ahead then"),
-    _gate("a step back is forgotten within a batch", "if scope.own[id] or scope.ahead then", "if scope.own[id] then"),
-    _gate("an id is forgotten within a batch", "  scope.own[id] = moved_to(scope, id)\n", ""),
-    _gate("an admission leaves the cache", "  scope.cache = {}\n", ""),
-    _gate("nothing is written at the end", "for _, scope in ipairs(scopes) do\n  write_slots(scope)\nend\n", ""),
-    _gate("of many ids the first thousand are known", "tonumber(scores[i - first + 1])", "tonumber(scores[i])", _CASES),
     _gate("a denial tells the instant", "denier, window, at - now)", "denier, window, at)"),
-    Mutant("gate: instants lose their last digits", _PRELUDE, "'%.0f', number", "'%.14g', number", _BOTH),
-    Mutant(
-        "gate: the server's clock counts seconds",
-        _PRELUDE,
-        "return time[1] * 1000000 + time[2]",
-        "return time[1] * 1000000",
-        (_CASES,),
+    _prelude("instants lose their last digits", "'%.0f', number", "'%.14g', number", *_BOTH),
+    _prelude(
+        "the server's clock counts seconds", "return time[1] * 1000000 + time[2]", "return time[1] * 1000000", _CASES
     ),
-    Mutant("gate: a given instant is ignored", _PRELUDE, "  if given then", "  if false then", _BOTH),
-    Mutant(
-        "gate: usage counts what has left",
-        "lua/usage.lua",
-        "or '(' .. digits(now - window.us)",
-        "or digits(now - window.us)",
-        _BOTH,
+    _prelude("a given instant is ignored", "  if given then", "  if false then", *_BOTH),
+    # At a glance
+    _glance("a known id is a new one", "if not key or redis.call('ZSCORE', key, id) then", "if not key then"),
+    _glance("held slots are charged ones", "or tonumber(newest) > now or", "or"),
+    _glance("all windows roll", " or windows[n][3] then", " then"),
+    _glance("of several that are full the last decides", "if full + us > at then", "if full + us > now then"),
+    _glance("a peek charges", "or call.peek or call.drains then", "or call.drains then"),
+    _glance("a batch is its first request", "if call.requests[2] or call.stores or", "if call.stores or"),
+    _glance("all are sorted sets", "or call.stores or call.peek", "or call.peek"),
+    _glance("what has left is full", "if full + us <= now or", "if"),
+    _glance("a denial tells the instant", "denier, window, at - now)", "denier, window, at)"),
+    _glance(
+        "a lifetime is that of the last window", "longest = math.max(longest, limit[2])", "longest = limit[2]", _CASES
     ),
-    Mutant(
-        "gate: usage leaves out held slots",
-        "lua/usage.lua",
-        " + (counts_held(window) and scope.live or 0)",
-        "",
-        _BOTH,
+    _glance("a key has no lifetime", "    keep_alive(KEYS[request[i]], longest, 2 * longest)\n", "", _CASES),
+    _glance(
+        "only the first scope is charged",
+        "  for i = 2, #request do\n    local longest = 0",
+        "  for i = 2, 2 do\n    local longest = 0",
     ),
+    # What is used
+    _slots("usage counts what has left", "or '(' .. digits(view.now - window[US])", "or digits(view.now - window[US])"),
+    _slots("usage leaves out held slots", " + (counts_held(window) and view.live or 0)", ""),
 )

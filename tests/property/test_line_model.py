@@ -1,4 +1,4 @@
-"""Who waits for a slot gets it at the ideal microsecond: the line's scripts in made-up time beside a brute-force model."""
+"""Who waits for a slot gets it at the ideal microsecond: the scripts in made-up time beside a brute-force model."""
 
 from __future__ import annotations
 
@@ -84,19 +84,46 @@ def test_waiters_who_come_late_by_a_millisecond_keep_their_order(redis: Database
     assert max(waiter.calls for waiter in waiters) <= 4 + rounds
 
 
+@pytest.mark.parametrize("dies", [True, False], ids=["killed", "frozen"])
 @pytest.mark.parametrize("limits", ["1/60s", "3/60s", "10/30s"])
-def test_one_who_dies_waiting_holds_up_the_others_for_a_second(redis: Database, limits: str) -> None:
+def test_one_who_dies_waiting_holds_up_the_others_for_a_second(redis: Database, limits: str, *, dies: bool) -> None:
     for seed in range(6):
         random, user = Random(seed), scope("user", limits)
         waiters = crowd(random, 30, user)
         victim = random.choice(waiters[15:28])
-        victim.dies = True
+        victim.dies, victim.frozen = dies, not dies
         redis.flushall()
         Line(redis, waiters).run()
         ideal = ideal_instants([waiter for waiter in waiters if waiter is not victim or waiter.admitted_us], {}, user)
         late = [waiter.admitted_us - ideal[waiter.id_] for waiter in waiters if waiter.admitted_us is not None]
         assert min(late) >= 0
         assert max(late) <= US
+
+
+def test_those_who_died_side_by_side_hold_up_nobody_once_another_has_had_its_turn(redis: Database) -> None:
+    user = scope("user", "1/60s")
+    waiters = [Waiter(f"id{n}", (user,), START_US + n) for n in range(12)]
+    for victim in waiters[4:9]:
+        victim.dies = True
+    Line(redis, waiters).run()
+    living = [waiter for waiter in waiters if not waiter.dies]
+    assert {waiter.id_: waiter.admitted_us for waiter in living} == ideal_instants(living, {}, user)
+
+
+def test_who_quits_takes_no_slot_and_lets_the_next_move_up(redis: Database) -> None:
+    user = scope("user", "1/60s")
+    waiters = [Waiter(f"id{n}", (user,), START_US + n) for n in range(5)]
+    waiters[1].quits_us = START_US + 60 * US  # at the very instant at which there is room for it
+    waiters[3].quits_us = START_US + 70 * US
+    Line(redis, waiters, delay_us=1).run()
+    assert [waiter.admitted_us for waiter in waiters] == [
+        START_US,
+        None,
+        START_US + 60 * US + 1,
+        None,
+        START_US + 120 * US + 2,
+    ]
+    assert redis.zcard(KEYS.scope("user")) <= 2
 
 
 def test_who_waits_for_several_scopes_gets_its_turn_and_no_scope_is_ever_over(redis: Database) -> None:

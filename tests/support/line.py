@@ -1,4 +1,4 @@
-"""A line of waiters in made-up time: lua/wait.lua and lua/release.lua as their headers say, with no process that sleeps.
+"""A line of waiters in made-up time: lua/wait.lua and lua/release.lua as their headers say, and nobody sleeps.
 
 Each waiter asks, joins, and comes again at the instant it was told, or at once when its bell rings.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
@@ -19,90 +21,125 @@ from tests.support.models import GateModel
 from tests.support.servers import Database
 
 KEYS: Final = Keys("line")
+MOST_CALLS: Final = 200
 
 
 @dataclass(slots=True)
 class Waiter:
-    """One who waits; ``dies`` after it joined and never comes again."""
+    """One who waits. Who ``dies`` or is ``frozen`` after it joined never comes again; only the dead are not heard."""
 
     id_: str
     demands: tuple[Demand, ...]
     arrives_us: int
     dies: bool = False
+    frozen: bool = False
+    quits_us: int | None = None
     arrived: str | None = None
-    token: str = ""
     calls: int = 0
     rings: int = 0
     admitted_us: int | None = None
+    wake: int | None = None
+    """The number of the event at which it comes again."""
+
+    @property
+    def token(self) -> str:
+        """Bell and number."""
+        return f"{'nobody' if self.dies else 'bell'}:{self.id_}"
 
 
-@dataclass(slots=True)
 class Line:
-    """The real scripts with the events of all waiters in the order of their instants."""
+    """The real scripts, with the events of all waiters in the order of their instants.
 
-    redis: Database
-    waiters: list[Waiter]
-    releases: dict[int, tuple[str, tuple[Demand, ...]]] = field(default_factory=dict)
-    delay_us: int = 0
-    """From an instant, or a ring, to the call that follows."""
+    ``releases`` are those of ids that were admitted; ``delay_us`` passes from an instant to the call that follows.
+    """
+
+    def __init__(
+        self,
+        redis: Database,
+        waiters: Sequence[Waiter],
+        releases: Mapping[int, tuple[str, tuple[Demand, ...]]] | None = None,
+        *,
+        delay_us: int = 0,
+    ) -> None:
+        self._redis = redis
+        self._wait, self._release = (redis.register_script(read_script(name)) for name in ("wait", "release"))
+        self._delay_us = delay_us
+        self._numbers = count()
+        self._events: list[tuple[int, int, Callable[[int, int], None]]] = []
+        self._by_token = {waiter.token: waiter for waiter in waiters}
+        for waiter in waiters:
+            self._at(waiter.arrives_us, partial(self._arrive, waiter))
+            if waiter.quits_us is not None:
+                self._at(waiter.quits_us, partial(self._quit, waiter))
+        for at_us, (id_, demands) in (releases or {}).items():
+            self._at(at_us, partial(self._give_back, id_, demands))
 
     def run(self) -> None:
-        """Until nobody waits any more who lives."""
-        wait, release = (self.redis.register_script(read_script(name)) for name in ("wait", "release"))
-        numbers = count()
-        events: list[tuple[int, int, str, Any]] = [
-            (waiter.arrives_us, next(numbers), "arrive", waiter) for waiter in self.waiters
-        ] + [(at_us, next(numbers), "release", what) for at_us, what in self.releases.items()]
-        wakes: dict[str, int] = {}
-        by_token: dict[str, Waiter] = {}
-        bell = self.redis.pubsub()
+        """Until nobody comes any more."""
+        bell = self._redis.pubsub()
         bell.subscribe(KEYS.bells + "bell")
         bell.get_message(timeout=5)
-
-        def take(waiter: Waiter, step: str, now_us: int) -> None:
-            keys, facts = _call(waiter.demands, now_us)
-            positions = {scope.name: at + 1 for at, scope in enumerate(all_scopes(waiter.demands))}
-            request = [waiter.id_, *[_position(demand, positions) for demand in waiter.demands]]
-            turn = {"request": request, "token": waiter.token, "step": step}
-            if step == "join" and waiter.arrived is not None:
-                turn["arrived"] = waiter.arrived
-            (answer,) = json.loads(wait(keys=keys, args=[json.dumps(facts | {"turns": [turn]})]))["turns"]
-            waiter.calls += 1
-            if step == "join":
-                waiter.arrived = answer[0]
-            if len(answer) == 1:
-                waiter.admitted_us = now_us
-                wakes.pop(waiter.token, None)
-            elif step == "join" and not waiter.dies:
-                schedule(waiter, now_us + answer[4])
-
-        def schedule(waiter: Waiter, at_us: int) -> None:
-            wakes[waiter.token] = number = next(numbers)
-            events.append((at_us + self.delay_us, number, "wake", waiter))
-
-        while events:
-            events.sort(key=lambda event: event[:2])
-            now_us, number, kind, what = events.pop(0)
-            if kind == "release":
-                id_, demands = what
-                keys, facts = _call(demands, now_us)
-                release(keys=keys, args=[json.dumps(facts | {"id": id_})])
-            elif kind == "arrive":
-                take(what, "ask", now_us)
-                if what.admitted_us is None:
-                    what.token = f"{'nobody' if what.dies else 'bell'}:{what.id_}"
-                    by_token[what.token] = what
-                    take(what, "join", now_us)
-            elif wakes.get(what.token) == number:
-                take(what, "join", now_us)
+        while self._events:
+            now_us, number, happen = heappop(self._events)
+            happen(now_us, number)
             for token in self._rung(bell):
-                if by_token[token].admitted_us is None:
-                    by_token[token].rings += 1
-                    schedule(by_token[token], now_us)
+                waiter = self._by_token[token]
+                if waiter.admitted_us is None and not waiter.frozen:
+                    waiter.rings += 1
+                    self._come_again(waiter, now_us)
         bell.close()
 
+    def _at(self, at_us: int, happen: Callable[[int, int], None]) -> int:
+        number = next(self._numbers)
+        heappush(self._events, (at_us, number, happen))
+        return number
+
+    def _come_again(self, waiter: Waiter, at_us: int) -> None:
+        waiter.wake = self._at(at_us + self._delay_us, partial(self._wake, waiter))
+
+    def _arrive(self, waiter: Waiter, now_us: int, _: int) -> None:
+        if self._take_turn(waiter, "ask", now_us) is not None:
+            self._join(waiter, now_us)
+
+    def _wake(self, waiter: Waiter, now_us: int, number: int) -> None:
+        if waiter.wake == number and waiter.admitted_us is None:
+            self._join(waiter, now_us)
+
+    def _join(self, waiter: Waiter, now_us: int) -> None:
+        again_us = self._take_turn(waiter, "join", now_us)
+        if again_us is not None and not waiter.dies and not waiter.frozen:
+            self._come_again(waiter, now_us + again_us)
+
+    def _quit(self, waiter: Waiter, now_us: int, _: int) -> None:
+        if waiter.admitted_us is None:
+            waiter.wake = None
+            self._take_turn(waiter, "quit", now_us)
+            waiter.admitted_us = None
+
+    def _give_back(self, id_: str, demands: tuple[Demand, ...], now_us: int, _: int) -> None:
+        keys, facts = _call(demands, now_us)
+        self._release(keys=keys, args=[json.dumps(facts | {"id": id_})])
+
+    def _take_turn(self, waiter: Waiter, step: str, now_us: int) -> int | None:
+        """The microseconds until it is to come again; None when it was admitted."""
+        keys, facts = _call(waiter.demands, now_us)
+        positions = {scope.name: at + 1 for at, scope in enumerate(all_scopes(waiter.demands))}
+        request = [waiter.id_, *[_position(demand, positions) for demand in waiter.demands]]
+        turn = {"request": request, "token": waiter.token, "step": step}
+        if waiter.arrived is not None:
+            turn["arrived"] = waiter.arrived
+        (answer,) = json.loads(self._wait(keys=keys, args=[json.dumps(facts | {"turns": [turn]})]))["turns"]
+        waiter.calls += 1
+        assert waiter.calls < MOST_CALLS, f"{waiter.id_} asks without end"
+        if step == "join":
+            waiter.arrived = answer[0]
+        if len(answer) == 1:
+            waiter.admitted_us = now_us
+            return None
+        return int(answer[4])
+
     def _rung(self, bell: Any) -> list[str]:  # noqa: ANN401 - redis-py leaves it untyped
-        self.redis.publish(KEYS.bells + "bell", "end")
+        self._redis.publish(KEYS.bells + "bell", "end")
         tokens = []
         while (message := bell.get_message(timeout=5)) is None or message["data"] != b"end":
             if message is not None:
@@ -116,7 +153,7 @@ def ideal_instants(waiters: Sequence[Waiter], releases: dict[int, str], scope: S
     arrivals = defaultdict[int, list[Waiter]](list)
     for waiter in waiters:
         arrivals[waiter.arrives_us].append(waiter)
-    coming = sorted({*arrivals, *releases})
+    coming, now_us = sorted({*arrivals, *releases}), 0
     while coming or line:
         edges = model.edges([scope], now_us) if line else []
         now_us = min([*coming[:1], *edges[:1]])

@@ -60,11 +60,11 @@ class RedisServer:
 
     ``port`` adds TCP on 127.0.0.1 and makes ``url`` point there. ``config`` is a redis.conf, used for all but
     address and directory; ``append_only`` is then its matter. ``options`` are further arguments
-    (``"--maxmemory", "2mb"``) and win; ``binary`` is another server than that under test. What an append-only server holds outlives ``stop`` and ``kill``, until
-    ``close`` removes the directory.
+    (``"--maxmemory", "2mb"``) and win. ``binary`` is another server than that under test. What an append-only server
+    holds outlives ``stop`` and ``kill``, until ``close`` removes the directory.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what may differ between servers, each by its name
         self,
         *,
         append_only: bool = False,

@@ -46,9 +46,14 @@ def await_cluster(node: Database) -> None:
 
 @contextmanager
 def sentinel_of(primary: RedisServer, name: str) -> Iterator[int]:
-    """The port of a Sentinel that watches the primary."""
+    """The port of a Sentinel that watches the primary, and takes it for dead after a second."""
     config = primary.directory / "sentinel.conf"
-    config.write_text(f"sentinel monitor {name} 127.0.0.1 {primary.port} 1\n", encoding="utf-8")
+    config.write_text(
+        f"sentinel monitor {name} 127.0.0.1 {primary.port} 1\n"
+        f"sentinel down-after-milliseconds {name} 1000\n"
+        f"sentinel failover-timeout {name} 1000\n",
+        encoding="utf-8",
+    )
     with RedisServer(port=free_port(), config=config, options=("--sentinel",)) as sentinel:
         yield sentinel.port
 

@@ -1,0 +1,70 @@
+"""``python -m benchmarks [NAME ...]``: runs them, prints their tables, writes a JSON file for each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+from redis import RedisError
+from rich.console import Console
+
+from benchmarks import gate, growth, peers, slots
+from benchmarks.effort import Cores, Effort
+from benchmarks.figures import Unproven
+from benchmarks.libraries import FOLDER, PACKAGES, find
+from benchmarks.printing import machine, show, write
+from dispatcher.errors import DispatcherError
+from tests.support.servers import SERVER_BINARY
+
+BENCHMARKS: Final = {"gate": gate.run, "growth": growth.run, "slots": slots.run, "peers": peers.run}
+RESULTS: Final = Path(__file__).parent / "results"
+LEAST_ROUNDS: Final = 5
+CORES: Final = tuple(each.value for each in Cores)
+WIDTH: Final = 140
+"""Columns where no terminal says how many there are."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar=f"[{'|'.join(BENCHMARKS)}]...")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=7, show_default=True, help="Rounds of each; 5 at least count."
+)
+@click.option("--quick", is_flag=True, help="Tiny sizes: whether everything works, no figures to quote.")
+@click.option("--without-peers", is_flag=True, help="Leave the other libraries out.")
+@click.option("--cores", type=click.Choice(CORES), default=CORES[0], show_default=True, help="Of client and server.")
+@click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the JSON files.")
+def main(  # noqa: PLR0913 - one for each option
+    names: tuple[str, ...], rounds: int, cores: str, results: Path, *, quick: bool, without_peers: bool
+) -> None:
+    """Measure; exit 1 when a run did not do its work. A goal that is missed is shown, and no failure."""
+    chosen = names or tuple(BENCHMARKS)
+    for name in chosen:
+        if name not in BENCHMARKS:
+            raise click.UsageError(f"benchmark {name!r}, expected one of {', '.join(BENCHMARKS)}")
+    missing = sorted(set(PACKAGES) - set(find()))
+    if "peers" in chosen and missing and not without_peers:
+        raise click.UsageError(
+            f"not installed: {', '.join(missing)}; make bench installs them into {FOLDER}, or say --without-peers"
+        )
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    facts = {**machine(SERVER_BINARY), "cores used": cores, "rounds": rounds, "quick": quick}
+    console.print(", ".join(f"{key} {value}" for key, value in facts.items()), highlight=False)
+    if rounds < LEAST_ROUNDS or quick:
+        console.print("a look, no measurement: quote runs of 5 rounds and more without --quick", style="yellow")
+    for name in chosen:
+        begun = time.monotonic()
+        try:
+            report = BENCHMARKS[name](Effort(rounds, quick=quick, peers=not without_peers, cores=Cores(cores)))
+        except (Unproven, RedisError, DispatcherError) as error:  # a machine that is too busy answers too late
+            console.print(f"{name} did not do its work: {error}", style="red", markup=False)
+            sys.exit(1)
+        path = write(results, name, facts, report)
+        show(console, report)
+        console.print(f"{name}: {time.monotonic() - begun:.0f} s, {path}", style="dim", highlight=False)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

@@ -1,0 +1,156 @@
+"""The gate's decisions against the recipe's: one by one, in batches, and from concurrent tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from benchmarks.effort import Effort
+from benchmarks.figures import Goal, Proofs, Report, Table
+from benchmarks.recipe import RECIPE
+from benchmarks.rounds import Contender, Lap, cpu, interleave, rate, ratio, server, wall
+from benchmarks.stage import stage
+from dispatcher.limiter import Admitted, AsyncLimiter, Limit, Limiter, Scope
+
+TYPES: Final = 20
+BATCH: Final = 128
+TASKS: Final = 50
+WINDOW: Final = "30m"
+WINDOW_US: Final = Limit.parse(f"1/{WINDOW}").window_us
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """One set of limits, and the calls against them: the types take turns."""
+
+    title: str
+    everything: int
+    each: int
+    decisions: int
+
+    @property
+    def admitted(self) -> int:
+        """How many of the decisions have room."""
+        return min(self.decisions, self.everything, TYPES * self.each)
+
+
+RECIPE_SYNC: Final = "the recipe, one by one"
+RECIPE_ASYNC: Final = "the recipe, redis.asyncio, one by one"
+RECIPE_TASKS: Final = f"the recipe, redis.asyncio, {TASKS} tasks"
+ONE: Final = "try_acquire, one by one"
+MANY: Final = f"try_acquire_many, {BATCH} a call"
+CONCURRENT: Final = f"AsyncLimiter, {TASKS} tasks"
+
+
+def run(effort: Effort) -> Report:
+    """The source scenario, where nearly everything is refused, and its opposite."""
+    decisions = effort.of(BATCH * 20, quick=BATCH * 5)
+    mixes = (
+        Mix(f"source scenario: 100/{WINDOW} in all, 10/{WINDOW} for each of 20 types", 100, 10, decisions),
+        Mix(f"everything admitted: limits of 1,000,000/{WINDOW}", 1_000_000, 1_000_000, decisions),
+    )
+    proofs, tables, goals = Proofs(), [], []
+    with stage(effort.cores) as (redis, client), asyncio.Runner() as loop:
+        aio = AsyncRedis(unix_socket_path=str(redis.socket))
+        for mix in mixes:
+            laps = interleave(_contenders(mix, client, aio, loop, effort), effort, client, proofs)
+            tables.append(_table(mix, laps))
+            goals += _goals(mix, laps)
+        loop.run(aio.aclose())
+    return Report(tuple(tables), tuple(goals), proofs.collected())
+
+
+def _contenders(mix: Mix, client: Redis, aio: AsyncRedis, loop: asyncio.Runner, effort: Effort) -> Sequence[Contender]:
+    everything = Scope("global", (Limit(mix.everything, WINDOW_US),))
+    types = [(everything, Scope(f"type:{n}", (Limit(mix.each, WINDOW_US),))) for n in range(TYPES)]
+    calls = [types[n % TYPES] for n in range(mix.decisions)]
+    limiter, concurrent = Limiter(client, namespace="bench"), AsyncLimiter(aio, namespace="bench")
+    asked = _RecipeCalls(mix)
+    recipe, async_recipe = client.register_script(RECIPE), aio.register_script(RECIPE)
+
+    def one_by_one() -> int:
+        return sum(type(limiter.try_acquire(scopes)) is Admitted for scopes in calls)
+
+    def in_batches() -> int:
+        verdicts = itertools.chain.from_iterable(
+            limiter.try_acquire_many(calls[at : at + BATCH]) for at in range(0, len(calls), BATCH)
+        )
+        return sum(type(verdict) is Admitted for verdict in verdicts)
+
+    def by_recipe() -> int:
+        return sum(int(recipe(keys=keys, args=args)) for keys, args in asked)
+
+    async def acquired(scopes: tuple[Scope, ...]) -> bool:
+        return type(await concurrent.try_acquire(scopes)) is Admitted
+
+    async def admitted(call: tuple[list[str], list[Any]]) -> bool:
+        return bool(await async_recipe(keys=call[0], args=call[1]))
+
+    def contender(name: str, decide: Callable[[], int], passes: int = 1) -> Contender:
+        return Contender(name, decide, mix.decisions, mix.admitted, client.flushdb, effort.of(passes, quick=1))
+
+    return (
+        contender(RECIPE_SYNC, by_recipe),
+        contender(ONE, one_by_one),
+        contender(MANY, in_batches, passes=4),
+        contender(CONCURRENT, lambda: loop.run(_shared(acquired, calls, TASKS)), passes=2),
+        contender(RECIPE_ASYNC, lambda: loop.run(_shared(admitted, asked, 1))),
+        contender(RECIPE_TASKS, lambda: loop.run(_shared(admitted, asked, TASKS))),
+    )
+
+
+class _RecipeCalls:
+    """Keys and arguments of one pass of the recipe."""
+
+    def __init__(self, mix: Mix) -> None:
+        self._mix = mix
+        self._keys = [["recipe:global", f"recipe:type:{n}"] for n in range(TYPES)]
+        self._count = itertools.count()
+
+    def __iter__(self) -> Iterator[tuple[list[str], list[Any]]]:
+        mix = self._mix
+        for n in range(mix.decisions):
+            yield self._keys[n % TYPES], [WINDOW_US, mix.everything, mix.each, next(self._count)]
+
+
+async def _shared(ask: Callable[[Any], Awaitable[bool]], calls: Sequence[Any] | _RecipeCalls, tasks: int) -> int:
+    """So many tasks take the next call each until none is left; how many were admitted."""
+    left = iter(calls)
+
+    async def task() -> int:
+        admitted = 0
+        for call in left:
+            admitted += await ask(call)
+        return admitted
+
+    return sum(await asyncio.gather(*(task() for _ in range(tasks))))
+
+
+def _table(mix: Mix, laps: dict[str, list[Lap]]) -> Table:
+    return Table(
+        mix.title,
+        ("", "decisions/s", "us", "of it in the server, us", "CPU of both, us", "times the recipe"),
+        tuple(
+            (name, rate(each), wall(each), server(each), cpu(each), ratio(laps, name, RECIPE_SYNC))
+            for name, each in laps.items()
+        ),
+    )
+
+
+def _goals(mix: Mix, laps: dict[str, list[Lap]]) -> list[Goal]:
+    what = mix.title.partition(":")[0]
+    return [
+        Goal(f"{what}: {ours} / {theirs}", ratio(laps, ours, theirs), at_least=bound)
+        for ours, theirs, bound in (
+            (ONE, RECIPE_SYNC, 0.9),
+            (MANY, RECIPE_SYNC, 15.0),
+            (CONCURRENT, RECIPE_SYNC, 5.0),
+            (CONCURRENT, RECIPE_ASYNC, 5.0),
+        )
+    ]

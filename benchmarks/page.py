@@ -1,0 +1,78 @@
+"""The results in docs/benchmarks.md, made from the JSON of the last run: ``python -m benchmarks.page``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.figures import Spread, spelled
+
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs" / "benchmarks.md"
+RESULTS: Final = Path(__file__).parent / "results"
+
+_PART: Final = re.compile(
+    r"(?P<begin>^<!-- results of (?P<name>[a-z]+), [^\n]*-->\n).*?(?P<end>^<!-- end of the results -->$)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def write_page(page: Path, results: Path) -> list[str]:
+    """Put what was measured between the marks; a benchmark without a result keeps what stands there.
+
+    Returns the names of those that were put.
+    """
+    put = []
+
+    def part(match: re.Match[str]) -> str:
+        file = results / f"{match['name']}.json"
+        if not file.exists():
+            return match[0]
+        put.append(match["name"])
+        return f"{match['begin']}{markdown(json.loads(file.read_text(encoding='utf-8')))}{match['end']}"
+
+    page.write_text(_PART.sub(part, page.read_text(encoding="utf-8")), encoding="utf-8")
+    return put
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Tables and goals of one benchmark."""
+    machine = ", ".join(f"{key} {value}" for key, value in result["machine"].items() if key != "quick")
+    tables = [f"**{_said(each['title'])}**\n\n{_rows(each['columns'], each['rows'])}" for each in result["tables"]]
+    parts = [f"{machine}.\n", *tables, *(f"{note}\n" for note in result["notes"])]
+    if result["goals"]:
+        goals = [
+            [goal["what"], goal["reached"], _bound(goal), "met" if goal["met"] else "**missed**"]
+            for goal in result["goals"]
+        ]
+        parts.append(_rows(["goal", "reached", "bound", ""], goals))
+    return "\n".join(parts)
+
+
+def _rows(columns: list[str], rows: list[list[Any]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(_said(cell) for cell in line)} |\n" for line in lines)
+
+
+def _said(cell: Any) -> str:  # noqa: ANN401 - JSON
+    match cell:
+        case dict():
+            return str(Spread(**cell))
+        case int():
+            return f"{cell:,}"
+        case float():
+            return spelled(cell)
+        case _:
+            return str(cell).replace("|", "\\|").replace("*", "\\*") if cell != "**missed**" else cell
+
+
+def _bound(goal: dict[str, Any]) -> str:
+    if goal["at_least"] is not None:
+        return f"at least {spelled(goal['at_least'])}"
+    return f"at most {spelled(goal['at_most'])}"
+
+
+if __name__ == "__main__":
+    write_page(PAGE, RESULTS)

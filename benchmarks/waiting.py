@@ -1,0 +1,24 @@
+"""Many who wait for one limit at the same time, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.rounds import script_calls
+
+
+def together(asks: Sequence[Callable[[], bool]], client: Any) -> tuple[int, str]:  # noqa: ANN401 - redis-py types each answer as everything it could ever be
+    """How many of them were admitted; and in words what it took: calls to the server, and seconds."""
+    admitted: list[bool] = []
+    threads = [threading.Thread(target=lambda ask=ask: admitted.append(ask())) for ask in asks]
+    before, begun = script_calls(client), time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took_s = time.monotonic() - begun
+    calls = (script_calls(client) - before) / len(asks)
+    return sum(admitted), f"{calls:.1f} calls each, {sum(admitted)} of {len(asks)} admitted in {took_s:.1f} s"

@@ -1,0 +1,41 @@
+-- A lone request for plain scopes, the most frequent call, is decided at a glance: half of the time goes into what the
+-- general way defines and builds. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
+-- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written.
+local function glance(call, now)
+  local request = call.requests[1]
+  if call.requests[2] or call.stores or call.peek or call.drains then
+    return
+  end
+  local id, at, denier, window = request[1], now, nil, nil
+  for i = 2, #request do
+    local key, windows = KEYS[request[i]], call.scopes[request[i]]
+    if not key or redis.call('ZSCORE', key, id) then
+      return
+    end
+    for n = 1, #windows do
+      local max, us = windows[n][1], windows[n][2]
+      local full = redis.call('ZRANGE', key, -max, -max, 'WITHSCORES')[2]
+      if full then -- as many as it may hold are stored
+        local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+        if full + us <= now or tonumber(newest) > now or windows[n][3] then
+          return
+        end
+        if full + us > at then
+          at, denier, window = full + us, request[i], n
+        end
+      end
+    end
+  end
+  if denier then
+    return string.format('{"verdicts":[[%d,%d,%.0f]]}', denier, window, at - now)
+  end
+  for i = 2, #request do
+    local longest = 0
+    for _, limit in ipairs(call.scopes[request[i]]) do
+      longest = math.max(longest, limit[2])
+    end
+    redis.call('ZADD', KEYS[request[i]], digits(now), id)
+    keep_alive(KEYS[request[i]], longest, 2 * longest)
+  end
+  return '{"verdicts":[0]}'
+end

@@ -1,0 +1,188 @@
+"""Tasks that wait for a slot: in their order, together in few calls, and gone from the line when they are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+import redis.asyncio
+
+from dispatcher.errors import GateRefused, RateLimited
+from dispatcher.keys import Keys
+from dispatcher.limiter import AsyncLimiter
+from dispatcher.model import Admitted, Limit, Scope
+from tests.support.servers import Database
+
+KEYS: Final = Keys("shop")
+PATIENCE_S: Final = 20
+
+
+def scope(name: str, *limits: str, ids: bool = True) -> Scope:
+    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
+
+
+USER: Final = scope("user", "5/1h")
+
+Run = Callable[[Callable[[AsyncLimiter], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def run(redis_url: str) -> Run:
+    """Runs a coroutine with a limiter in an event loop of its own, which no task outlives."""
+
+    def run_with(body: Callable[[AsyncLimiter], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with redis.asyncio.Redis.from_url(redis_url) as client, asyncio.timeout(PATIENCE_S):
+                await body(AsyncLimiter(client, namespace="shop"))
+            await asyncio.sleep(0)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        asyncio.run(main())
+
+    return run_with
+
+
+def redis_asyncio(url: str) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
+    return redis.asyncio.Redis.from_url(url)
+
+
+def evalshas(redis: Database) -> int:
+    return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+async def in_line(redis: Database, length: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while redis.zcard(KEYS.waiters("user")) != length:  # noqa: ASYNC110 - what is awaited is on the server
+            await asyncio.sleep(0.005)
+
+
+def test_waiting_tasks_are_admitted_in_order_with_few_calls(run: Run, redis: Database) -> None:
+    user, record = scope("user", "10/400ms"), scope("record", "1000/1h")
+
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.acquire((user, record), "first")
+        redis.config_resetstat()
+        await asyncio.gather(*[limiter.acquire((user, record), f"id{n:02}") for n in range(50)])
+
+    run(body)
+    rows = [(id_.decode(), int(at_us)) for id_, at_us in redis.zrange(KEYS.scope("record"), 0, -1, withscores=True)]
+    instants = [at_us for _, at_us in rows]
+    assert len(rows) == 51
+    assert all(later - earlier >= 400_000 for earlier, later in zip(instants, instants[10:], strict=False))
+    rounds = [int(id_.removeprefix("id")) // 10 for id_, _ in rows[1:]]
+    assert rounds == sorted(rounds), "slots that are free together go to who comes first"
+    assert evalshas(redis) <= 60  # 50 tasks; each alone would have made three calls
+    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
+
+
+def test_releases_wake_the_tasks_in_their_order(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user, admitted = scope("user", "1/1h"), list[int]()
+        await limiter.acquire(user, "0")
+
+        async def wait(n: int) -> None:
+            await limiter.acquire(user, str(n))
+            admitted.append(n)
+
+        tasks = [asyncio.create_task(wait(n)) for n in range(1, 13)]  # all join in one call
+        await in_line(redis, 12)
+        for n in range(12):
+            assert await limiter.release(user, str(n))
+            await asyncio.wait(tasks[n : n + 1])
+        assert admitted == list(range(1, 13))
+
+    run(body)
+
+
+def test_a_task_is_told_at_its_timeout_and_leaves_the_line(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.try_acquire_many([USER] * 5)
+        for timeout in (0, 0.1):
+            with pytest.raises(RateLimited):
+                await limiter.acquire(USER, timeout=timeout)
+        with pytest.raises(RateLimited):
+            async with limiter.ensure(USER, timeout=0.1):
+                pass
+
+    run(body)
+    assert redis.keys() == [KEYS.scope("user").encode()]
+
+
+def test_a_line_of_another_type_is_met_before_anything_of_the_call_is_charged(run: Run, redis: Database) -> None:
+    redis.set(KEYS.waiters("strange"), "not ours")
+
+    async def body(limiter: AsyncLimiter) -> None:
+        asked = [limiter.acquire(scope(name, "5/1h")) for name in ("ours", "strange")]  # they go in one call
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [GateRefused, GateRefused]
+
+    run(body)
+    assert redis.keys() == [KEYS.waiters("strange").encode()]
+
+
+def test_a_cancelled_task_leaves_the_line_and_the_next_moves_up(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/1h")
+        await limiter.acquire(user, "a")
+        first = asyncio.create_task(limiter.acquire(user, "b"))
+        await in_line(redis, 1)
+        second = asyncio.create_task(limiter.acquire(user, "c"))
+        await in_line(redis, 2)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert redis.zcard(KEYS.waiters("user")) == 1
+        assert await limiter.release(user, "a")
+        assert await second == Admitted("c")
+
+    run(body)
+    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_task_may_be_cancelled_at_any_point(run: Run, redis: Database, turns: int) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/1h")
+        await limiter.acquire(user, "a")
+        task = asyncio.create_task(limiter.acquire(user, "b"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await limiter.try_acquire(scope("other", "1/1h")) == Admitted(), "those who come later are served"
+        await in_line(redis, 0)
+
+    run(body)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # who ends a loop so closes no connection
+def test_a_loop_that_ends_with_waiting_tasks_leaves_no_place_in_the_line(redis_url: str, redis: Database) -> None:
+    async def main() -> None:
+        client = redis_asyncio(redis_url)
+        limiter = AsyncLimiter(client, namespace="shop")
+        await limiter.try_acquire_many([USER] * 5)
+        tasks.extend(asyncio.create_task(limiter.acquire(USER)) for _ in range(10))
+        await in_line(redis, 10)
+
+    tasks: list[asyncio.Task[Admitted]] = []
+    asyncio.run(main())
+    assert all(task.cancelled() for task in tasks)
+    tasks.clear()
+    gc.collect()
+    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
+
+
+def test_waiters_whose_bell_is_cut_off_still_get_their_turn(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/500ms")
+        await limiter.acquire(user)
+        task = asyncio.create_task(limiter.acquire(user))
+        await in_line(redis, 1)
+        redis.client_kill_filter(_type="pubsub")
+        assert await task == Admitted()
+
+    run(body)
