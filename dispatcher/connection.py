@@ -29,7 +29,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from dispatcher.errors import ConfigError, DispatcherError, GateUnavailable
-from dispatcher.pinned import pinned
+from dispatcher.pinned import async_pinned, pinned
 from dispatcher.scripts import read_script
 
 Client: TypeAlias = redis.Redis
@@ -181,6 +181,28 @@ class _Pinned:
             return self._execute("EVALSHA", self._digest, len(keys), *keys, *args)
         except NoScriptError:
             return self._execute("EVAL", self._text, len(keys), *keys, *args)
+
+
+class AsyncScript:
+    """``Script`` for asyncio, on a client or cluster client of ``redis.asyncio``."""
+
+    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401 - the two have no common type
+        self._text = read_script(name)
+        self._digest = sha1(self._text.encode(), usedforsecurity=False).hexdigest()
+        self.once = isinstance(client, redis.asyncio.Redis)
+        """Whether a call is sent once at most; a cluster's client may repeat it by itself."""
+        self._execute = async_pinned(client).execute if self.once else None
+        self._script = client.register_script(self._text)
+
+    async def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
+        """Run it; raises ``GateUnavailable`` when the server is away."""
+        with answered():
+            if self._execute is None:
+                return await self._script(keys, args)
+            try:
+                return await self._execute("EVALSHA", self._digest, len(keys), *keys, *args)
+            except NoScriptError:
+                return await self._execute("EVAL", self._text, len(keys), *keys, *args)
 
 
 class JsonScript:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import redis
+import redis.asyncio
 from redis.exceptions import ConnectionError as Unreachable
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as Unanswered
@@ -79,6 +80,49 @@ def _refresh(connection: Any) -> None:  # noqa: ANN401 - see _Pin
         connection.disconnect()
 
 
+class AsyncPinned:
+    """``Pinned`` for a client of ``redis.asyncio``, in one event loop."""
+
+    def __init__(self, client: redis.asyncio.Redis) -> None:
+        self._pool: Any = client.connection_pool  # untyped in redis-py
+        self._idle: list[_Pin] = []
+
+    async def execute(self, *command: str | bytes | int) -> Any:  # noqa: ANN401 - whatever the server answers
+        """The answer to one command; raises as ``redis.asyncio.Redis.execute_command`` does."""
+        pin = await self._take()
+        connection = pin.connection
+        try:
+            packed = connection.pack_command(*command)
+            await connection.connect()
+            try:
+                await connection.send_packed_command(packed)
+            except Unreachable:
+                await connection.connect()
+                await connection.send_packed_command(packed)
+            return await connection.read_response()
+        except ResponseError:
+            raise
+        except BaseException:  # half an answer may be left on it, also when the task was cancelled
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            pin.used_s = time.monotonic()
+            self._idle.append(pin)
+
+    async def _take(self) -> _Pin:
+        if not self._idle:
+            return _Pin(await self._pool.get_connection(), time.monotonic())
+        pin = self._idle.pop()
+        if time.monotonic() - pin.used_s > TRUSTED_S:
+            try:
+                stale = await pin.connection.can_read_destructive()
+            except (Unreachable, Unanswered, OSError):
+                stale = True
+            if stale:
+                await pin.connection.disconnect(nowait=True)
+        return pin
+
+
 _PINNED: Final[WeakKeyDictionary[redis.Redis, Pinned]] = WeakKeyDictionary()
 
 
@@ -87,4 +131,15 @@ def pinned(client: redis.Redis) -> Pinned:
     found = _PINNED.get(client)
     if found is None:
         found = _PINNED[client] = Pinned(client)
+    return found
+
+
+_ASYNC_PINNED: Final[WeakKeyDictionary[redis.asyncio.Redis, AsyncPinned]] = WeakKeyDictionary()
+
+
+def async_pinned(client: redis.asyncio.Redis) -> AsyncPinned:
+    """The connections of a client of ``redis.asyncio``, the same for all who ask."""
+    found = _ASYNC_PINNED.get(client)
+    if found is None:
+        found = _ASYNC_PINNED[client] = AsyncPinned(client)
     return found

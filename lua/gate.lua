@@ -10,6 +10,7 @@
 --            version STRING  number of the limits in force; permanent
 -- ARGV[1]  JSON {"now": us | absent for the server's clock,
 --                "peek": true | absent: decide, charge nothing,
+--                "fresh": true | absent: no id was ever asked for before, so none owns a slot yet,
 --                "drains": true | absent: charge on a full server (maxmemory) too; its callers free more than they take,
 --                "version": string | absent,
 --                "scopes", "stores", "requests": [[id, scope, ...], ...]: see include/decide.lua}
@@ -39,7 +40,7 @@ end
 -- @include decide
 
 local scopes, requests = open_scopes(call, now), call.requests
-look_up(scopes, requests)
+look_up(scopes, requests, call.fresh)
 
 local verdicts, charges = {}, not call.peek
 local last_at, last_denier, last_window, denial

@@ -31,6 +31,11 @@ class Ids:
         """One more."""
         return f"{self._beginning}{next(self._count):x}"
 
+    def many(self, count: int) -> list[str]:
+        """So many at once."""
+        beginning = self._beginning
+        return [f"{beginning}{number:x}" for number in itertools.islice(self._count, count)]
+
 
 new_id: Final = Ids()
 
@@ -66,7 +71,7 @@ def checked_requests(
 ) -> tuple[list[tuple[Demand, ...]], list[str]]:
     """The requests of a batch and an id for each; one that stands there several times is checked once."""
     asked = list(requests)
-    names = [new_id() for _ in asked] if ids is None else [checked_id(each) for each in ids]
+    names = new_id.many(len(asked)) if ids is None else [checked_id(each) for each in ids]
     if len(names) != len(asked):
         raise ValueError(f"{len(asked)} requests and {len(names)} ids, expected one id for each")
     checked: dict[int, tuple[Demand, ...]] = {}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
+from redis.cluster import RedisCluster
 from redis.exceptions import ResponseError
 
 from dispatcher.connection import Client, Script, answered
@@ -53,13 +54,12 @@ class Limiter:
     may share a limiter.
     """
 
-    def __init__(
-        self, client: Client, *, namespace: str = "limiter", clock: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, client: Client, *, namespace: str = "limiter", clock: Callable[[], int] | None = None) -> None:
         """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
         self._client = client
         self._calls = Calls(namespace)
         self._clock = clock
+        self._once = not isinstance(client, RedisCluster)  # a cluster's client may send a call twice by itself
         self._gate = Script(client, "gate")
         self._usage = Script(client, "usage")
         self._wait = Script(client, "wait")
@@ -79,7 +79,7 @@ class Limiter:
         """
         id_ = checked_id(id)
         request = (slot_of(id_), checked_scopes(scopes))
-        call = self._calls.decide([request], version=checked_version(version))
+        call = self._calls.decide([request], fresh=id is None and self._once, version=checked_version(version))
         return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, [id_])[0]
 
     def try_acquire_many(
@@ -95,11 +95,14 @@ class Limiter:
         More than 128 go to the server in several calls, each at its own instant unless ``now_us`` is given; what cannot
         be asked is refused before the first of them.
         """
+        fresh = ids is None and self._once
         demands, names = checked_requests(requests, ids)
-        slots = [slot_of(name) for name in names]
+        slots = names if ids is None else [slot_of(name) for name in names]
         version, now_us = checked_version(version), checked_now(now_us)
         calls = [
-            self._calls.decide(zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), version=version)
+            self._calls.decide(
+                zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), fresh=fresh, version=version
+            )
             for at in range(0, len(slots), BATCH)
         ]
         verdicts: list[Verdict] = []

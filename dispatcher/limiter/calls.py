@@ -75,7 +75,13 @@ class Calls:
         self.keys = Keys(namespace)
 
     def decide(
-        self, requests: Iterable[Request], *, peek: bool = False, drains: bool = False, version: str | None = None
+        self,
+        requests: Iterable[Request],
+        *,
+        peek: bool = False,
+        fresh: bool = False,
+        drains: bool = False,
+        version: str | None = None,
     ) -> Call:
         """For gate.lua. Raises ``ValueError`` when one name stands in it with two different lists of limits."""
         positions = _Positions()
@@ -89,6 +95,8 @@ class Calls:
         facts = f'"requests":[{",".join(asked)}]'
         if peek:
             facts += ',"peek":true'
+        if fresh:
+            facts += ',"fresh":true'
         if drains:
             facts += ',"drains":true'
         if version is None:

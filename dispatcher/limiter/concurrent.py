@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
-from dispatcher.connection import answered
+from dispatcher.connection import AsyncScript, answered
 from dispatcher.errors import DispatcherError
 from dispatcher.limiter.arguments import (
     Scopes,
@@ -40,12 +39,9 @@ from dispatcher.limiter.calls import (
     read_usage,
     read_verdicts,
 )
+from dispatcher.limiter.coalescing import Coalescer
 from dispatcher.limiter.refusals import is_wrong_type, refusal, wrong_type
-from dispatcher.model import Admitted, Demand, Scope, Verdict, all_scopes
-from dispatcher.scripts import read_script
-
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+from dispatcher.model import Admitted, Scope, Verdict
 
 
 class AsyncLimiter:
@@ -67,15 +63,14 @@ class AsyncLimiter:
         self._client = client
         self._calls = Calls(namespace)
         self._clock = clock
-        self._scripts = {
-            name: client.register_script(read_script(name)) for name in ("gate", "usage", "wait", "release")
-        }
-        self._decisions: _Coalescer[tuple[str, Request, str | None], Verdict] = _Coalescer(
-            self._decide, lambda asked: (asked[2], asked[1][1])
+        self._scripts = {name: AsyncScript(client, name) for name in ("gate", "usage", "wait", "release")}
+        self._decisions: Coalescer[_Asked, Verdict] = Coalescer(
+            self._decide, lambda asked: ((asked.version, asked.fresh), asked.request[1])
         )
-        self._turns: _Coalescer[WaitingRequest, Turn] = _Coalescer(
-            self._take_turns, lambda asked: (None, asked.request[1])
+        self._turns: Coalescer[WaitingRequest, Turn] = Coalescer(
+            self._take_turns, lambda asked: ((None, False), asked.request[1])
         )
+        self._once = self._scripts["gate"].once
         self._bell = new_id()
         self._bells = AsyncBells(client, self._calls.keys.bells + self._bell)
 
@@ -88,7 +83,8 @@ class AsyncLimiter:
     ) -> Verdict:
         """As ``Limiter.try_acquire``."""
         id_ = checked_id(id)
-        return await self._decisions.ask((id_, (slot_of(id_), checked_scopes(scopes)), checked_version(version)))
+        request = (slot_of(id_), checked_scopes(scopes))
+        return await self._decisions.ask(_Asked(id_, request, checked_version(version), id is None and self._once))
 
     async def try_acquire_many(
         self,
@@ -100,10 +96,14 @@ class AsyncLimiter:
     ) -> list[Verdict]:
         """As ``Limiter.try_acquire_many``."""
         demands, names = checked_requests(requests, ids)
-        slots = [slot_of(name) for name in names]
+        slots = names if ids is None else [slot_of(name) for name in names]
         version, now_us = checked_version(version), checked_now(now_us)
         calls = [
-            self._calls.decide(zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), version=version)
+            self._calls.decide(
+                zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True),
+                fresh=ids is None and self._once,
+                version=version,
+            )
             for at in range(0, len(slots), BATCH)
         ]
         verdicts: list[Verdict] = []
@@ -174,9 +174,9 @@ class AsyncLimiter:
         with answered():
             await self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
 
-    async def _decide(self, asked: Sequence[tuple[str, Request, str | None]]) -> list[Verdict]:
-        call = self._calls.decide([request for _, request, _ in asked], version=asked[0][2])
-        return read_verdicts(await self._call("gate", call), call, [id_ for id_, _, _ in asked])
+    async def _decide(self, asked: Sequence[_Asked]) -> list[Verdict]:
+        call = self._calls.decide([each.request for each in asked], fresh=asked[0].fresh, version=asked[0].version)
+        return read_verdicts(await self._call("gate", call), call, [each.id for each in asked])
 
     async def _take_turns(self, asked: Sequence[WaitingRequest]) -> list[Turn]:
         call = self._calls.wait(asked)
@@ -186,8 +186,7 @@ class AsyncLimiter:
         if now_us is None and self._clock is not None:
             now_us = self._clock()
         try:
-            with answered():
-                return await self._scripts[name](keys=call.keys, args=[call.argument(now_us)])
+            return await self._scripts[name](call.keys, [call.argument(now_us)])
         except ResponseError as failure:
             if is_wrong_type(failure):
                 raise wrong_type({key: await self._client.type(key) for key in call.keys}) from failure
@@ -211,76 +210,10 @@ class AsyncLimiter:
             raise
 
 
-class _Coalescer(Generic[Question, Answer]):
-    """Collects what is asked while an answer is on the way, and asks it together."""
+class _Asked(NamedTuple):
+    """One decision that is asked for; ``fresh``: its id was never asked for before."""
 
-    def __init__(
-        self,
-        ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]],
-        terms: Callable[[Question], tuple[str | None, tuple[Demand, ...]]],
-    ) -> None:
-        """``terms`` says what a question is about: those of two versions, or of two lists of limits, go apart."""
-        self._ask = ask
-        self._terms = terms
-        self._batches: deque[_Batch[Question, Answer]] = deque()
-        self._flying: asyncio.Task[None] | None = None
-
-    async def ask(self, question: Question) -> Answer:
-        """The answer to one question."""
-        version, demands = self._terms(question)
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        if not self._batches or not self._batches[-1].takes(question, version, demands, answer):
-            self._batches.append(_Batch(version))
-            self._batches[-1].takes(question, version, demands, answer)
-        if self._flying is None:
-            self._flying = asyncio.create_task(self._fly())
-        return await answer
-
-    async def _fly(self) -> None:
-        try:
-            while self._batches:
-                batch = self._batches.popleft()
-                await batch.send(self._ask)
-        finally:
-            self._flying = None
-
-
-class _Batch(Generic[Question, Answer]):
-    """Questions that may go in one call."""
-
-    def __init__(self, version: str | None) -> None:
-        self._version = version
-        self._scopes: dict[str, Scope] = {}
-        self._questions: list[Question] = []
-        self._answers: list[asyncio.Future[Answer]] = []
-
-    def takes(
-        self, question: Question, version: str | None, demands: tuple[Demand, ...], answer: asyncio.Future[Answer]
-    ) -> bool:
-        """Take the question along, if it may go with the others."""
-        if len(self._questions) >= BATCH or version != self._version:
-            return False
-        scopes = all_scopes(demands)
-        known = self._scopes
-        for scope in scopes:
-            other = known.get(scope.name, scope)
-            if other is not scope and other != scope:
-                return False
-        for scope in scopes:
-            known[scope.name] = scope
-        self._questions.append(question)
-        self._answers.append(answer)
-        return True
-
-    async def send(self, ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]]) -> None:
-        """Ask, and hand the answers out; a failure goes to every one who asked."""
-        try:
-            answers = await ask(self._questions)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for it have to learn of it
-            for waiting in self._answers:
-                if not waiting.done():
-                    waiting.set_exception(error)
-            return
-        for waiting, answer in zip(self._answers, answers, strict=True):
-            if not waiting.done():
-                waiting.set_result(answer)
+    id: str
+    request: Request
+    version: str | None
+    fresh: bool

@@ -13,8 +13,19 @@ local function open_scopes(call, now)
   return scopes
 end
 
--- Learns what the ids of the requests own already, and that every key is what it should be, before the first write.
-local function look_up(scopes, requests)
+-- Learns what the ids of the requests own already (`fresh`: nothing), and that every key is what it should be, before the
+-- first write.
+local function look_up(scopes, requests, fresh)
+  if fresh then
+    for _, scope in ipairs(scopes) do
+      if scope.store.ids then
+        redis.call('ZCARD', scope.key)
+      else
+        scope.store.look(scope)
+      end
+    end
+    return
+  end
   if #requests == 1 then
     for _, scope in ipairs(scopes) do
       if scope.store.ids then
@@ -100,14 +111,15 @@ local function decide(scopes, request, now, free)
 end
 
 local function charge_slot(scope, id)
+  local owned = scope.own[id]
   scope.adding = scope.adding + 1
   scope.added[scope.adding] = id
   scope.at = nil
-  if scope.own[id] or (scope.live and scope.ahead) then -- a slot moved, or the added is not the newest: look again
-    write_slots(scope)
+  if scope.store.ids then -- to now, never back behind where it was
+    scope.own[id] = owned and owned < HELD and math.max(owned, scope.now) or scope.now
   end
-  if scope.store.ids then
-    scope.own[id] = moved_to(scope, id)
+  if owned or (scope.live and scope.ahead) then -- a slot moved, or the added is not the newest: look again
+    write_slots(scope)
   end
 end
 

@@ -9,7 +9,7 @@ local function glance(call, now)
   local id, at, denier, window = request[1], now, nil, nil
   for i = 2, #request do
     local key, windows = KEYS[request[i]], call.scopes[request[i]]
-    if not key or redis.call('ZSCORE', key, id) then
+    if not key or (not call.fresh and redis.call('ZSCORE', key, id)) then
       return
     end
     for n = 1, #windows do

@@ -91,12 +91,6 @@ local function charged(view, k, own)
   return score
 end
 
--- Where the slot of `id` goes when it is charged: to now, never back behind where it was.
-local function moved_to(view, id)
-  local owned = view.own[id]
-  return owned and owned < HELD and math.max(owned, view.now) or view.now
-end
-
 -- Drops as many of the oldest as no window can count, one for each added and a few more. One more than the largest limit
 -- is kept: an id that asks again is left out of the count.
 local function trim(view)
@@ -119,11 +113,14 @@ local function trim(view)
 end
 
 function SLOTS.add(view)
+  local now = digits(view.now)
   for first = 1, view.adding, 1000 do
     local row = {}
     for i = first, math.min(first + 999, view.adding) do
-      row[#row + 1] = digits(moved_to(view, view.added[i]))
-      row[#row + 1] = view.added[i]
+      local id = view.added[i]
+      local at = view.own[id] -- where it goes, unless that is now
+      row[#row + 1] = (not at or at == view.now) and now or digits(at)
+      row[#row + 1] = id
     end
     redis.call('ZADD', view.key, unpack(row))
   end

@@ -12,6 +12,7 @@ from dispatcher.keys import Keys
 from dispatcher.limiter import Limiter
 from dispatcher.model import Limit, Scope
 from dispatcher.settings import limits_json_schema, shown_url
+from dispatcher.settings.limits_file import read_policy
 from tests.support.commands import run
 from tests.support.servers import Database
 
@@ -71,7 +72,7 @@ def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) ->
     assert (result.code, result.err) == (0, "")
     shown = json.loads(result.out)
     assert shown["categories"]["errors"]["limits"][0].pop("next_free_s") == pytest.approx(55, abs=5)
-    errors, rest = {"scope": "category:errors", "used": 2}, {"next_free_s": 0.0}
+    errors, rest = {"scope": "category:errors", "used": 2, "kind": "rolling"}, {"kind": "rolling", "next_free_s": 0.0}
     assert shown == {
         "file": str(Path.cwd() / "limits.yaml"),
         "global": {"limits": [{"scope": "global", "max": 100, "window_s": 1800, "used": 3, **rest}]},
@@ -81,17 +82,19 @@ def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) ->
                 "on_limit": "dead-letter",
                 "channel": "#oncall",
                 "limits": [{**errors, "max": 2, "window_s": 60}, {**errors, "max": 10, "window_s": 3600, **rest}],
+                "per_label": {},
             },
-            "audit": {"in_file": True, "on_limit": "drop", "channel": "#all", "limits": []},
+            "audit": {"in_file": True, "on_limit": "drop", "channel": "#all", "limits": [], "per_label": {}},
             "deploys": {
                 "in_file": False,
                 "on_limit": "drop",
                 "channel": "#all",
                 "limits": [{"scope": "category:deploys", "max": 7, "window_s": 3600, "used": 1, **rest}],
+                "per_label": {},
             },
         },
         "unknown_categories": "accept",
-        "defaults": {"on_limit": "drop", "channel": "#all", "limits": ["7/1h"]},
+        "defaults": {"on_limit": "drop", "channel": "#all", "limits": ["7/1h"], "per_label": {}},
     }
 
     result = run("limits", "show", **env)
@@ -101,6 +104,60 @@ def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) ->
     assert re.search(r"^errors 2/2 in 1m in \d+s dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
     for line in ("audit none drop #all", "deploys 1/7 in 1h drop #all", "any other, each 0/7 in 1h drop #all"):
         assert line in lines
+
+
+SHARES = """\
+global: {limits: [20/2m]}
+categories:
+  errors: {guarantee: 5, limits: [4/1d fixed], per_label: {host: [3/10m, 9/1h fixed]}}
+  deploys: {guarantee: 1, limits: []}
+"""
+
+
+def test_what_is_kept_for_whom_and_what_that_leaves_is_shown(redis: Database, redis_url: str) -> None:
+    Path("limits.yaml").write_text(SHARES, encoding="utf-8")
+    policy = read_policy(SHARES, "limits.yaml")[0]
+    limiter = Limiter(redis)
+    for name, count in (("errors", 3), ("deploys", 2), ("news", 4)):
+        for _ in range(count):
+            assert limiter.try_acquire(policy.scopes(name))
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml"}
+    for command in (("limits", "show"), ("status",)):
+        shown = json.loads(run(*command, "--json", **env).out)
+        together, shared = shown["global"]["limits"]
+        assert {name: shared[name] for name in ("scope", "max", "used", "kind")} == {
+            "scope": "shared", "max": 14, "used": 5, "kind": "rolling",
+        }  # fmt: skip
+        assert shared.keys() == together.keys()
+        daily, share = shown["categories"]["errors"]["limits"]
+        assert (daily["scope"], daily["kind"], daily["used"]) == ("category:errors", "fixed", 3)
+        assert (share["scope"], share["used"], share["max"]) == ("guarantee:errors", 3, 5)
+        (share,) = shown["categories"]["deploys"]["limits"]
+        assert (share["scope"], share["used"], share["max"]) == ("guarantee:deploys", 1, 1)
+        assert 0 < share["next_free_s"] <= 120
+
+        drawn = run(*command, **env).out
+        lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in drawn.splitlines()]
+        assert re.search(r"^shared 5/14 in 2m$", "\n".join(lines), re.MULTILINE)
+        assert any(re.match(r"errors .*3/4 in 1d fixed", line) for line in lines)
+        assert "3/5 kept in 2m" in lines
+        assert any(re.match(r"1/1 kept in 2m in ", line) for line in lines)
+
+    assert {"3 in 10m for each host", "9 in 1h fixed for each host"} <= set(limits_shown(env))
+    per_label = json.loads(run("limits", "show", "--json", **env).out)["categories"]["errors"]["per_label"]
+    assert per_label == {"host": ["3/10m", "9/1h fixed"]}
+
+
+def limits_shown(env: dict[str, str]) -> list[str]:
+    return [line.strip() for line in run("limits", "show", **env).out.splitlines()]
+
+
+def test_without_guarantees_nothing_is_said_of_them(redis_url: str) -> None:
+    for command in (("limits", "show"), ("status",)):
+        shown = run(*command, DISPATCHER_REDIS_URL=redis_url).out
+        assert "all together" in shown
+        assert "shared" not in shown
+        assert "kept" not in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 110])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.support.commands import ended, run, started
+from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started
+from tests.support.processes import PATIENCE_S, until
+from tests.support.screens import Screen
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
@@ -37,3 +40,18 @@ def test_it_says_how_to_reach_it_and_ends_with_0(number: signal.Signals) -> None
     assert (result.code, result.err) == (0, "dispatcher: ended; 1 message was posted\n")
     assert taken.code == 78
     assert "cannot be used" in taken.err
+
+
+def test_what_it_says_breaks_between_words_on_a_terminal() -> None:
+    with Screen(columns=80) as screen:
+        process = subprocess.Popen(
+            [*PYTHON_DISPATCHER, "slack-stand-in", "--port", "0"], stdout=screen.stream, env=environment({})
+        )
+        try:
+            until(lambda: "Ctrl-C ends it." in screen.text(), "what it says")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+    assert max(map(len, screen.text().splitlines())) <= 80

@@ -72,8 +72,8 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
 
     assert 1700 < status["categories"]["errors"]["limits"][0].pop("next_free_s") <= 1800
     assert 3500 < status["global"]["limits"][0].pop("next_free_s") <= 3600
-    rest = {"scope": "category:deploys", "max": 3, "window_s": 3600, "used": 2, "next_free_s": 0.0}
-    quiet = {"scope": "category:quiet", "used": 0, "next_free_s": 0.0}
+    rest = {"scope": "category:deploys", "max": 3, "window_s": 3600, "kind": "rolling", "used": 2, "next_free_s": 0.0}
+    quiet = {"scope": "category:quiet", "kind": "rolling", "used": 0, "next_free_s": 0.0}
     assert status == {
         "queue": {"waiting": 0, "in_flight": 0, "parked": 0},
         "dead_letters": 0,
@@ -84,7 +84,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
                 "sent": 2,
                 "dropped": 2,
                 "parked": 0,
-                "limits": [{"scope": "category:errors", "max": 2, "window_s": 1800, "used": 2}],
+                "limits": [{"scope": "category:errors", "max": 2, "window_s": 1800, "kind": "rolling", "used": 2}],
             },
             "quiet": {
                 **COUNTS,
@@ -93,7 +93,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
             },
             "deploys": {**COUNTS, "sent": 2, "dropped": 1, "parked": 0, "limits": [rest]},
         },
-        "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "used": 4}]},
+        "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "kind": "rolling", "used": 4}]},
         "lines": [],
         "timers": {"waiting": 0, "next": None},
         "cooldowns": [],

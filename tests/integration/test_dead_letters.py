@@ -23,7 +23,8 @@ from rq.serializers import JSONSerializer
 
 from dispatcher.cli import main
 from dispatcher.event import job_id_for
-from dispatcher.outcome import Leased
+from dispatcher.model import Reason
+from dispatcher.outcome import DEADLY, DeadLettered, Leased
 from dispatcher.policy import OnLimit
 from dispatcher.producer import Producer
 from dispatcher.settings import shown_url
@@ -126,6 +127,8 @@ class TestList:
         assert ([letter["id"] for letter in found["dead_letters"]], found["more"]) == (["lost", "raw"], True)
         shown = dead("list", "--limit", "2")
         assert "there are more than these 2: --limit N shows N, 6 are kept in all" in shown.err
+        shown = dead("list", "--limit", "1", "--category", "errors")
+        assert "there are more than these 1: --limit N shows N, of all kinds 6 are kept" in shown.err
 
     def test_each_letter_is_a_line_that_does_nothing_to_a_terminal(self, dead: Dead, redis_url: str) -> None:
         result = dead("list")
@@ -137,6 +140,18 @@ class TestList:
         assert "category:errors had used its 10/30m" in lines["two words"]
         assert "(unreadable)" in lines["raw"]
         assert "\x1b" not in result.out
+
+
+@pytest.mark.parametrize("reason", DEADLY)
+def test_each_reason_a_dead_letter_can_have_can_be_asked_for(redis: Database, dead: Dead, reason: Reason) -> None:
+    bury(redis, [{"category": "errors", "text": "x", "id": "this"}], DeadLettered(reason, "why"))
+    for command in (("list",), ("replay", "--dry-run"), ("purge", "--yes")):
+        assert dead(*command, "--reason", reason).code == 0
+    assert buried(redis) == []
+
+
+def test_a_limit_of_a_label_is_a_reason_to_die() -> None:
+    assert Reason.LIMIT_LABEL in DEADLY
 
 
 @pytest.mark.usefixtures("six")

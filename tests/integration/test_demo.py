@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from dispatcher.cli.demo.story import EACH, KINDS, scenes
+from dispatcher.cli.demo.view import Moment, live_view, summary
+from dispatcher.store.snapshot import Snapshot
 from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
 from tests.support.processes import PATIENCE_S, until
+from tests.support.screens import Emulator
 
 NONSENSE = {
     "DISPATCHER_REDIS_URL": "redis://nowhere.invalid:1/0",
@@ -90,7 +96,7 @@ def test_it_shows_what_happens_and_what_it_came_to() -> None:
 
 def test_on_a_terminal_a_table_fills_and_stays() -> None:
     with terminal() as (stdout, written):
-        env = environment({"TERM": "xterm", "COLUMNS": "80", "LINES": "40"})
+        env = environment({"TERM": "xterm", "COLUMNS": "80", "LINES": "24"})
         demo = subprocess.run([*PYTHON_DISPATCHER, "demo"], stdout=stdout, env=env, timeout=2 * PATIENCE_S, check=False)
         drawn = written()
     assert demo.returncode == 0
@@ -99,6 +105,65 @@ def test_on_a_terminal_a_table_fills_and_stays() -> None:
     end = drawn[drawn.rindex("Category") :]
     assert all(kind.category in end for kind in KINDS)
     assert "The books balance: 300 received = 100 sent + 200 dropped." in end
+    seen = Emulator(80, 24)
+    seen.feed(drawn)
+    left = "\n".join(seen.everything)
+    assert left.startswith("300 events of 20 categories")
+    assert [left.count(word) for word in ("Category", "checkout.errors", "on the way", " more")] == [1, 1, 0, 0]
+
+
+class Writes(io.StringIO):
+    """A terminal that is looked at after every write."""
+
+    def __init__(self, seen: Emulator) -> None:
+        super().__init__()
+        self.seen = seen
+        self.looks: list[list[str]] = []
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.seen.feed(text)
+        if _CODE_OF_DRAWING in text:
+            self.looks.append([line.rstrip() for line in self.seen.screen])
+        return len(text)
+
+
+_CODE_OF_DRAWING = "\x1b[2K"
+
+
+def moment(each: int) -> Moment:
+    """So many of each category are dropped; of signups.odd all."""
+    counts = {kind.category: each for kind in KINDS} | {"signups.odd": EACH}
+    totals = {"dropped": sum(counts.values()), "received": sum(counts.values())}
+    totals |= {f"dropped {category}": count for category, count in counts.items()}
+    return Moment(Snapshot(0, 1, 0, 0, 0, 0, 0, {}, 0, totals, {}, {}, None), {})
+
+
+@pytest.mark.parametrize(("columns", "rows", "is_whole"), [(80, 24, False), (80, 40, True), (60, 12, False)])
+def test_the_table_fits_any_screen_and_only_the_last_one_stays(
+    columns: int, rows: int, monkeypatch: pytest.MonkeyPatch, *, is_whole: bool
+) -> None:
+    writes = Writes(Emulator(columns, rows))
+    for name, value in (("COLUMNS", str(columns)), ("LINES", str(rows)), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", writes)
+    with live_view() as view:
+        for each in range(EACH):
+            view.show(moment(each))
+        view.end(summary(moment(EACH), Counter()))
+    assert len(writes.looks) == EACH, "every look at the books, and the end"
+    for look in writes.looks[:-1]:
+        assert any(line.startswith("Total") for line in look)
+        assert any("on the way" in line for line in look)
+        assert any(line.startswith("signups.odd") for line in look), "the busiest"
+        assert any(line.startswith("and ") for line in look) is not is_whole
+        assert "..." not in {line.strip() for line in look}
+    assert any(line.startswith("Total") for line in writes.looks[-1]), "there was no moment without a table"
+    left = "\n".join(writes.seen.everything)
+    assert [left.count(word) for word in ("Category", "on the way", " more\n")] == [1, 0, 0]
+    assert all(left.count(kind.category) == 1 for kind in KINDS)
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(temporary: Path) -> None:

@@ -432,6 +432,32 @@ def test_under_lowered_limits_who_waits_goes_in_the_order_of_the_deadlines(
     assert limiter.try_acquire([user], "even", now_us=NOW_US + 60 * US) == Admitted()
 
 
+def test_held_slots_that_lapsed_make_room_for_what_counts(
+    limiter: Limiter, slots: SlotScripts, redis: Database
+) -> None:
+    user = scope("user:42", "2/1m")
+    for n in range(40):
+        now_us = NOW_US + n * 61 * US
+        assert limiter.try_acquire([user], f"id{n}", now_us=now_us) == Admitted()
+        slots.hold(KEYS.scope("user:42"), f"id{n}", now_us + US, now_us)
+    assert redis.zcard(KEYS.scope("user:42")) <= 4
+
+
+def test_beside_lapsed_slots_a_batch_after_a_step_back_of_the_clock_is_decided_like_its_calls(
+    limiter: Limiter, gate: Gate, slots: SlotScripts
+) -> None:
+    user = scope("user:42", "3/10m")
+    for id_ in ("x", "y"):
+        limiter.try_acquire([user], id_, now_us=NOW_US - 20 * US)
+        slots.hold(KEYS.scope("user:42"), id_, NOW_US - 10 * US, NOW_US - 20 * US)
+    limiter.try_acquire([user], "ahead", now_us=NOW_US + 100 * US)
+    assert gate.try_acquire_many([(id_, (user,)) for id_ in "abc"], now_us=NOW_US) == [
+        Admitted(),
+        Admitted(),
+        Denied("user:42", user.limits[0], 600 * US),
+    ]
+
+
 def test_an_id_without_a_slot_gets_none_by_holding(redis: Database, slots: SlotScripts) -> None:
     slots.hold(KEYS.scope("user:42"), "a", NOW_US + US, NOW_US)
     assert not redis.exists(KEYS.scope("user:42"))

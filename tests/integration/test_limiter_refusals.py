@@ -251,7 +251,7 @@ def test_a_full_server_charges_nothing_and_says_so(own_server: RedisServer) -> N
     full = scope("full", "1/10m")
     limiter.try_acquire(full)
     before = contents(client)
-    client.config_set("maxmemory", "1mb")
+    client.config_set("maxmemory", "1")
     kinds = [USER, scope("log", "2/1m", ids=False), scope("quota", "2/1m fixed", ids=False)]
     for each in kinds:
         with pytest.raises(GateUnavailable, match=r"Redis is full \(maxmemory\)"):

@@ -117,7 +117,7 @@ def test_every_server_says_what_it_refuses_in_the_same_words(binary: Path) -> No
         database.set(KEYS.scope("user"), "not ours")
         with pytest.raises(GateRefused, match=r"\{shop\}:scope:user holds a string, expected a zset"):
             limiter.try_acquire(USER)
-        database.config_set("maxmemory", "1mb")
+        database.config_set("maxmemory", "1")
         with pytest.raises(GateUnavailable, match=r"Redis is full \(maxmemory\)"):
             limiter.try_acquire(scope("other", "1/1h"))
         database.config_set("maxmemory", "0")
@@ -231,9 +231,18 @@ def is_served(limiter: Limiter) -> bool:
     return True
 
 
-def test_everything_works_over_a_unix_socket() -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        exercise(client, client)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"decode_responses": True}, {"protocol": 2}, {"single_connection_client": True}, {"db": 3}],
+    ids=["plain", "decoding", "old protocol", "one connection", "another database"],
+)
+def test_everything_works_over_a_unix_socket_with_every_kind_of_client(options: dict[str, Any]) -> None:
+    with (
+        RedisServer() as server,
+        Redis(unix_socket_path=str(server.socket), **options) as client,
+        Redis(unix_socket_path=str(server.socket), db=options.get("db", 0)) as watcher,
+    ):
+        exercise(client, watcher)
 
 
 def test_scripts_touch_declared_keys_alone() -> None:

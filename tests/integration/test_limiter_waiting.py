@@ -147,6 +147,16 @@ def test_a_release_wakes_the_first_of_the_line(limiter: Limiter, redis: Database
     assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
 
 
+def test_a_wait_of_months_is_slept_through_and_cut_short_by_a_release(limiter: Limiter, redis: Database) -> None:
+    """Longer than a socket can wait at once."""
+    limiter.acquire(scope("1/60d"), "a")
+    thread = in_thread(lambda: limiter.acquire(scope("1/60d"), "b"))
+    await_line(redis, 1)
+    assert limiter.release(scope("1/60d"), "a")
+    ended(thread)
+    assert redis.zrange(KEYS.scope("user"), 0, -1) == [b"b"]
+
+
 def test_a_newcomer_stands_behind_who_waits_and_one_who_only_tries_does_not(limiter: Limiter, redis: Database) -> None:
     user = scope("1/1h")
     limiter.acquire(user, "a")

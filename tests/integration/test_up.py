@@ -197,6 +197,7 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
         f"In another terminal, in {place} and with the same variables:",
         '  send      dispatcher send deploys "hello"',
         "  look      dispatcher status --watch",
+        "            dispatcher limits show",
         "            dispatcher limits check",
         "  mend      dispatcher doctor",
         f"  stop      Ctrl-C here, or: kill {command.pid}",
@@ -206,7 +207,7 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
     env = {"DISPATCHER_LIMITS_FILE": "limits.yaml", "DISPATCHER_SINK": "console"}
     watch = commands.pop(1)
     assert run(*watch, **env).err.startswith("Usage: dispatcher status")  # it is for terminals
-    assert [run(*words, **env).code for words in commands] == [0, 0, 0]
+    assert [run(*words, **env).code for words in commands] == [0, 0, 0, 0]
     until(lambda: [posted.text for posted in slack.ledger.posted()] == ["hello"], "the post")
     assert slack.token not in shown + command.stderr()
     assert set(processes_in(place)) == {command.pid, *pids, server_pid(place), guard_pid(place)}

@@ -185,7 +185,11 @@ GATE: Final = (
     ),
     _prelude("a given instant is ignored", "  if given then", "  if false then", *_BOTH),
     # At a glance
-    _glance("a known id is a new one", "if not key or redis.call('ZSCORE', key, id) then", "if not key then"),
+    _glance(
+        "a known id is a new one",
+        "if not key or (not call.fresh and redis.call('ZSCORE', key, id)) then",
+        "if not key then",
+    ),
     _glance("held slots are charged ones", "or tonumber(newest) > now or", "or"),
     _glance("all windows roll", " or windows[n][3] then", " then"),
     _glance("of several that are full the last decides", "if full + us > at then", "if full + us > now then"),

@@ -126,6 +126,22 @@ def test_who_quits_takes_no_slot_and_lets_the_next_move_up(redis: Database) -> N
     assert redis.zcard(KEYS.scope("user")) <= 2
 
 
+def test_who_waits_for_a_choice_is_woken_by_a_release_in_any_alternative(redis: Database) -> None:
+    share, shared = scope("share", "1/60s"), scope("shared", "1/1h")
+    waiters = [
+        Waiter("a", (share,), START_US),
+        Waiter("b", (shared,), START_US + 1),
+        *[Waiter(f"waiter{n}", (FirstOf((share, shared)),), START_US + 2 + n) for n in range(3)],
+    ]
+    Line(redis, waiters, {START_US + 5 * US: ("b", (shared,)), START_US + 9 * US: ("waiter0", (shared,))}).run()
+    assert [waiter.admitted_us for waiter in waiters[2:]] == [
+        START_US + 5 * US,
+        START_US + 9 * US,
+        START_US + 60 * US,
+    ]
+    assert redis.exists(*[key(name) for key in (KEYS.waiters, KEYS.promises) for name in ("share", "shared")]) == 0
+
+
 def test_who_waits_for_several_scopes_gets_its_turn_and_no_scope_is_ever_over(redis: Database) -> None:
     for seed in range(6):
         random = Random(seed)

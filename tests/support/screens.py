@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import termios
 import threading
@@ -16,6 +17,64 @@ from tests.support.processes import PATIENCE_S
 
 HOME: Final = "\x1b[H"
 """What a program sends before it draws the screen anew."""
+
+
+_CODE: Final = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])")
+
+
+class Emulator:
+    """What a person sees on a terminal of ``columns`` x ``rows``, and what has scrolled away above."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._lines = [""]
+        self._at = (0, 0)
+
+    @property
+    def screen(self) -> list[str]:
+        """The lines in sight."""
+        return self._lines[-self._rows :]
+
+    @property
+    def everything(self) -> list[str]:
+        """Also those that have scrolled away."""
+        return self._lines
+
+    def feed(self, text: str) -> None:
+        """What a program writes: text, line breaks, and the codes of rich's live display."""
+        while text:
+            if code := _CODE.match(text):
+                text = text[code.end() :]
+                self._obey(code[1], code[2])
+                continue
+            self._put(text[0])
+            text = text[1:]
+
+    def _obey(self, argument: str, letter: str) -> None:
+        row, column = self._at
+        match letter:
+            case "A":
+                self._at = (max(row - int(argument or 1), len(self._lines) - len(self.screen)), column)
+            case "K":
+                self._lines[row] = ""
+            case "m" | "h" | "l":
+                pass
+            case _:
+                raise AssertionError(f"this terminal does not know {argument}{letter}")
+
+    def _put(self, char: str) -> None:
+        row, column = self._at
+        if char == "\r":
+            self._at = (row, 0)
+            return
+        if char == "\n" or column == self._columns:
+            self._at = row, column = row + 1, 0
+            self._lines += [""] * (row + 1 - len(self._lines))
+        if char != "\n":
+            line = self._lines[row].ljust(column)
+            self._lines[row] = f"{line[:column]}{char}{line[column + 1 :]}"
+            self._at = (row, column + 1)
 
 
 class Screen:

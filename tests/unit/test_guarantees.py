@@ -62,6 +62,11 @@ def test_where_everything_is_guaranteed_there_is_nothing_to_share() -> None:
     assert policy(text).scopes("a") == (scope("global", "100/30m"), scope("guarantee:a", "60/30m"))
 
 
+def test_a_category_that_everything_leaves_nothing_for_is_asked_of_the_limit_alone() -> None:
+    text = "categories: {a: {guarantee: 100, limits: []}}\nunknown_categories: reject\ndefaults: {limits: []}"
+    assert policy(text).scopes("unknown") == (scope("global", "100/30m"),)
+
+
 def test_a_guarantee_is_a_part_of_the_longest_window_and_moves_as_it_does() -> None:
     text = "global: {limits: [50/1d fixed, 20/1h]}\ncategories: {a: {guarantee: 2}}"
     assert policy(text).scopes("a")[1] == FirstOf((scope("guarantee:a", "2/1d fixed"), scope("shared", "48/1d fixed")))

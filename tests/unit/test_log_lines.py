@@ -33,18 +33,18 @@ def line(columns: int | None = None, **entry: Any) -> str:  # noqa: ANN401 - any
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
-        (Sent(Receipt("C1", "1732100000.123456")), "event.settled errors sent channel=C1 id=disk-1"),
+        (Sent(Receipt("C1", "1732100000.123456")), "event.settled errors sent channel=#ops id=disk-1"),
         (
             Dropped(DENIED, Reason.LIMIT_CATEGORY),
             "event.settled errors dropped limit:category 10/30m room_in=29m59s id=disk-1",
         ),
         (
             DeadLettered(Reason.REJECTED, "no such channel", "channel_not_found"),
-            'event.settled errors dead rejected code=channel_not_found id=disk-1 detail="no such channel"',
+            'event.settled errors dead rejected channel=#ops code=channel_not_found id=disk-1 detail="no such channel"',
         ),
         (
             Parked(Place.TIMER, Reason.RETRY, 2_000_000, "http_502"),
-            "event.parked  errors retry code=http_502 retry_in=2.0s id=disk-1",
+            "event.parked  errors retry channel=#ops code=http_502 retry_in=2.0s id=disk-1",
         ),
     ],
     ids=["sent", "dropped", "dead", "parked"],

@@ -40,7 +40,11 @@ def lines(tell: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - 
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
-        (Sent(Receipt("C1", "1.1")), {"outcome": "sent", "reason": "ok", "channel": "C1", "ts": "1.1"}),
+        (
+            Sent(Receipt("C1", "1.1")),
+            {"outcome": "sent", "reason": "ok", "channel": "#ops", "channel_id": "C1", "ts": "1.1"},
+        ),
+        (Sent(Receipt("#ops", None)), {"outcome": "sent", "reason": "ok", "channel": "#ops"}),
         (
             Dropped(DENIED, Reason.LIMIT_CATEGORY),
             {
@@ -53,10 +57,16 @@ def lines(tell: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - 
         ),
         (
             DeadLettered(Reason.REJECTED, "no such channel", "channel_not_found"),
-            {"outcome": "dead", "reason": "rejected", "code": "channel_not_found", "detail": "no such channel"},
+            {
+                "outcome": "dead",
+                "reason": "rejected",
+                "code": "channel_not_found",
+                "channel": "#ops",
+                "detail": "no such channel",
+            },
         ),
     ],
-    ids=["sent", "dropped", "dead"],
+    ids=["sent", "sent to the very name", "dropped", "dead"],
 )
 def test_an_event_at_its_end_is_one_line(outcome: Outcome, expected: dict[str, Any]) -> None:
     (line,) = lines(lambda log: log.settled([Settlement(LEASED, TERMS, outcome)]))
@@ -77,6 +87,7 @@ def test_what_waits_has_a_line_of_its_own() -> None:
     waiting = Waiting(Candidate(LEASED, TERMS), Reason.PACE, None)
     first, second = lines(lambda log: (log.settled([parked]), log.waiting([waiting])))
     assert (first["event"], first["reason"], first["retry_after_s"]) == ("event.parked", "retry", 2.0)
+    assert first["channel"] == "#ops"
     assert (first["code"], first["detail"]) == ("connection_refused", "nobody listens there")
     assert (second["event"], second["reason"], second["channel"]) == ("event.parked", "pace", "#ops")
     assert "retry_after_s" not in second

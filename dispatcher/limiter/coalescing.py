@@ -1,0 +1,92 @@
+"""Questions that tasks ask at the same time go to the server together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+from dispatcher.limiter.calls import BATCH
+from dispatcher.model import Demand, Scope, all_scopes
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+Kind: TypeAlias = tuple[str | None, bool]
+"""Only questions of one kind go together: of one version, and all fresh or none."""
+
+
+class Coalescer(Generic[Question, Answer]):
+    """Collects what is asked while an answer is on the way, and asks it together."""
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]],
+        terms: Callable[[Question], tuple[Kind, tuple[Demand, ...]]],
+    ) -> None:
+        """``terms`` says of which kind a question is, and what it asks for; two lists of limits go apart too."""
+        self._ask = ask
+        self._terms = terms
+        self._batches: deque[_Batch[Question, Answer]] = deque()
+        self._flying: asyncio.Task[None] | None = None
+
+    def ask(self, question: Question) -> asyncio.Future[Answer]:
+        """The answer to one question, to be awaited."""
+        kind, demands = self._terms(question)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if not self._batches or not self._batches[-1].takes(question, kind, demands, answer):
+            self._batches.append(_Batch(kind))
+            self._batches[-1].takes(question, kind, demands, answer)
+        if self._flying is None:
+            self._flying = asyncio.create_task(self._fly())
+        return answer
+
+    async def _fly(self) -> None:
+        try:
+            while self._batches:
+                batch = self._batches.popleft()
+                await batch.send(self._ask)
+        finally:
+            self._flying = None
+
+
+class _Batch(Generic[Question, Answer]):
+    """Questions that may go in one call."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._scopes: dict[str, Scope] = {}
+        self._questions: list[Question] = []
+        self._answers: list[asyncio.Future[Answer]] = []
+
+    def takes(
+        self, question: Question, kind: Kind, demands: tuple[Demand, ...], answer: asyncio.Future[Answer]
+    ) -> bool:
+        """Take the question along, if it may go with the others."""
+        if len(self._questions) >= BATCH or kind != self._kind:
+            return False
+        scopes = all_scopes(demands)
+        known = self._scopes
+        for scope in scopes:
+            other = known.get(scope.name, scope)
+            if other is not scope and other != scope:
+                return False
+        for scope in scopes:
+            known[scope.name] = scope
+        self._questions.append(question)
+        self._answers.append(answer)
+        return True
+
+    async def send(self, ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]]) -> None:
+        """Ask, and hand the answers out; a failure goes to every one who asked."""
+        try:
+            answers = await ask(self._questions)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for it have to learn of it
+            for waiting in self._answers:
+                if not waiting.done():
+                    waiting.set_exception(error)
+            return
+        for waiting, answer in zip(self._answers, answers, strict=True):
+            if not waiting.done():
+                waiting.set_result(answer)
