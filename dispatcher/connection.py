@@ -16,6 +16,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
+    InvalidResponse,
     MasterDownError,
     NoPermissionError,
     NoScriptError,
@@ -105,17 +106,20 @@ def plain_error(failure: Exception) -> str:
 
 
 @contextmanager
-def accepted() -> Iterator[None]:
-    """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes."""
+def accepted(client: Client | None = None) -> Iterator[None]:
+    """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes.
+
+    The message names the server of ``client``, and none of its secrets.
+    """
     try:
         yield
     except RedisError as failure:
         if str(failure).startswith(_DEFECTS):
             raise
-        raise ConfigError(_refusal(failure)) from failure
+        raise ConfigError(_refusal(failure, client)) from failure
     except GateUnavailable as error:
         if isinstance(error.__cause__, AuthenticationError):
-            raise ConfigError("the server refuses the user name or password in DISPATCHER_REDIS_URL") from error
+            raise ConfigError(_refusal(error.__cause__, client)) from error
         raise
 
 
@@ -123,8 +127,23 @@ _DEFECTS: Final = ("user_script:", "Error compiling script", "Error running scri
 _SCRIPT_PLACE: Final = re.compile(r"[. ]*\bscript: (?:\S+, )?on @\S+$")
 
 
-def _refusal(failure: RedisError) -> str:
+def _refusal(failure: RedisError, client: Client | None) -> str:
     text = plain_error(failure)
+    facts = {} if client is None else client.connection_pool.connection_kwargs
+    place = _place(facts)
+    server = f"the server at {place}" if place else "the server"
+    if isinstance(failure, AuthenticationError):
+        return f"{server} {_login(text)}"
+    if isinstance(failure, InvalidResponse):
+        return (
+            f"what answers at {place or 'that address'} is no Redis: "
+            "set DISPATCHER_REDIS_URL to the host and port of a Redis or Valkey server"
+        )
+    if text.startswith("DB index is out of range"):
+        return (
+            f"{server} has no database {facts.get('db', 'of that number')}: in DISPATCHER_REDIS_URL, name one that it "
+            "has, such as 0 (its setting 'databases' says how many)"
+        )
     if text.startswith("WRONGTYPE"):
         return (
             "a key of the dispatcher holds another type of data (WRONGTYPE), so another program uses its name: "
@@ -132,7 +151,29 @@ def _refusal(failure: RedisError) -> str:
         )
     if isinstance(failure, NoPermissionError) or "ACL failure" in text:
         return f"the server's ACL does not let the user of DISPATCHER_REDIS_URL do what the dispatcher needs: {text}"
-    return f"the server refuses a command: {text}"
+    return f"{server} refuses a command: {text}"
+
+
+def _place(facts: Mapping[str, Any]) -> str:
+    """Where a client's server is; empty where the client does not say, as one that asks a Sentinel."""
+    host = str(facts.get("host", ""))
+    if not host:
+        return str(facts.get("path", ""))
+    return f"[{host}]:{facts.get('port')}" if ":" in host else f"{host}:{facts.get('port')}"
+
+
+def _login(text: str) -> str:
+    if text.startswith("Authentication required"):
+        return (
+            "asks for a password, and DISPATCHER_REDIS_URL has none: "
+            "write it before the host, as in redis://:PASSWORD@HOST, behind the user name where there is one"
+        )
+    if "without any password" in text or "no password is set" in text:
+        return "has no password set, and DISPATCHER_REDIS_URL has one: take it out, or set it at the server"
+    return (
+        "refuses the user name or password in DISPATCHER_REDIS_URL: correct them "
+        "(/ ? # @ in a password are written as %2F %3F %23 %40)"
+    )
 
 
 _MEANINGS: Final = {

@@ -35,6 +35,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 80
 _LONG_BITS: Final = 256
+_LONG_TEXT: Final = 64
 MOST_TOLD: Final = 3
 _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
@@ -77,6 +78,8 @@ class Event:
             raise InvalidEvent(_unknown_keys(sorted(unknown, key=str)))
         if "category" not in fields:
             raise InvalidEvent("category is missing, expected a name such as errors")
+        if "text" not in fields and not fields.get("blocks"):
+            raise InvalidEvent("text is missing, expected some text, or blocks")
         if isinstance(blocks := fields.get("blocks"), list):
             fields["blocks"] = tuple(blocks)
         return cls(**fields)
@@ -154,10 +157,20 @@ def _check(event: Event) -> None:
     for name, is_valid, expected in _RULES:
         value = getattr(event, name)
         if not is_valid(value):
+            _refuse_label(value if name == "labels" else None)
             raise InvalidEvent(f"{name} is {_shown(value)}, expected {expected}")
     if not event.text.strip() and not event.blocks:
         raise InvalidEvent("text is empty, expected some text, or blocks")
     object.__setattr__(event, "priority", Lane(event.priority))
+
+
+def _refuse_label(labels: object) -> None:
+    """Names the label that is wrong where one of few is; what is wrong with labels as a whole is not said here."""
+    if not isinstance(labels, Mapping) or len(labels) > MAX_LABELS:
+        return
+    for name, value in labels.items():
+        if isinstance(name, str) and not isinstance(value, str):
+            raise InvalidEvent(f"the label {_shown(name)} is {_shown(value)}, expected a string")
 
 
 def _is_text(value: object) -> bool:
@@ -209,7 +222,9 @@ def _unknown_key(key: object) -> str:
 
 def _shown(value: object) -> str:
     text = _as_json(value) if not isinstance(value, str) else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    if len(text) > _SHOWN:
+        text = f"{text[: _SHOWN - 3]}..."
+    return f"{text} ({len(value)} characters)" if isinstance(value, str) and len(value) > _LONG_TEXT else text
 
 
 def _as_json(value: object) -> str:

@@ -26,7 +26,7 @@ class Keys:
     namespace: str
 
     def __post_init__(self) -> None:
-        if not self.namespace or set(self.namespace) & set("{} \n"):
+        if not isinstance(self.namespace, str) or not self.namespace or set(self.namespace) & set("{} \n"):
             raise ValueError(f"namespace {self.namespace!r}, expected a name without braces or white space")
 
     def _key(self, name: str) -> str:

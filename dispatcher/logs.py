@@ -16,7 +16,6 @@ from dispatcher.outcome import (
     DeadLettered,
     Dropped,
     Leased,
-    Outcome,
     Parked,
     Sent,
     Settlement,
@@ -109,7 +108,7 @@ class EventLog:
         """``event.settled``, or ``event.parked`` for what waits; ``slack.paused`` when posting stops."""
         for settlement in settlements:
             name = "event.parked" if isinstance(settlement.outcome, Parked) else "event.settled"
-            self._write(self._log.info, name, {**_subject(settlement.subject), **_facts(settlement.outcome)})
+            self._write(self._log.info, name, {**_subject(settlement.subject), **_facts(settlement)})
             if settlement.pause is not None:
                 facts = {"code": settlement.pause.code, "detail": settlement.pause.detail}
                 self._write(self._log.error, "slack.paused", facts)
@@ -155,22 +154,27 @@ def _subject(subject: Leased | Spoiled) -> dict[str, object]:
     return {"event_id": subject.name, "category": subject.event.category}
 
 
-def _facts(outcome: Outcome) -> dict[str, object]:
-    match outcome:
+def _facts(settlement: Settlement) -> dict[str, object]:
+    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
+    match settlement.outcome:
         case Sent(receipt):
-            facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, "channel": receipt.channel}
+            facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
+            if receipt.channel not in channel.values():
+                facts["channel_id"] = receipt.channel
             return facts if receipt.ts is None else {**facts, "ts": receipt.ts}
         case Dropped(denied, reason):
             return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
         case DeadLettered(reason, detail, code, denied):
-            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), "detail": detail}
+            where = channel if denied is None else {}
+            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where, "detail": detail}
             return facts if code is None else {**facts, "code": code}
         case Parked(_, reason, wait_us, code, denied, detail):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
+            facts |= channel
             said = {"code": code, "detail": detail}
             return {**facts, **{name: words for name, words in said.items() if words}}
         case _:
-            assert_never(outcome)
+            assert_never(settlement.outcome)
 
 
 def _denial(denied: Denied | None) -> dict[str, object]:

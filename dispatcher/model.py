@@ -95,7 +95,7 @@ class Limit:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read ``100/30m`` or ``100/1h fixed``; raises ``ValueError`` that says what was expected."""
-        match = _LIMIT.fullmatch(text)
+        match = _LIMIT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise ValueError(f"{text!r}, expected MAX/WINDOW, for example 100/30m or 100/1h fixed")
         return cls(int(match[1]), parse_duration(match[2]), Kind(match[3] or Kind.ROLLING))
@@ -123,6 +123,8 @@ class Scope:
             raise ValueError(f"scope name {shown(self.name)}, expected 1 to {MAX_NAME} characters")
         if not isinstance(self.limits, tuple) or any(type(limit) is not Limit for limit in self.limits):
             raise TypeError(f"scope {self.name!r} has the limits {shown(self.limits)}, expected a tuple of Limit")
+        if type(self.ids) is not bool:
+            raise TypeError(f"scope {self.name!r} has ids={shown(self.ids)}, expected True or False")
 
 
 @dataclass(frozen=True, slots=True)

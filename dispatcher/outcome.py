@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from dispatcher.event import Event, slot_id
 from dispatcher.model import US, Demand, Denied, Limit, Paused, Reason, Receipt
@@ -114,6 +114,24 @@ class DeadLettered:
     detail: str
     code: str | None = None
     denied: Denied | None = None
+
+
+def _can_bury(reason: Reason) -> bool:
+    match reason:
+        case Reason.LIMIT_GLOBAL | Reason.LIMIT_CATEGORY | Reason.LIMIT_LABEL:
+            return True
+        case Reason.EXPIRED | Reason.REJECTED | Reason.INVALID | Reason.AMBIGUOUS | Reason.EXHAUSTED:
+            return True
+        case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
+            return False
+        case Reason.OVERFLOW | Reason.DUPLICATE | Reason.MUTED | Reason.CANCELLED:
+            return False
+        case _:
+            assert_never(reason)
+
+
+DEADLY: Final = tuple(reason for reason in Reason if _can_bury(reason))
+"""The reasons that a dead letter can have."""
 
 
 class Place(StrEnum):

@@ -115,7 +115,7 @@ class AsyncPinned:
         pin = self._idle.pop()
         if time.monotonic() - pin.used_s > TRUSTED_S:
             try:
-                stale = await pin.connection.can_read_destructive()
+                stale = await pin.connection.can_read()
             except (Unreachable, Unanswered, OSError):
                 stale = True
             if stale:

@@ -138,19 +138,28 @@ class Policy:
             return (*demands, *_label_scopes(category, per_label, labels))
         return demands
 
+    def share(self, category: str) -> Scope | None:
+        """What is kept for the category of the longest global window; None where nothing is."""
+        longest, guarantee = self.longest_global, self.rule(category).guarantee
+        if longest is None or not guarantee:
+            return None
+        return Scope(f"guarantee:{category}", (replace(longest, max=guarantee),))
+
+    @property
+    def shared(self) -> Scope | None:
+        """What the guarantees leave of the longest global window; None where there are none, or nothing is left."""
+        longest, guaranteed = self.longest_global, self.guaranteed
+        if longest is None or not 0 < guaranteed < longest.max:
+            return None
+        return Scope(SHARED_SCOPE, (replace(longest, max=longest.max - guaranteed),))
+
     def _global_demands(self, category: str) -> Iterator[Demand]:
         if not self.global_limits:
             return
         yield Scope(GLOBAL_SCOPE, self.global_limits)
-        longest, guaranteed = self.longest_global, self.guaranteed
-        if longest is None or not guaranteed:
-            return
-        pools = []
-        if guarantee := self.rule(category).guarantee:
-            pools.append(Scope(f"guarantee:{category}", (replace(longest, max=guarantee),)))
-        if guaranteed < longest.max:
-            pools.append(Scope(SHARED_SCOPE, (replace(longest, max=longest.max - guaranteed),)))
-        yield pools[0] if len(pools) == 1 else FirstOf(tuple(pools))
+        pools = tuple(pool for pool in (self.share(category), self.shared) if pool is not None)
+        if pools:
+            yield pools[0] if len(pools) == 1 else FirstOf(pools)
 
     def _own_scope(self, category: str) -> Iterator[Demand]:
         if limits := self.rule(category).limits:

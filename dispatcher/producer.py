@@ -42,6 +42,7 @@ class Producer:
         queue: str = "notifications",
         max_waiting: int = 1_000_000,
     ) -> None:
+        self._client = client
         self._embedded: EmbeddedServer | None = None
         self._intake = Intake(client, Keys(namespace), QueueKeys(queue), max_waiting=max_waiting)
 
@@ -115,7 +116,7 @@ class Producer:
         ids = [event.id or new_event_id() for event in events]
         rows = [(job_id_for(id_), event) for id_, event in zip(ids, events, strict=True)]
         try:
-            with accepted():
+            with accepted(self._client):
                 return list(zip(ids, self._intake.enqueue(rows), strict=True))
         except GateUnavailable as error:
             raise QueueUnavailable(str(error)) from error

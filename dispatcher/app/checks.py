@@ -64,7 +64,7 @@ def reach_server(server: Server) -> Client:
 
 def ask_server(client: Client, clock: Callable[[], float] = time.time) -> ServerFacts:
     """The server's own account of itself; raises ``GateUnavailable``, ``ConfigError``."""
-    with accepted(), answered():
+    with accepted(client), answered():
         client.ping()  # the connection is made by the first command
         began, asked_at = time.monotonic(), clock()
         seconds, micros = client.time()
@@ -89,7 +89,7 @@ def ask_server(client: Client, clock: Callable[[], float] = time.time) -> Server
 def ask_namespace(client: Client, settings: Settings) -> NamespaceFacts:
     """What lies in the namespace of the settings; raises ``GateUnavailable``, ``ConfigError``."""
     keys, queue = keys_of(settings)
-    with accepted():
+    with accepted(client):
         with answered():
             layout, bound_to = (_text(value) for value in client.mget(keys.layout, queue.binding))
             suspended = bool(client.exists(queue.suspended))

@@ -36,8 +36,8 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
     name = _owner()
     events = _event_log(settings, name)
     greet_server(settings, server, events)
-    with accepted(), answered():
-        client = connect(server.url)
+    client = connect(server.url)
+    with accepted(client), answered():
         worker = _build_worker(settings, limits, client, sink, events, name)
         where = {"server": server.shown, "limits": str(limits.path)}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)

@@ -79,7 +79,7 @@ def reach(
     said = False
     while True:
         try:
-            with accepted():
+            with accepted(client):
                 with answered():
                     client.ping()
                 greet()

@@ -12,7 +12,8 @@ import click
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.looking import server_to_look_at, settings_in_force
 from dispatcher.cli.terminal import Terminal
-from dispatcher.model import Reason, parse_duration
+from dispatcher.model import parse_duration
+from dispatcher.outcome import DEADLY
 
 if TYPE_CHECKING:
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
@@ -21,16 +22,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 SHOWN: Final = 50
 """Letters in a list, unless more are asked for."""
-
-_DEADLY: Final = (
-    Reason.LIMIT_GLOBAL,
-    Reason.LIMIT_CATEGORY,
-    Reason.EXPIRED,
-    Reason.REJECTED,
-    Reason.INVALID,
-    Reason.AMBIGUOUS,
-    Reason.EXHAUSTED,
-)
 
 
 class _Span(click.ParamType[int]):
@@ -52,9 +43,9 @@ _FILTERS: Final = (
     click.option("--category", metavar="NAME", help='Only of this category; "-" is what could not be read.'),
     click.option(
         "--reason",
-        type=click.Choice([reason.value for reason in _DEADLY]),
+        type=click.Choice([reason.value for reason in DEADLY]),
         metavar="REASON",
-        help=f"Only for this reason: {', '.join(_DEADLY)}.",
+        help=f"Only for this reason: {', '.join(DEADLY)}.",
     ),
     click.option("--since", type=_Span(), help="Only those that died since then: 2h is the last two hours."),
 )
@@ -136,7 +127,8 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
 
     terminal.draw(listing(found))
     if more:
-        terminal.say(f"there are more than these {limit}: --limit N shows N, {kept} are kept in all")
+        all_kept = f"{kept} are kept in all" if wanted == _filter(letters) else f"of all kinds {kept} are kept"
+        terminal.say(f"there are more than these {limit}: --limit N shows N, {all_kept}")
     return DONE
 
 
@@ -258,7 +250,9 @@ def _open(terminal: Terminal, *, quiet: bool) -> Iterator[DeadLetters]:
         yield open_dead_letters(settings, server)
 
 
-def _filter(letters: DeadLetters, category: str | None, reason: str | None, since: int | None) -> Filter:
+def _filter(
+    letters: DeadLetters, category: str | None = None, reason: str | None = None, since: int | None = None
+) -> Filter:
     from dispatcher.store.dead_letters import Filter
 
     return Filter(category, reason, None if since is None else letters.ago(since))

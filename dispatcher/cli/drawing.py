@@ -63,6 +63,27 @@ class Fitting:
         yield self._forms[-1]().drawn
 
 
+class Filling:
+    """What ``draw`` makes of so many rows, of as many as ``height`` has room for and at least ``fewest``."""
+
+    def __init__(self, draw: Callable[[int], RenderableType], height: int, fewest: int) -> None:
+        self._draw = draw
+        self._height = height
+        self._fewest = fewest
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Drawn with the most rows that fit."""
+        few, many = self._fewest, max(self._fewest, self._height)
+        while few < many:
+            rows = (few + many + 1) // 2
+            lines = console.render_lines(self._draw(rows), options.update(height=None), pad=False)
+            if len(lines) <= self._height:
+                few = rows
+            else:
+                many = rows - 1
+        yield self._draw(few)
+
+
 def cut(text: str, longest: int | None = None) -> Text:
     """A name in one line, with an ellipsis where it is longer than that or than its column."""
     shown = Text(text, no_wrap=True, overflow="ellipsis")

@@ -16,6 +16,7 @@ from dispatcher.cli.terminal import Terminal
 if TYPE_CHECKING:
     from dispatcher.app import LimitsFile
     from dispatcher.cli.status import Status
+    from dispatcher.policy import CategoryRule
 
 
 @click.group(
@@ -91,21 +92,22 @@ def schema(terminal: Terminal) -> None:
 
 def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
     """The use of the limits as JSON has it; ``in_file`` says whether the category is named there."""
-    from dispatcher.cli.status import limit_document
+    from dispatcher.cli.status import category_documents, global_documents
     from dispatcher.event import CATEGORY
 
     policy = in_force.policy
     return {
         "file": str(in_force.path),
-        "global": {"limits": [limit_document("global", usage) for usage in status.together]},
+        "global": {"limits": global_documents(status)},
         "categories": {
             name: {
                 "in_file": policy.knows(name),
                 "on_limit": policy.rule(name).on_limit.value,
                 "channel": policy.rule(name).channel,
-                "limits": [limit_document(f"category:{name}", usage) for usage in used],
+                "limits": category_documents(status, name),
+                "per_label": _per_label(policy.rule(name)),
             }
-            for name, used in status.categories.items()
+            for name in status.categories
             if CATEGORY.fullmatch(name)
         },
         "unknown_categories": "reject" if policy.reject_unknown else "accept",
@@ -113,5 +115,10 @@ def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
             "on_limit": policy.defaults.on_limit.value,
             "channel": policy.defaults.channel,
             "limits": [str(limit) for limit in policy.defaults.limits],
+            "per_label": _per_label(policy.defaults),
         },
     }
+
+
+def _per_label(rule: CategoryRule) -> dict[str, list[str]]:
+    return {label: [str(limit) for limit in limits] for label, limits in rule.per_label.items()}

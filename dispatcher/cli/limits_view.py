@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
 from dispatcher.cli.status import Status
-from dispatcher.cli.use_view import limit_cells
+from dispatcher.cli.use_view import SHARED, UseRow, limit_cells, rule_row, use_rows, window
 from dispatcher.content import one_line
 from dispatcher.event import CATEGORY
 from dispatcher.limiter import Usage
@@ -40,20 +40,23 @@ def _table(
     def add(name: Text, usages: tuple[RenderableType, ...], over_it: str, channel: str) -> None:
         table.add_row(name, *usages, Text(over_it), cut(one_line(channel), longest))
 
-    def use(usages: list[Usage]) -> tuple[RenderableType, ...]:
-        return tuple(limit_cells(usages, has_bars=has_bars))
+    def use(rows: list[UseRow]) -> tuple[RenderableType, ...]:
+        return tuple(limit_cells(rows, has_bars=has_bars))
 
     table = plain_table(tight=is_tight)
     table.add_column("Category")
     for heading in (*(("Use",) if has_bars else ()), "Limit", "Room", "Over it"):
         table.add_column(heading, no_wrap=True)
     table.add_column("Channel")
-    add(Text("all together", "bold"), use(list(status.together)), "", "")
+    add(Text("all together", "bold"), use(use_rows(status.together)), "", "")
+    if status.shared is not None:
+        add(Text(SHARED), use(use_rows([status.shared])), "", "")
     table.add_section()
     for name in filter(CATEGORY.fullmatch, status.categories):
         if policy.knows(name) or not policy.reject_unknown:
             rule = policy.rule(name)
-            add(cut(name, longest), use(list(status.categories[name])), _over_it(rule, policy), rule.channel)
+            rows = [*use_rows(status.categories[name], status.shares.get(name)), *_label_rows(rule)]
+            add(cut(name, longest), use(rows), _over_it(rule, policy), rule.channel)
     table.add_section()
     others = Text("any other, each", no_wrap=True)
     if policy.reject_unknown:
@@ -61,9 +64,19 @@ def _table(
         add(others, (*blank, Text("not accepted"), ""), "dead-letter", "")
     else:
         untouched = [Usage(limit, used=0, wait_us=0) for limit in policy.defaults.limits]
-        add(others, use(untouched), _over_it(policy.defaults, policy), policy.defaults.channel)
+        rows = [*use_rows(untouched), *_label_rows(policy.defaults)]
+        add(others, use(rows), _over_it(policy.defaults, policy), policy.defaults.channel)
     return table
 
 
+def _label_rows(rule: CategoryRule) -> list[UseRow]:
+    """The limits of each value of a label; their use is not shown, since there may be any number of values."""
+    return [
+        rule_row(f"{limit.max} {window(limit)} for each {one_line(label)}")
+        for label, limits in rule.per_label.items()
+        for limit in limits
+    ]
+
+
 def _over_it(rule: CategoryRule, policy: Policy) -> str:
-    return rule.on_limit.value if rule.limits or policy.global_limits else ""
+    return rule.on_limit.value if rule.limits or rule.per_label or policy.global_limits else ""

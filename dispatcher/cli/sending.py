@@ -181,8 +181,10 @@ def _event(line: Line) -> Event:
         raise InvalidEvent(f"not UTF-8 at byte {error.start + 1}, expected a JSON object") from error
     except json.JSONDecodeError as error:
         raise InvalidEvent(f"not JSON at character {error.pos + 1} ({error.msg}), expected a JSON object") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidEvent("nested too deeply, or holds a number of very many digits") from error
+    except RecursionError as error:
+        raise InvalidEvent("nested too deeply") from error
+    except ValueError as error:
+        raise InvalidEvent(f"holds a number of more than {sys.get_int_max_str_digits()} digits") from error
     event = Event.from_payload(payload)
     if event.blocks or len(line.content) > _SURELY_SMALL:
         encode_event(event)

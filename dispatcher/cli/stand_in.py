@@ -29,13 +29,12 @@ def slack_stand_in(terminal: Terminal, port: int) -> None:
     with Interruption():
         try:
             with stand_in:
+                terminal.tell(f"Slack stand-in: {stand_in.url} shows what is posted.")
+                terminal.tell("Workers post to it with these lines in .env, or with 'export' before each:")
                 terminal.print(
-                    f"Slack stand-in: {stand_in.url} shows what is posted.\n"
-                    "Workers post to it with these lines in .env, or with 'export' before each in their shell:\n"
-                    f"  DISPATCHER_SLACK_BASE_URL={stand_in.base_url}\n"
-                    f"  DISPATCHER_SLACK_TOKEN={stand_in.token}\n"
-                    "Ctrl-C ends it."
+                    f"  DISPATCHER_SLACK_BASE_URL={stand_in.base_url}\n  DISPATCHER_SLACK_TOKEN={stand_in.token}"
                 )
+                terminal.tell("Ctrl-C ends it.")
                 while True:
                     signal.pause()
         except KeyboardInterrupt:

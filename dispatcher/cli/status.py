@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One look, and how much of each limit is used; ``categories`` are those of the limits file and of the books."""
+    """One look, and how much of each limit is used; ``categories`` are those of the limits file and of the books.
+
+    Where there are guarantees, ``shares`` are what is kept for single categories, and ``shared`` is what that leaves.
+    """
 
     look: Snapshot
     categories: Mapping[str, Sequence[Usage]]
     together: Sequence[Usage]
     workers: Sequence[Worker]
+    shares: Mapping[str, Usage] = field(default_factory=dict)
+    shared: Usage | None = None
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What became of the events of each category, and how many wait."""
@@ -127,13 +132,18 @@ def read_status(readers: Readers, policy: Policy) -> Status:
     counted = {name for count in COUNTS for name in look.by_category(count)}
     names = [*policy.categories, *sorted(counted - policy.categories.keys())]
     scopes = {name: Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)}
-    together, *used = readers.limiter.usage_many([Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values()])
-    by_category = dict(zip(scopes, used, strict=True))
+    shares = {name: share for name in policy.categories if (share := policy.share(name)) is not None}
+    pools = [*shares.values(), *([] if policy.shared is None else [policy.shared])]
+    together, *used = readers.limiter.usage_many([Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values(), *pools])
+    by_category = dict(zip(scopes, used, strict=False))
+    of_pools = [usage for (usage,) in used[len(scopes) :]]
     return Status(
         look=look,
         categories={name: by_category.get(name, []) for name in names},
         together=together,
         workers=fleet(readers.workers(), look),
+        shares=dict(zip(shares, of_pools, strict=False)),
+        shared=None if policy.shared is None else of_pools[-1],
     )
 
 
@@ -146,10 +156,9 @@ def document(status: Status) -> dict[str, Any]:
         "dead_letters": look.dead_letters,
         "totals": look.overall(),
         "categories": {
-            name: {**counts[name], "limits": [limit_document(f"category:{name}", each) for each in used]}
-            for name, used in status.categories.items()
+            name: {**counts[name], "limits": category_documents(status, name)} for name in status.categories
         },
-        "global": {"limits": [limit_document("global", each) for each in status.together]},
+        "global": {"limits": global_documents(status)},
         "lines": [
             {"scope": name, "waiting": line.waiting, "next": None if line.next_us is None else line.next_us / US}
             for name, line in sorted(look.lines.items())
@@ -182,14 +191,28 @@ def document(status: Status) -> dict[str, Any]:
     }
 
 
-def limit_document(scope: str, usage: Usage) -> dict[str, Any]:
-    """How much of one limit is used, as JSON has it."""
+def global_documents(status: Status) -> list[dict[str, Any]]:
+    """The use of the limits of all events together, and of what the guarantees leave, as JSON has it."""
+    used = [("global", usage) for usage in status.together]
+    used += [] if status.shared is None else [("shared", status.shared)]
+    return [_limit_document(*each) for each in used]
+
+
+def category_documents(status: Status, name: str) -> list[dict[str, Any]]:
+    """The use of a category's limits, and of what is kept for it, as JSON has it."""
+    used = [(f"category:{name}", usage) for usage in status.categories[name]]
+    used += [(f"guarantee:{name}", status.shares[name])] if name in status.shares else []
+    return [_limit_document(*each) for each in used]
+
+
+def _limit_document(scope: str, usage: Usage) -> dict[str, Any]:
     limit = usage.limit
     window_s = limit.window_us / US
     return {
         "scope": scope,
         "max": limit.max,
         "window_s": int(window_s) if window_s.is_integer() else window_s,
+        "kind": limit.kind.value,
         "used": usage.used,
         "next_free_s": usage.wait_us / US,
     }

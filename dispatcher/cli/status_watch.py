@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from dispatcher.cli.drawing import Filling
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.spans import clock
 from dispatcher.cli.status import Status
@@ -77,17 +79,9 @@ class _Page:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As many rows of each table as the screen has room for."""
         height = console.height - 1 if self.is_last else options.height or console.height  # room for a prompt
-        few, many = _FEWEST, height
-        while few < many:
-            rows = (few + many + 1) // 2
-            lines = console.render_lines(self._drawn(rows, height), options.update(height=None), pad=False)
-            if len(lines) <= height:
-                few = rows
-            else:
-                many = rows - 1
-        yield self._drawn(few, height)
+        yield Filling(partial(self._drawn, height), height, _FEWEST)
 
-    def _drawn(self, categories: int, height: int) -> RenderableType:
+    def _drawn(self, height: int, categories: int) -> RenderableType:
         return Group(*self._head(), *tables(self.status, Rows(categories, max(_FEWEST, height // 8))))
 
     def _head(self) -> list[Text]:

@@ -41,7 +41,7 @@ def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequenc
     )
     doing = (
         ("send", (f'dispatcher send {category} "hello"',)),
-        ("look", ("dispatcher status --watch", "dispatcher limits check")),
+        ("look", ("dispatcher status --watch", "dispatcher limits show", "dispatcher limits check")),
         ("mend", ("dispatcher doctor",)),
         ("stop", (f"Ctrl-C here, or: kill {os.getpid()}",)),
     )

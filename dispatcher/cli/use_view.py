@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -11,18 +11,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Bar, Fitting, Form, cut, plain_table, share_bar
+from dispatcher.cli.drawing import Fitting, Form, cut, plain_table, share_bar
 from dispatcher.cli.spans import span
 from dispatcher.cli.status import COUNTS, Status
 from dispatcher.content import one_line
 from dispatcher.limiter import Usage
-from dispatcher.model import US, format_duration
+from dispatcher.model import US, Kind, Limit, format_duration
 from dispatcher.outcome import NO_CATEGORY
 
 ALWAYS: Final = ("sent", "dropped", "dead", "parked")
 STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
 _READABLE: Final = 20
 _SHORTEST: Final = len("all together")
+SHARED: Final = "shared"
+"""What the guarantees leave of all together."""
+
 _Item = TypeVar("_Item")
 
 
@@ -34,6 +37,15 @@ class _Shape:
     has_bars: bool = True
     is_tight: bool = False
     longest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UseRow:
+    """How much of one limit is used."""
+
+    figures: Text
+    bar: RenderableType = ""
+    room: Text = field(default_factory=Text)
 
 
 def categories(status: Status, rows: int) -> Fitting:
@@ -74,12 +86,16 @@ def _table(status: Status, rows: int, totals: Mapping[str, int], shape: _Shape) 
     )
     for category in chosen:
         name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
-        limits = limit_cells(status.categories[category], has_bars=shape.has_bars)
+        uses = use_rows(status.categories[category], status.shares.get(category))
+        limits = limit_cells(uses, has_bars=shape.has_bars)
         table.add_row(cut(name, shape.longest), *_figures(counts[category], shape.counts), *limits)
     say_how_many_more(table, len(status.categories) - len(chosen))
     table.add_section()
-    limits = limit_cells(status.together, has_bars=shape.has_bars)
+    limits = limit_cells(use_rows(status.together), has_bars=shape.has_bars)
     table.add_row(Text("all together", "bold"), *_figures(totals, shape.counts), *limits)
+    if status.shared is not None:
+        limits = limit_cells(use_rows([status.shared]), has_bars=shape.has_bars)
+        table.add_row(SHARED, *("" for _ in shape.counts), *limits)
     return table
 
 
@@ -87,28 +103,45 @@ def _figures(counts: Mapping[str, int], shown: Sequence[str]) -> list[Text]:
     return [Text(str(counts[name]), style=STYLES.get(name, "") if counts[name] else "dim") for name in shown]
 
 
-def limit_cells(usages: Sequence[Usage], *, has_bars: bool = True) -> Sequence[RenderableType]:
-    """How much of each limit is used: as a bar, unless that is not wanted, in figures, and when there is room."""
+def use_rows(usages: Sequence[Usage], share: Usage | None = None) -> list[UseRow]:
+    """A row for each limit, or one that says there is none; then one for what is kept for a category, if anything is.
+
+    A share that is used up is no alarm: beyond it a category takes from what all share.
+    """
+    rows = [_use_row(usage, "red") for usage in usages] or [rule_row("none")]
+    return rows if share is None else [*rows, _use_row(share, "", " kept")]
+
+
+def rule_row(rule: str) -> UseRow:
+    """A row that has a rule and no use."""
+    return UseRow(Text(rule, style="dim"))
+
+
+def _use_row(usage: Usage, alarm: str, kept: str = "") -> UseRow:
+    limit = usage.limit
+    figures = f"{usage.used}/{limit.max}{kept} {window(limit)}"
+    bar = share_bar(usage.used, limit.max, alarm if usage.wait_us and alarm else "green")
+    return UseRow(Text(figures), bar, Text(_room(usage), style=alarm))
+
+
+def window(limit: Limit) -> str:
+    """``in 30m``, ``in 1m fixed``."""
+    return f"in {format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
+
+
+def limit_cells(rows: Sequence[UseRow], *, has_bars: bool = True) -> Sequence[RenderableType]:
+    """The rows as cells: a bar, unless that is not wanted, the figures, and when there is room."""
     lines = Text("\n")
-    figures = lines.join(map(_used, usages)) if usages else Text("none", style="dim")
-    cells = (figures, lines.join(map(_room, usages)))
-    return (Group(*map(_bar, usages)), *cells) if has_bars else cells
+    cells = (lines.join([row.figures for row in rows]), lines.join([row.room for row in rows]))
+    return (Group(*(row.bar for row in rows)), *cells) if has_bars else cells
 
 
-def _bar(usage: Usage) -> Bar:
-    return share_bar(usage.used, usage.limit.max, "red" if usage.wait_us else "green")
-
-
-def _used(usage: Usage) -> Text:
-    return Text(f"{usage.used}/{usage.limit.max} in {format_duration(usage.limit.window_us)}")
-
-
-def _room(usage: Usage) -> Text:
+def _room(usage: Usage) -> str:
     if not usage.wait_us:
-        return Text("")
+        return ""
     if usage.wait_us > usage.limit.window_us:  # longer than any post counts: what is parked has to be posted first
-        return Text("held", style="red")
-    return Text(f"in {span(usage.wait_us / US)}", style="red")
+        return "held"
+    return f"in {span(usage.wait_us / US)}"
 
 
 def _fullest(usages: Sequence[Usage]) -> float:

@@ -70,6 +70,8 @@ def checked_requests(
     requests: Iterable[Scopes], ids: Iterable[str | None] | None
 ) -> tuple[list[tuple[Demand, ...]], list[str]]:
     """The requests of a batch and an id for each; one that stands there several times is checked once."""
+    if isinstance(requests, Scope | FirstOf | str | bytes) or not isinstance(requests, Iterable):
+        raise TypeError(f"requests {shown(requests)}, expected a list with what each request asks for")
     asked = list(requests)
     names = new_id.many(len(asked)) if ids is None else [checked_id(each) for each in ids]
     if len(names) != len(asked):

@@ -102,8 +102,9 @@ class AsyncBells:
         self._rung.pop(token, None)
         if not self._rung and self._listening is not None:
             listening, self._listening = self._listening, None
-            listening.cancel()
-            await asyncio.wait({listening})
+            while not listening.done():
+                listening.cancel()  # again and again: redis-py's wait_for swallows one that comes as a send ends
+                await asyncio.wait({listening}, timeout=0.05)
             if not listening.cancelled():
                 listening.exception()  # the subscription had ended by itself
 

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
+from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import ResponseError
 
 from dispatcher.connection import Client, Script, answered
-from dispatcher.errors import DispatcherError
+from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
     checked_id,
@@ -38,7 +39,7 @@ from dispatcher.limiter.calls import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.limiter.refusals import refused
+from dispatcher.limiter.refusals import check_client, refused, unauthorised
 from dispatcher.model import Admitted, Scope, Verdict
 
 
@@ -56,6 +57,7 @@ class Limiter:
 
     def __init__(self, client: Client, *, namespace: str = "limiter", clock: Callable[[], int] | None = None) -> None:
         """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
+        check_client(client, (Redis, RedisCluster), "AsyncLimiter takes clients of redis.asyncio")
         self._client = client
         self._calls = Calls(namespace)
         self._clock = clock
@@ -194,6 +196,8 @@ class Limiter:
             answer: bytes = script(call.keys, [call.argument(now_us)])
         except ResponseError as failure:
             raise refused(failure, call.keys, self._client.type) from failure
+        except GateUnavailable as error:
+            raise unauthorised(error) or error from error.__cause__
         return answer
 
     def _turn(self, request: Request, token: str, step: str, arrived: str | None = None) -> Turn:

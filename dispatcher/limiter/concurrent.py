@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
+from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
 from dispatcher.connection import AsyncScript, answered
-from dispatcher.errors import DispatcherError
+from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
     checked_id,
@@ -40,7 +41,7 @@ from dispatcher.limiter.calls import (
     read_verdicts,
 )
 from dispatcher.limiter.coalescing import Coalescer
-from dispatcher.limiter.refusals import is_wrong_type, refusal, wrong_type
+from dispatcher.limiter.refusals import check_client, is_wrong_type, refusal, unauthorised, wrong_type
 from dispatcher.model import Admitted, Scope, Verdict
 
 
@@ -60,6 +61,7 @@ class AsyncLimiter:
         clock: Callable[[], int] | None = None,
     ) -> None:
         """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
+        check_client(client, (Redis, RedisCluster), "Limiter takes the others")
         self._client = client
         self._calls = Calls(namespace)
         self._clock = clock
@@ -191,6 +193,8 @@ class AsyncLimiter:
             if is_wrong_type(failure):
                 raise wrong_type({key: await self._client.type(key) for key in call.keys}) from failure
             raise refusal(failure) from failure
+        except GateUnavailable as error:
+            raise unauthorised(error) or error from error.__cause__
 
     async def _wait_for_turn(self, request: Request, token: str, ends: float | None) -> Turn:
         step, arrived = "join", None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from redis.exceptions import ResponseError
+from redis.exceptions import AuthenticationError, ResponseError
 
 from dispatcher.connection import plain_error
-from dispatcher.errors import GateRefused
+from dispatcher.errors import GateRefused, GateUnavailable
 
 _TYPES: Final = {
     "scope": "zset",
@@ -25,6 +25,23 @@ def refused(failure: ResponseError, keys: Sequence[str], type_of: Callable[[str]
     if not is_wrong_type(failure):
         return refusal(failure)
     return wrong_type({key: type_of(key) for key in keys})
+
+
+def unauthorised(error: GateUnavailable) -> GateRefused | None:
+    """The refusal behind an error that looks like an outage: the server wants another name or password."""
+    cause = error.__cause__
+    if isinstance(cause, AuthenticationError) or "NOAUTH" in str(cause) or "already authenticated" in str(cause):
+        return GateRefused("Redis refuses the user name or password of the limiter's client, or wants one")
+    return None
+
+
+def check_client(client: object, expected: tuple[type, ...], other: str) -> None:
+    """Raises ``TypeError`` for a client of another kind; ``other`` is the limiter for the other kind."""
+    if not isinstance(client, expected):
+        names = " or ".join(
+            f"{each.__module__.split('.client')[0].split('.cluster')[0]}.{each.__name__}" for each in expected
+        )
+        raise TypeError(f"client {type(client).__module__}.{type(client).__name__}, expected {names} ({other})")
 
 
 def is_wrong_type(failure: ResponseError) -> bool:

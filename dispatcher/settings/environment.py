@@ -181,7 +181,10 @@ class Settings(BaseSettings):
         return cls.checked(values, {})
 
     def secrets(self) -> frozenset[str]:
-        """Every text that must appear nowhere: token, webhook and its path, Redis password, as given and encoded."""
+        """Every text that must appear nowhere: token, webhook and its path, Redis password, as given and encoded.
+
+        One of less than 4 characters is not among them: it stands in ordinary words.
+        """
         given = (self.redis_url, self.slack_token, self.slack_webhook_url)
         redis_url, token, webhook = (secret.get_secret_value() if secret else "" for secret in given)
         return secret_spellings(redis_url=redis_url, token=token, webhook=webhook)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 from pydantic import ValidationError
@@ -62,7 +64,9 @@ def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path}: not a regular file, expected a limits file")
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -80,6 +84,11 @@ def _read(path: Path) -> str:
         raise ConfigError(
             f"{path}:{at.line}:{at.column}: the byte 0x{byte:02x} is not UTF-8, expected a file in UTF-8"
         ) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a FIFO too without waiting for somebody who writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:

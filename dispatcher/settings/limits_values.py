@@ -39,8 +39,9 @@ _SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to
 _LIMIT: Final = re.compile(r"[0-9]+/[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)(?: fixed)?")
 _LOOSE_LIMIT: Final = re.compile(
     r"([0-9]+)\s*(?:/|per|in|:|x)\s*([0-9]*)\s*"
-    r"(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)"
+    r"(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?:\s*(f[a-z]+))?"
 )
+_FIXED: Final = "fixed"
 _LOOSE_COUNT: Final = re.compile(r"([0-9]{1,8}(?:[_,.' ][0-9]{3}){0,2})\s?(k|m|)")
 _NO_PACE: Final = ("no", "off", "false", "null", "none", "unlimited", "0")
 _MEANS_ACCEPT: Final = ("yes", "on", "true", "allow")
@@ -177,7 +178,7 @@ def _limit(value: object, expected: str) -> Limit:
     text = value if isinstance(value, str) else ""
     match = _LIMIT.fullmatch(text)
     if match is None:
-        raise fault(f", {expected}{_suggestion(text)}")
+        raise fault(f", {expected}{_suggestion(text, may_be_fixed=expected is _LIMIT_EXPECTED)}")
     try:
         return Limit.parse(text)
     except (ValueError, OverflowError):
@@ -193,10 +194,13 @@ def _nearest_count(value: object) -> str:
     return f"; did you mean {meant}?" if 1 <= meant <= MAX_DEAD_LETTERS else ""
 
 
-def _suggestion(text: str) -> str:
-    """The limit that ``10 per minute`` or ``10/30min`` probably means."""
+def _suggestion(text: str, *, may_be_fixed: bool) -> str:
+    """The limit that ``10 per minute``, ``10/30min`` or ``10/1d fxied`` probably means."""
     loose = _LOOSE_LIMIT.fullmatch(text.strip().lower())
     if loose is None:
         return ""
+    kind = f" {_FIXED}" if loose[4] else ""
+    if kind and not (may_be_fixed and get_close_matches(loose[4], [_FIXED])):
+        return ""
     unit = "ms" if loose[3] == "ms" or loose[3].startswith("milli") else loose[3][0]
-    return f"; did you mean {loose[1]}/{loose[2] or 1}{unit}?"
+    return f"; did you mean {loose[1]}/{loose[2] or 1}{unit}{kind}?"

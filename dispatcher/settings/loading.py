@@ -14,10 +14,12 @@ from dotenv.parser import Binding, parse_stream
 
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
-from dispatcher.settings.redaction import LONGEST_PATH, shown
+from dispatcher.settings.redaction import HIDDEN, LONGEST_PATH, shown
 
 ENV_FILE: Final = Path(".env")
 MAX_SECRET_BYTES: Final = 64 * 1024
+_BOT_TOKENS: Final = ("xoxb-", "xoxe.xoxb-")
+"""The second where tokens are rotated."""
 _QUOTES: Final = ('"', "'")
 
 
@@ -69,7 +71,7 @@ def load_settings(
         settings = Settings.checked(values, names)
     except ConfigError as error:
         problems += error.problems
-    doubts = (*warnings, *_unknown(places))
+    doubts = (*warnings, *_unknown(places), *_doubted_token(settings, names))
     if problems or settings is None:
         raise ConfigError(*problems, doubts=doubts)
     return settings, doubts
@@ -144,6 +146,16 @@ def _content(found: _Found) -> str:
     if not text:
         raise ConfigError(f"{said} is empty; expected the value in it")
     return text
+
+
+def _doubted_token(settings: Settings | None, names: Mapping[str, str]) -> Iterator[str]:
+    """What no bot token looks like may still be one of a proxy's: no fault."""
+    token = settings.slack_token if settings else None
+    if token is not None and not token.get_secret_value().startswith(_BOT_TOKENS):
+        yield (
+            f"{names['slack_token']} is {HIDDEN}, expected a bot token, which begins with xoxb-; "
+            "copy it from OAuth & Permissions of the Slack app"
+        )
 
 
 def _unknown(places: tuple[_Place, ...]) -> Iterator[str]:

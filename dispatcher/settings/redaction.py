@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 HIDDEN: Final = "***"
 
+SHORTEST_SECRET: Final = 4
 LONGEST: Final = 80
 LONGEST_PATH: Final = 4096
 _OPTION: Final = re.compile(r"[?&;]([^=?&;#]*)=")
@@ -71,14 +72,17 @@ def shown_webhook(url: str) -> str:
 
 
 def secret_spellings(*, redis_url: str = "", token: str = "", webhook: str = "") -> frozenset[str]:
-    """Each secret in every spelling it may turn up in: as given, URL-decoded and URL-encoded."""
+    """Each secret in every spelling it may turn up in: as given, URL-decoded and URL-encoded.
+
+    Not those so short that they stand in ordinary words: hiding them would spoil every message.
+    """
     parts = urlsplit(redis_url)
     options = [text for name, text in parse_qsl(parts.query) if _is_secret_option(name)]
     passwords = [parts.password or "", *options]
     path = webhook.partition("://")[2].partition("/")[2]
     plain = {unquote(text) for text in (*passwords, token, webhook, path)}
     spellings = {*passwords, token, webhook, path, *plain, *(quote(text, safe="") for text in plain)}
-    return frozenset(spellings - {""})
+    return frozenset(text for text in spellings if len(text) >= SHORTEST_SECRET)
 
 
 def _shown_text(text: str, longest: int) -> str:

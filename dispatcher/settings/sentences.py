@@ -56,8 +56,9 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
         parts.append(f"{share} are kept for it, whatever the others send")
     for label, limits in rule.per_label.items():
         parts.append(f"{_limits(limits) or 'no limit'} for each value of the label {label}")
-    if rule.limits or policy.global_limits:
-        beyond = "beyond that" if rule.limits else "beyond the limit of all events together"
+    has_own = rule.limits or rule.per_label
+    if has_own or policy.global_limits:
+        beyond = "beyond that" if has_own else "beyond the limit of all events together"
         parts.append(f"{beyond} the event {_on_limit(rule.on_limit)}")
     parts.append(f"waits at most {_span(rule.max_age_us)}")
     return "; ".join(parts)

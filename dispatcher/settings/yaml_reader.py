@@ -26,7 +26,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
-from dispatcher.settings.redaction import shown
+from dispatcher.settings.redaction import looks_secret, shown
 from dispatcher.settings.yaml_scalar import Scalar, resolve
 from dispatcher.settings.yaml_tree import Path, Position, Tree
 
@@ -79,8 +79,10 @@ class _Reader:
         return self.tree
 
     def _note_below(self, text: str) -> None:
-        last_read = next(reversed(self.tree.values.values()), Position(1, 1))
-        self.tree.note(last_read, (), f"not valid YAML here or below: {text}")
+        self.tree.note(self._last_read(), (), f"not valid YAML here or below: {text}")
+
+    def _last_read(self) -> Position:
+        return next(reversed(self.tree.values.values()), Position(1, 1))
 
     def _refuse_other_meanings(self) -> None:
         """Refuses, before the parser sees it, what would change where lines end or what words mean."""
@@ -209,15 +211,23 @@ class _Reader:
     def _note_syntax(self, error: MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
         position = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
-        first = error.context_mark.line if error.context_mark else position.line - 1
-        self.tree.note(position, (), _syntax_text(error) + self._comment_hint(first, position.line))
+        text = _syntax_text(error)
+        first = error.context_mark.line + 1 if error.context_mark else position.line
+        if found := self._name_as_comment(min(first, self._last_read().line), position.line):
+            at, name = found
+            hint = f'# begins a comment, write "{name}" in quotes'
+            self.tree.note(at, (), f"{hint}; if the comment is meant, line {position.line}: {text}")
+        else:
+            self.tree.note(position, (), text)
 
-    def _comment_hint(self, first: int, end: int) -> str:
-        """What to write where a ``#name`` in brackets has cut off the rest of its line."""
-        for line in self.tree.lines[first:end]:
-            if name := _NAME_AS_COMMENT_IN_FLOW.search(line):
-                return f'; # begins a comment, write "{name[1]}" in quotes'
-        return ""
+    def _name_as_comment(self, first: int, last: int) -> tuple[Position, str] | None:
+        """A ``#name`` in brackets that has cut off the rest of its line, in one of these lines."""
+        for number, line in enumerate(self.tree.lines[first - 1 : last], first):
+            found = _NAME_AS_COMMENT_IN_FLOW.search(line)
+            is_meant = found and found[1] not in self.tree.commented.values() and not looks_secret(found[1])
+            if found and is_meant and not line.lstrip().startswith("#"):
+                return Position(number, found.start(1) + 1), found[1]
+        return None
 
     def _at(self, index: int) -> Position:
         before = self.text[:index]

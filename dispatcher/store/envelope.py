@@ -6,6 +6,7 @@ Nothing a job names is ever imported or called, and nothing is unpickled: the on
 from __future__ import annotations
 
 import json
+import sys
 import zlib
 from typing import Final
 
@@ -102,5 +103,7 @@ def _decode(data: bytes) -> object:
         raise InvalidEvent("job data is not UTF-8, expected JSON") from error
     except json.JSONDecodeError as error:
         raise InvalidEvent(f"job data is not JSON at character {error.pos + 1}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidEvent("job data is nested too deeply, or holds a number of very many digits") from error
+    except RecursionError as error:
+        raise InvalidEvent("job data is nested too deeply") from error
+    except ValueError as error:
+        raise InvalidEvent(f"job data holds a number of more than {sys.get_int_max_str_digits()} digits") from error

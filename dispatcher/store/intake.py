@@ -93,10 +93,8 @@ def claim_namespace(client: Client, keys: Keys, queue: QueueKeys) -> None:
 
     Raises ``ConfigError`` where the layout is another one or the queue belongs to another namespace.
     """
-    with answered():
-        client.set(keys.layout, LAYOUT_VERSION, nx=True)
-        client.set(queue.binding, keys.namespace, nx=True)
-        layout, bound = (_text(value) for value in client.mget(keys.layout, queue.binding))
+    answer = Script(client, "claim")([keys.layout, queue.binding], [LAYOUT_VERSION, keys.namespace])
+    layout, bound = (_text(value) for value in answer)
     if layout != LAYOUT_VERSION:
         raise wrong_layout(layout, keys.namespace)
     _refuse_foreign(bound, keys, queue)

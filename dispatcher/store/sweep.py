@@ -13,6 +13,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
+from redis.exceptions import OutOfMemoryError
+
 from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.errors import InvalidEvent
 from dispatcher.keys import Keys, QueueKeys
@@ -41,9 +43,15 @@ class Sweep:
         self._sweep = JsonScript(client, "sweep", clock)
 
     def sweep_if_due(self) -> int:
-        """Sweep, unless somebody did within the interval; returns how many ids are back on their lanes."""
+        """Sweep, unless somebody did within the interval; returns how many ids are back on their lanes.
+
+        A full server is left alone: what would go back on a lane needs room.
+        """
         with answered():
-            is_mine = self._client.set(self._keys.sweep, self._owner, nx=True, px=EVERY)
+            try:
+                is_mine = self._client.set(self._keys.sweep, self._owner, nx=True, px=EVERY)
+            except OutOfMemoryError:
+                return 0
         return self.sweep() if is_mine else 0
 
     def sweep(self) -> int:

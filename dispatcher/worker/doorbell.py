@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
+
+from redis.exceptions import OutOfMemoryError
 
 from dispatcher.connection import Client, answered
+
+FULL_S: Final = 1.0
+"""How long to sleep without a look at the lanes after a full server has refused it."""
 
 
 class Doorbell:
@@ -25,6 +31,7 @@ class Doorbell:
         self._lanes = len(lanes)
         self._connections: dict[int, Any] = {}
         self._armed: set[int] = set()
+        self._full_until = 0.0
         self._inner, self._outer = os.pipe()
         os.set_blocking(self._inner, False)
         os.set_blocking(self._outer, False)
@@ -43,6 +50,9 @@ class Doorbell:
         nothing), ``server=False`` listens to this process alone. Raises ``GateUnavailable`` when the server goes away.
         """
         waiting: dict[int, int] = {}
+        full_s = self._full_until - time.monotonic()
+        if full_s > 0:
+            lanes, seconds = False, min(seconds, full_s)
         if server:
             with answered():
                 for index in range(len(self._commands)):
@@ -56,19 +66,17 @@ class Doorbell:
                 self._hear(waiting[descriptor])
 
     def close(self) -> None:
-        """Drop the blocking connections; the next sleep opens new ones."""
+        """Drop the blocking connections; the next sleep opens them again. The pool counts each of them once."""
         for connection in self._connections.values():
             connection.disconnect()
-        self._connections.clear()
         self._armed.clear()
 
     def _arm(self, index: int) -> int:
         connection = self._connections.get(index)
         if connection is None:
-            connection = cast("Any", self._pool.make_connection())
-            connection.connect()
-            self._connections[index] = connection
+            connection = self._connections[index] = cast("Any", self._pool.make_connection())
         if index not in self._armed:
+            connection.connect()
             connection.send_command(*self._commands[index])
             self._armed.add(index)
         return int(connection._sock.fileno())  # noqa: SLF001 - redis-py has no public way to wait for several
@@ -76,7 +84,10 @@ class Doorbell:
     def _hear(self, index: int) -> None:
         self._armed.discard(index)
         with answered():
-            self._connections[index].read_response()
+            try:
+                self._connections[index].read_response()
+            except OutOfMemoryError:  # BLMOVE might need memory; nobody can enqueue meanwhile
+                self._full_until = time.monotonic() + FULL_S
 
     def _drain(self) -> None:
         try:

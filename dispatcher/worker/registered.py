@@ -21,6 +21,11 @@ _PUBSUB_PAUSE_S: Final = 1.0
 class RegisteredWorker(BaseWorker):
     """Registered and steered like any RQ worker; what it does instead of running jobs is its subclass's matter."""
 
+    def register_birth(self) -> None:
+        """As every heartbeat does it: also on a full server, which a worker that starts is to empty."""
+        self.birth_date = rq_now()
+        self.register_alive()
+
     def run_maintenance_tasks(self) -> None:
         """RQ's clean-up imports what jobs name and fails events: never here."""
         self.last_cleaned_at = rq_now()  # type: ignore[assignment]  # RQ declares None and sets a datetime

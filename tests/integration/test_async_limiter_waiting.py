@@ -160,6 +160,23 @@ def test_a_task_may_be_cancelled_at_any_point(run: Run, redis: Database, turns: 
     run(body)
 
 
+def test_hundreds_of_cancelled_tasks_all_end(run: Run, redis: Database) -> None:
+    """A cancellation may come at the very moment at which the subscription is written."""
+
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.try_acquire_many([USER] * 5)
+        for n in range(400):
+            task = asyncio.create_task(limiter.acquire(USER))
+            for _ in range(8 + n % 10):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await in_line(redis, 0)
+
+    run(body)
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # who ends a loop so closes no connection
 def test_a_loop_that_ends_with_waiting_tasks_leaves_no_place_in_the_line(redis_url: str, redis: Database) -> None:
     async def main() -> None:

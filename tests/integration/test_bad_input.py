@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,7 @@ from dispatcher.slack.stand_in import Page, StandIn, not_landed
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.commands import Result, run
 from tests.support.processes import Command, until
+from tests.support.raw_server import RawServer
 from tests.support.servers import Database, RedisServer
 
 NOBODY: Final = 65534
@@ -141,6 +143,45 @@ def limits(content: str | bytes, *arguments: str) -> Given:
         file = place.folder / "limits.yaml"
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         return place.run(*(arguments or ("worker", "--burst")), DISPATCHER_LIMITS_FILE="limits.yaml")
+
+    return given
+
+
+def fifo(place: Place) -> Told:
+    """A limits file that nobody ever writes to."""
+    os.mkfifo(place.folder / "limits.yaml")
+    return place.run("limits", "check", "limits.yaml")
+
+
+def doctor_of_a_file(place: Place) -> Told:
+    """The doctor, and a file in place of the data directory."""
+    path = place.folder / "data"
+    path.touch()
+    told = place.told(run("doctor", DISPATCHER_SINK="console", DISPATCHER_DATA_DIR=str(path)))
+    assert "server.log" not in told.said
+    return told
+
+
+def in_database(number: int, *arguments: str) -> Given:
+    """A command, and the database of the server that it is to use."""
+    return lambda place: place.run(*arguments, DISPATCHER_REDIS_URL=f"{place.url.partition('?')[0]}?db={number}")
+
+
+def password_where_none_is_set(place: Place) -> Told:
+    with RedisServer() as server:
+        return place.run("send", "errors", "x", DISPATCHER_REDIS_URL=server.url.replace("//", "//:s3same@"))
+
+
+def web_server(*arguments: str) -> Given:
+    """A command, and a web server at the URL."""
+
+    def refuse(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+    def given(place: Place) -> Told:
+        with RawServer(refuse) as server:
+            return place.run(*arguments, DISPATCHER_REDIS_URL=f"redis://:s3same@127.0.0.1:{server.port}/0")
 
     return given
 
@@ -406,9 +447,33 @@ ROWS: Final = (
     ),
     Row(
         "a password where none is asked",
+        password_where_none_is_set,
+        78,
+        ("the server at /", "has no password set, and DISPATCHER_REDIS_URL has one: take it out"),
+    ),
+    Row(
+        "a user that is not known",
         lambda place: place.run("send", "errors", "x", DISPATCHER_REDIS_URL=place.url.replace("//", "//app:s3same@")),
         78,
-        ("the server refuses the user name or password in DISPATCHER_REDIS_URL",),
+        ("the server at /", "refuses the user name or password in DISPATCHER_REDIS_URL: correct them"),
+    ),
+    *(
+        Row(
+            f"a database that the server has not, {arguments[0]}",
+            in_database(99, *arguments),
+            78,
+            ("the server at /", "has no database 99: in DISPATCHER_REDIS_URL, name one that it has, such as 0"),
+        )
+        for arguments in (("worker", "--burst"), ("send", "errors", "x"), ("status",))
+    ),
+    *(
+        Row(
+            f"a web server at the URL, {arguments[0]}",
+            web_server(*arguments),
+            78,
+            ("what answers at 127.0.0.1:", " is no Redis: set DISPATCHER_REDIS_URL to the host and port"),
+        )
+        for arguments in (("worker", "--burst"), ("send", "errors", "x"))
     ),
     Row(
         "a socket path of 200 characters in the URL",
@@ -478,7 +543,26 @@ ROWS: Final = (
         78,
         ("DISPATCHER_SLACK_WEBHOOK_URL is ***, expected https://",),
     ),
+    Row(
+        "a short webhook, with a user name and password",
+        command("worker", DISPATCHER_SINK="slack", DISPATCHER_SLACK_WEBHOOK_URL="https://user:s3same@127.0.0.1/x"),
+        78,
+        ("holds a user name or password, expected one such as https://hooks.slack.com/services/...",),
+    ),
+    Row(
+        "a token that is none of a bot's",
+        command("send", "errors", "x", DISPATCHER_SLACK_TOKEN="hunter-s3same"),
+        0,
+        ("DISPATCHER_SLACK_TOKEN is ***, expected a bot token, which begins with xoxb-",),
+        {"waiting": BEFORE + 1},
+    ),
     # The data directory
+    Row(
+        "a data directory that is none, for the doctor",
+        doctor_of_a_file,
+        78,
+        ("data is not a directory", "set DISPATCHER_DATA_DIR to a folder that this user can write"),
+    ),
     Row(
         "a data directory that is none",
         data_dir("data", Path.touch),
@@ -521,6 +605,7 @@ ROWS: Final = (
     ),
     Row("a BOM", limits(b"\xef\xbb\xbfglobal: {limits: [7/1m]}\n", "limits", "check"), 0, ("at most 7 in any minute",)),
     Row("10 MB", limits(b"# x\n" * 2_500_000), 78, ("limits.yaml", "larger than")),
+    Row("a FIFO", fifo, 78, ("limits.yaml: not a regular file, expected a limits file",)),
     Row("not UTF-8", limits(b"defaults: {channel: '#\xff'}\n"), 78, ("limits.yaml", "UTF-8")),
     Row("no limits file", command("worker", DISPATCHER_LIMITS_FILE="none.yaml"), 78, ("none.yaml",)),
     # Events, from a stream and past it
@@ -545,7 +630,13 @@ ROWS: Final = (
         (r"id is 'a\u202eb', expected 1 to 128 printable characters",),
         REFUSED,
     ),
-    Row("a 300-character id", line("a 300-character id"), 1, ("id is 'iii", "expected 1 to 128 printable"), REFUSED),
+    Row(
+        "a 300-character id",
+        line("a 300-character id"),
+        1,
+        ("id is 'iii", "(300 characters), expected 1 to 128"),
+        REFUSED,
+    ),
     Row(
         "an unknown category that is rejected",
         line("an unknown category"),

@@ -61,7 +61,7 @@ def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) ->
         encoding="utf-8",
     )
     env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml"}
-    limiter = Limiter(redis)
+    limiter = Limiter(redis, namespace="dispatcher")
     for name, limits in (("errors", "2/1m 10/1h"), ("errors", "2/1m 10/1h"), ("deploys", "7/1h")):
         windows = tuple(Limit.parse(text) for text in limits.split())
         limiter.try_acquire([Scope("global", (Limit.parse("100/30m"),)), Scope(f"category:{name}", windows)])
@@ -117,7 +117,7 @@ categories:
 def test_what_is_kept_for_whom_and_what_that_leaves_is_shown(redis: Database, redis_url: str) -> None:
     Path("limits.yaml").write_text(SHARES, encoding="utf-8")
     policy = read_policy(SHARES, "limits.yaml")[0]
-    limiter = Limiter(redis)
+    limiter = Limiter(redis, namespace="dispatcher")
     for name, count in (("errors", 3), ("deploys", 2), ("news", 4)):
         for _ in range(count):
             assert limiter.try_acquire(policy.scopes(name))

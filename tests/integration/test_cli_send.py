@@ -91,10 +91,17 @@ def test_a_bad_line_is_reported_with_its_number_and_the_others_are_sent(redis: D
     assert said["line 3"].startswith("not JSON at character 2")
     assert said["line 5"].startswith("not UTF-8 at byte 33")
     assert said["line 6"] == "not JSON (NaN is no number), expected a JSON object"
-    assert said["line 7"] == "nested too deeply, or holds a number of very many digits"
+    assert said["line 7"] == "nested too deeply"
     assert said["line 8"].startswith("'colour' is not a key of an event")
     assert said["line 9"] == "longer than 1048576 bytes, expected an event of at most 262144"
     assert said["line 10"].endswith("expected at most 262144")
+
+
+def test_a_number_of_very_many_digits_is_told_from_a_deep_nesting(redis: Database, redis_url: str) -> None:
+    stdin = '{"category": "errors", "text": "x", "max_age": ' + "9" * 5_000 + "}\n"
+    result = run("send", "--stdin", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, redis.llen(NORMAL)) == (1, 0)
+    assert result.err.splitlines()[1:] == ["dispatcher: line 1: holds a number of more than 4300 digits"]
 
 
 def test_a_key_that_stands_twice_makes_a_bad_line(redis: Database, redis_url: str) -> None:
@@ -240,7 +247,9 @@ def test_a_wrong_password_exits_with_78() -> None:
         for url in (f"unix://:wr0ng@{server.socket}", f"unix://{server.socket}"):
             result = run("send", "errors", "x", DISPATCHER_REDIS_URL=url)
             assert result.code == 78
-            assert "refuses the user name or password in DISPATCHER_REDIS_URL" in result.err
+            assert f"the server at {server.socket} " in result.err
+            assert ("refuses the user name or password in DISPATCHER_REDIS_URL" in result.err) is ("wr0ng" in url)
+            assert ("asks for a password, and DISPATCHER_REDIS_URL has none" in result.err) is ("wr0ng" not in url)
             assert "wr0ng" not in result.err
 
 

@@ -146,7 +146,7 @@ class TestList:
 def test_each_reason_a_dead_letter_can_have_can_be_asked_for(redis: Database, dead: Dead, reason: Reason) -> None:
     bury(redis, [{"category": "errors", "text": "x", "id": "this"}], DeadLettered(reason, "why"))
     for command in (("list",), ("replay", "--dry-run"), ("purge", "--yes")):
-        assert dead(*command, "--reason", reason).code == 0
+        assert dead(*command, "--reason", reason.value).code == 0
     assert buried(redis) == []
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, cast
 
 import pytest
+from redis import Redis
 
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.keys import Keys
-from dispatcher.limiter import Limiter
+from dispatcher.limiter import AsyncLimiter, Limiter
 from dispatcher.model import MAX_LIMIT, US, Admitted, Denied, FirstOf, Limit, Scope
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
@@ -286,3 +287,28 @@ def test_a_read_only_replica_charges_nothing_and_says_so() -> None:
             assert isinstance(limiter.try_acquire(full), Denied)
             assert limiter.peek(USER) == Admitted()
             assert contents(reader) == before
+
+
+def test_a_client_of_the_other_kind_is_refused_when_the_limiter_is_made(redis: Database, redis_url: str) -> None:
+    with pytest.raises(TypeError, match=r"client redis\.client\.Redis, expected redis\.asyncio\.Redis or"):
+        AsyncLimiter(redis)
+    with pytest.raises(TypeError, match=r"client builtins\.str, expected redis\.Redis or redis\.RedisCluster"):
+        Limiter(cast("Wrong", redis_url))
+    with pytest.raises(ValueError, match="namespace 5, expected a name"):
+        Limiter(redis, namespace=cast("Wrong", 5))
+
+
+@pytest.mark.parametrize("password", ["", "another"])
+def test_a_refused_password_is_no_outage(password: str) -> None:
+    with (
+        RedisServer(password="right") as server,
+        Redis(unix_socket_path=str(server.socket), password=password or None) as client,
+        pytest.raises(GateRefused, match="refuses the user name or password"),
+    ):
+        Limiter(client).try_acquire(USER)
+
+
+@pytest.mark.parametrize("requests", [None, USER, "user:42", 5], ids=repr)
+def test_requests_that_are_no_list_are_refused(limiter: Limiter, requests: Wrong) -> None:
+    with pytest.raises(TypeError, match=r"requests .*, expected a list with what each request asks for"):
+        limiter.try_acquire_many(requests)

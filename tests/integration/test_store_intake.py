@@ -156,7 +156,7 @@ def refused_by_a_password(redis: Database) -> None:
             "holds another type of data (WRONGTYPE), so another program uses its name: set DISPATCHER_",
         ),
         (refused_by_an_acl, "the server's ACL does not let the user of DISPATCHER_REDIS_URL do what the dispatcher"),
-        (refused_by_a_password, "the server refuses the user name or password in DISPATCHER_REDIS_URL"),
+        (refused_by_a_password, "asks for a password, and DISPATCHER_REDIS_URL has none: write it before the host"),
     ],
 )
 def test_a_producer_is_told_in_our_words_what_the_server_refuses(

@@ -112,7 +112,6 @@ GATE: Final = (
         "math.ceil(span_us / 1000) + 1",
         _CASES,
     ),
-    _slots("a slot moves back", "math.max(owned, view.now) or view.now", "view.now or view.now"),
     _slots(
         "lapsed slots stay for ever",
         "redis.call('ZREMRANGEBYSCORE', view.key, digits(HELD), digits(HELD + view.now))",
@@ -149,19 +148,19 @@ GATE: Final = (
         "  if owned then\n    write_slots(scope)",
         "  if false then\n    write_slots(scope)",
     ),
+    _slots("a step back is seen too late", "if view.ahead and view.adding > 0 then", "if false then"),
+    _slots("what is added has room at a glance", "stored(view, max - view.adding)", "stored(view, max)"),
     _decide(
         "a slot moved behind the gate's back",
-        "if scope.own[id] or (scope.live and scope.ahead) then",
+        "if owned or (scope.live and scope.ahead) then",
         "if scope.live and scope.ahead then",
     ),
     _decide(
-        "a step back is forgotten within a batch",
-        "if scope.own[id] or (scope.live and scope.ahead) then",
-        "if scope.own[id] then",
+        "a step back is forgotten within a batch", "if owned or (scope.live and scope.ahead) then", "if owned then"
     ),
-    _slots("a step back is seen too late", "if view.ahead and view.adding > 0 then", "if false then"),
-    _slots("what is added has room at a glance", "stored(view, max - view.adding)", "stored(view, max)"),
-    _decide("an id is forgotten within a batch", "    scope.own[id] = moved_to(scope, id)\n", ""),
+    _decide("a slot moves back", "owned < HELD and math.max(owned, scope.now) or scope.now", "scope.now or scope.now"),
+    _decide("a held slot stays held", "owned and owned < HELD and math.max", "owned and math.max"),
+    _decide("an id is forgotten within a batch", "  if scope.store.ids then -- to now", "  if owned then -- to now"),
     _decide("an id is not known", "tonumber(redis.call('ZSCORE', scope.key, requests[1][1]) or nil)", "nil"),
     _decide("an admission leaves the cache", "  scope.at = nil\n", ""),
     _decide(

@@ -46,7 +46,7 @@ def test_category_and_text_are_enough() -> None:
     [
         ({"category": None}, "category is null, expected 1 to 64 of"),
         ({"category": "é"}, "category is 'é', expected 1 to 64 of"),
-        ({"category": "x" * 65}, "expected 1 to 64 of"),
+        ({"category": "x" * 65}, "x' (65 characters), expected 1 to 64 of"),
         ({"category": "-x"}, "beginning with a letter or digit"),
         ({"text": 7}, "text is 7, expected a string"),
         ({"text": "  \n", "blocks": []}, "text is empty, expected some text, or blocks"),
@@ -56,13 +56,15 @@ def test_category_and_text_are_enough() -> None:
         ({"blocks": [7]}, "blocks is [7], expected a list of at most 50 objects"),
         ({"blocks": {"type": "divider"}}, 'blocks is {"type": "divider"}, expected a list of at most 50 objects'),
         ({"id": ""}, "id is '', expected 1 to 128 printable characters"),
-        ({"id": "x" * 300}, "expected 1 to 128 printable characters"),
+        ({"id": "x" * 300}, "x... (300 characters), expected 1 to 128 printable characters"),
         ({"id": "a\x1b[31m"}, r"id is 'a\x1b[31m', expected 1 to 128 printable characters"),
         ({"channel": 5}, "channel is 5, expected a name such as #ops"),
         ({"thread_ts": "now"}, "thread_ts is 'now', expected Slack's ts"),
         ({"priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
         ({"priority": ["high"]}, 'priority is ["high"], expected high, normal or low'),
-        ({"labels": {"a": 1}}, 'labels is {"a": 1}, expected an object of at most 32 strings'),
+        ({"labels": {"a": "x", "b": 1}}, "the label 'b' is 1, expected a string"),
+        ({"labels": {"a": None}}, "the label 'a' is null, expected a string"),
+        ({"labels": {1: "a"}}, 'labels is {"1": "a"}, expected an object of at most 32 strings'),
         ({"created_at": "x"}, "created_at is 'x', expected seconds since 1970"),
         ({"created_at": float("nan")}, "created_at is not a number, expected seconds since 1970"),
         ({"max_age": 0}, "max_age is 0, expected a number of seconds above 0"),
@@ -70,8 +72,8 @@ def test_category_and_text_are_enough() -> None:
         ({"max_age": float("-inf")}, "max_age is infinite, expected a number of seconds above 0, up to 366 days"),
         ({"max_age": {1, 2}}, 'max_age is "set", expected a number of seconds above 0'),
         (
-            {"labels": dict.fromkeys("abcd", 1)},
-            "labels is an object of 4 keys, expected an object of at most 32 strings",
+            {"labels": dict.fromkeys(map(str, range(33)), "x")},
+            "labels is an object of 33 keys, expected an object of at most 32 strings",
         ),
         (
             {"max_age": 10**400},
@@ -106,6 +108,12 @@ def test_what_is_no_object_is_no_event(payload: object, shown: str) -> None:
 def test_a_missing_category_is_named() -> None:
     with pytest.raises(InvalidEvent, match="category is missing"):
         Event.from_payload({"text": "x"})
+
+
+@pytest.mark.parametrize("change", [{}, {"blocks": []}, {"blocks": None}])
+def test_a_missing_text_is_not_called_empty(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidEvent, match=r"^text is missing, expected some text, or blocks$"):
+        Event.from_payload({"category": "errors", **change})
 
 
 def test_an_event_too_large_is_refused_before_it_is_sent() -> None:

@@ -149,3 +149,9 @@ def test_a_window_that_never_binds_is_found_among_aligned_and_rolling_ones(limit
     found = [each for each in doubts(f"global: {{limits: {limits}}}") if "can never bind" in each]
     assert len(found) == (idle is not None)
     assert idle is None or f"]: {idle} can never bind" in found[0]
+
+
+def test_what_becomes_of_an_event_over_the_limit_of_a_label_is_told() -> None:
+    text = "global: {limits: []}\ncategories: {deploys: {limits: [], per_label: {host: [3/10m]}}}"
+    _, deploys, *_ = sentences(policy(text))
+    assert "3 in any 10 minutes for each value of the label host; beyond that the event is dropped" in deploys

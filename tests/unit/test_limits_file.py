@@ -152,9 +152,27 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param(
             "channels: {#ops: {pace: 1/1s}}",
-            "1:31: not valid YAML: expected the node content, but found '<stream end>'; "
-            '# begins a comment, write "#ops" in quotes',
+            '1:12: # begins a comment, write "#ops" in quotes; '
+            "if the comment is meant, line 1: not valid YAML: expected the node content, but found '<stream end>'",
             id="unquoted #ops in braces",
+        ),
+        pytest.param(
+            "global: {}\ndefaults: {limits: [1/1m], channel: #ops}\n",
+            '2:37: # begins a comment, write "#ops" in quotes; '
+            "if the comment is meant, line 3: not valid YAML: expected the node content, but found '<stream end>'",
+            id="unquoted #ops in braces as a value, and the file ends below",
+        ),
+        pytest.param(
+            "categories: {a: {channel: #a}, b: {}}\ndefaults: {}\n",
+            '1:27: # begins a comment, write "#a" in quotes; '
+            "if the comment is meant, line 2: not valid YAML: expected ',' or '}', but got ':'\n"
+            f"2:1: categories.a.channel: 'defaults', {CHANNEL}; did you mean \"#defaults\"?",
+            id="unquoted #a in braces, and more below",
+        ),
+        pytest.param(
+            "global: {limits: [\n# see: #ops\n",
+            "3:1: not valid YAML: expected the node content, but found '<stream end>'",
+            id="a comment that is one",
         ),
         pytest.param(
             "global: {}\nglobal: {}",
@@ -318,6 +336,16 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             "global: {limits: [10 per second]}",
             f"1:19: global.limits[0]: '10 per second', {LIMIT}; did you mean 10/1s?",
             id="words",
+        ),
+        pytest.param(
+            "global: {limits: [100/1d fxied]}",
+            f"1:19: global.limits[0]: '100/1d fxied', {LIMIT}; did you mean 100/1d fixed?",
+            id="fixed misspelt",
+        ),
+        pytest.param(
+            "channels: {default: {pace: 1/1s fxied}}",
+            f"1:28: channels.default.pace: '1/1s fxied', {PACE}",
+            id="a pace that cannot be fixed",
         ),
         pytest.param(
             "global: {limits: [5/20 ms]}",

@@ -533,18 +533,48 @@ def test_no_secret_appears_in_the_settings_as_text() -> None:
 
 
 def test_secrets_are_known_in_every_spelling() -> None:
-    settings = Settings.isolated(redis_url="redis://:p%40s%2Fs@db?password=q%20q", slack_webhook_url=WEBHOOK)
+    settings = Settings.isolated(redis_url="redis://:p%40s%2Fs@db?password=q%20qq", slack_webhook_url=WEBHOOK)
     assert settings.secrets() == {
         "p%40s%2Fs",
         "p@s/s",
-        "q q",
-        "q%20q",
+        "q qq",
+        "q%20qq",
         WEBHOOK,
         quote(WEBHOOK, safe=""),
         "services/T000/B000/s3cr3t",
         "services%2FT000%2FB000%2Fs3cr3t",
     }
     assert Settings.isolated().secrets() == frozenset()
+
+
+def test_a_secret_as_short_as_a_syllable_is_not_cut_out_of_words() -> None:
+    settings = Settings.isolated(redis_url="redis://:pwd@db", slack_webhook_url="https://user:pw@hooks.test/x")
+    assert settings.secrets() == {
+        "https://user:pw@hooks.test/x",
+        quote("https://user:pw@hooks.test/x", safe=""),
+    }
+
+
+@pytest.mark.parametrize("token", ["hunter2-s3cr3t", "xoxp-s3cr3t", "XOXB-s3cr3t"])
+def test_what_does_not_look_like_a_bot_token_is_doubted(token: str, tmp_path: Path) -> None:
+    env_file, file = tmp_path / ".env", tmp_path / "token"
+    env_file.write_text(f"SLACK_BOT_TOKEN={token}\n")
+    file.write_text(f"{token}\n")
+    expected = (
+        "is ***, expected a bot token, which begins with xoxb-; copy it from OAuth & Permissions of the Slack app"
+    )
+    for env, place, name in (
+        ({"DISPATCHER_SLACK_TOKEN": token}, None, "DISPATCHER_SLACK_TOKEN"),
+        ({"DISPATCHER_SLACK_TOKEN_FILE": str(file)}, None, "DISPATCHER_SLACK_TOKEN_FILE"),
+        ({}, env_file, f"SLACK_BOT_TOKEN (in {env_file})"),
+    ):
+        settings, doubts = load_settings(env, place)
+        assert (secret_of(settings.slack_token), doubts) == (token, (f"{name} {expected}",))
+
+
+@pytest.mark.parametrize("token", [TOKEN, "xoxe.xoxb-1-s3cr3t", "xoxb-local-stand-in"])
+def test_a_bot_token_is_not_doubted(token: str) -> None:
+    assert load_settings({"DISPATCHER_SLACK_TOKEN": token}, None)[1] == ()
 
 
 @pytest.mark.parametrize(

@@ -50,18 +50,19 @@ def run_demo(terminal: Terminal, *, as_json: bool) -> int:
     with Interruption() as interruption:
         try:
             # Whatever is set up is taken down as well, and an interruption does not come in between.
-            with interruption.held_back(), _stage() as stage:
-                with _view(terminal, as_json=as_json, watched=watched) as view:
-                    _play(stage, view, interruption, seconds=0.0 if as_json else _WATCHED_S if watched else _PLAIN_S)
+            with (
+                interruption.held_back(),
+                _stage() as stage,
+                _view(terminal, as_json=as_json, watched=watched) as view,
+            ):
+                _play(stage, view, interruption, seconds=0.0 if as_json else _WATCHED_S if watched else _PLAIN_S)
                 stage.crew.end()
                 moment = _look(stage)
-                reasons = _reasons(stage.crew)
+                view.end(summary(moment, _reasons(stage.crew)))
         except KeyboardInterrupt:
             raise Ended(INTERRUPTED, "interrupted; nothing is left running, nothing is kept") from None
     if as_json:
         terminal.print_json(_document(moment))
-    else:
-        terminal.draw(*summary(moment, reasons))
     for fault in (faults := _faults(moment)):
         terminal.fail(fault)
     return DOES_NOT_HOLD if faults else DONE

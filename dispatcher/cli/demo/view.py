@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Kind
-from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, plain_table
+from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Filling, Fitting, Form, cut, plain_table
 from dispatcher.cli.status import balance
 from dispatcher.cli.terminal import Terminal, console_on
+from dispatcher.cli.use_view import most, say_how_many_more
 from dispatcher.model import Reason
 from dispatcher.store.snapshot import Snapshot
 
 _LINE_EVERY_S: Final = 0.25
+_FEWEST: Final = 2
+"""Rows of the table, however low the screen is: one, and one about the others."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,14 @@ class View(Protocol):
         """The latest."""
         ...
 
+    def end(self, parts: Iterable[RenderableType]) -> None:
+        """What it came to; nothing is shown after it."""
+        ...
+
 
 @contextmanager
 def live_view() -> Iterator[View]:
-    """A table that changes in place, and is gone afterwards."""
+    """A table that changes in place, no higher than the screen, until the end takes its place."""
     console = console_on(sys.stdout)
     console.print(_HEADLINE)
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -99,8 +106,15 @@ class _Table:
         self._live = live
 
     def show(self, moment: Moment) -> None:
-        """Draw the table anew."""
-        self._live.update(Group("", _table(moment), "", Text(_figures(moment))), refresh=True)
+        """Draw the table anew; the headline stays in sight where there is room for it."""
+        height = self._live.console.height - len(_HEADLINE.splitlines()) - 1  # the cursor stands below
+        self._live.update(Filling(lambda rows: _page(moment, rows), height, _FEWEST), refresh=True)
+
+    def end(self, parts: Iterable[RenderableType]) -> None:
+        """In one piece: the table in place goes, and the parts come."""
+        with self._live.console as console:
+            self._live.stop()
+            console.print(*parts, sep="\n")
 
 
 class _Lines:
@@ -115,9 +129,16 @@ class _Lines:
             self._terminal.print(_figures(moment))
             self._due = now + _LINE_EVERY_S
 
+    def end(self, parts: Iterable[RenderableType]) -> None:
+        """Below the lines."""
+        self._terminal.draw(*parts)
+
 
 class _Nothing:
     def show(self, moment: Moment) -> None:
+        """Nothing."""
+
+    def end(self, parts: Iterable[RenderableType]) -> None:
         """Nothing."""
 
 
@@ -151,17 +172,30 @@ def _figures(moment: Moment) -> str:
     )
 
 
-def _table(moment: Moment) -> Table:
+def _page(moment: Moment, rows: int) -> Group:
+    return Group("", _table(moment, rows), "", cut(_figures(moment)))
+
+
+def _table(moment: Moment, rows: int = len(KINDS)) -> Fitting:
+    """Where there is little room the bars go."""
+    return Fitting(lambda: Form(_drawn(moment, rows)), lambda: Form(_drawn(moment, rows, has_bars=False)))
+
+
+def _drawn(moment: Moment, rows: int, *, has_bars: bool = True) -> Table:
     totals = moment.look.overall()
     table = plain_table(footer=True)
     table.add_column("Category", "Total")
     table.add_column("Channel")
-    table.add_column(f"Of {EACH}")
+    if has_bars:
+        table.add_column(f"Of {EACH}")
     for heading, count in (("Sent", totals["sent"]), ("Dropped", totals["dropped"])):
         table.add_column(heading, str(count), justify="right")
     table.add_column("At Slack", str(moment.slack_received), justify="right")
-    for kind in KINDS:
+    chosen = most(list(KINDS), rows, lambda kind: moment.sent(kind) + moment.dropped(kind))
+    for kind in chosen:
         sent, dropped, received = moment.sent(kind), moment.dropped(kind), moment.received(kind)
         bar = Bar(((sent, FULL, "green"), (dropped, LIGHT, "yellow"), (EACH - sent - dropped, DOT, "dim")))
-        table.add_row(kind.category, kind.channel, bar, str(sent), str(dropped), str(received))
+        bars = (bar,) if has_bars else ()
+        table.add_row(kind.category, kind.channel, *bars, str(sent), str(dropped), str(received))
+    say_how_many_more(table, len(KINDS) - len(chosen))
     return table

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from dispatcher.app import has_run, open_limits, open_server
 from dispatcher.app.checks import ask_namespace, ask_server, reach_server
@@ -17,6 +18,8 @@ from dispatcher.cli.looking import near
 from dispatcher.embedded import find_server
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.settings import Settings
+
+_ANOTHER_PLACE: Final = "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"
 
 
 def examine(settings: Settings, doubts: Sequence[str], *, clock: Callable[[], float] = time.time) -> Iterator[Finding]:
@@ -51,9 +54,7 @@ def _server_to_come(settings: Settings) -> Iterator[Finding]:
     """Nothing has run in the data dir, and nothing is started for the look."""
     if fault := _unusable(settings.data_dir):
         said = f"the embedded server cannot keep its data in {settings.data_dir}: {fault}"
-        yield error(
-            "data dir", said, "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"
-        )
+        yield error("data dir", said, _ANOTHER_PLACE)
     try:
         binary = find_server()
     except ConfigError as refusal:
@@ -89,7 +90,8 @@ def _server(settings: Settings, clock: Callable[[], float]) -> Iterator[Finding]
 
 def _remedy(settings: Settings, refusal: ConfigError | GateUnavailable) -> str:
     if settings.redis_url is None:
-        return f"mend that; the server's own words are in {settings.data_dir / 'server.log'}"
+        log = settings.data_dir / "server.log"
+        return f"mend that; the server's own words are in {log}" if os.access(log, os.R_OK) else _ANOTHER_PLACE
     if isinstance(refusal, ConfigError):
         return "correct DISPATCHER_REDIS_URL, or the server's users and their rights"
     return "start the server, or correct DISPATCHER_REDIS_URL"
