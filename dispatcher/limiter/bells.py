@@ -6,6 +6,7 @@ import asyncio
 import time
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 from redis import BlockingConnectionPool, ConnectionPool, Redis
 
@@ -67,6 +68,7 @@ class AsyncBells:
         self._channel = channel
         self._rung: dict[str, asyncio.Event] = {}
         self._listening: asyncio.Task[None] | None = None
+        self._ending: WeakSet[asyncio.Task[Any] | None] = WeakSet()
         self._heard = asyncio.Event()
 
     async def join(self, token: str) -> None:
@@ -103,8 +105,10 @@ class AsyncBells:
         if not self._rung and self._listening is not None:
             listening, self._listening = self._listening, None
             while not listening.done():
-                listening.cancel()  # again and again: redis-py's wait_for swallows one that comes as a send ends
+                if listening not in self._ending:  # asyncio.wait_for may swallow one that comes as a send ends
+                    listening.cancel()
                 await asyncio.wait({listening}, timeout=0.05)
+            self._ending.discard(listening)
             if not listening.cancelled():
                 listening.exception()  # the subscription had ended by itself
 
@@ -119,6 +123,7 @@ class AsyncBells:
                     elif (event := self._rung.get(_text(message["data"]))) is not None:
                         event.set()
             finally:
+                self._ending.add(asyncio.current_task())
                 await listener.aclose()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -177,20 +176,17 @@ def test_hundreds_of_cancelled_tasks_all_end(run: Run, redis: Database) -> None:
     run(body)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # who ends a loop so closes no connection
-def test_a_loop_that_ends_with_waiting_tasks_leaves_no_place_in_the_line(redis_url: str, redis: Database) -> None:
-    async def main() -> None:
-        client = redis_asyncio(redis_url)
-        limiter = AsyncLimiter(client, namespace="shop")
+def test_waiting_tasks_that_end_all_at_once_leave_no_place_in_the_line(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
         await limiter.try_acquire_many([USER] * 5)
-        tasks.extend(asyncio.create_task(limiter.acquire(USER)) for _ in range(10))
+        tasks = [asyncio.create_task(limiter.acquire(USER)) for _ in range(10)]
         await in_line(redis, 10)
+        for task in tasks:  # as asyncio.run does at its end
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks)
 
-    tasks: list[asyncio.Task[Admitted]] = []
-    asyncio.run(main())
-    assert all(task.cancelled() for task in tasks)
-    tasks.clear()
-    gc.collect()
+    run(body)
     assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
 
 
