@@ -123,6 +123,9 @@ def accepted(client: Client | None = None) -> Iterator[None]:
         raise
 
 
+_ACL_WORDS: Final = ("ACL failure", "The user executing the script")
+"""How servers of different versions say within a script what is NOPERM elsewhere."""
+
 _DEFECTS: Final = ("user_script:", "Error compiling script", "Error running script")
 _SCRIPT_PLACE: Final = re.compile(r"[. ]*\bscript: (?:\S+, )?on @\S+$")
 
@@ -149,7 +152,7 @@ def _refusal(failure: RedisError, client: Client | None) -> str:
             "a key of the dispatcher holds another type of data (WRONGTYPE), so another program uses its name: "
             "set DISPATCHER_NAMESPACE and DISPATCHER_QUEUE to names of their own"
         )
-    if isinstance(failure, NoPermissionError) or "ACL failure" in text:
+    if isinstance(failure, NoPermissionError) or any(words in text for words in _ACL_WORDS):
         return f"the server's ACL does not let the user of DISPATCHER_REDIS_URL do what the dispatcher needs: {text}"
     return f"{server} refuses a command: {text}"
 
