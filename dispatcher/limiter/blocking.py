@@ -101,14 +101,8 @@ class Limiter:
         demands, names = checked_requests(requests, ids)
         slots = names if ids is None else [slot_of(name) for name in names]
         version, now_us = checked_version(version), checked_now(now_us)
-        calls = [
-            self._calls.decide(
-                zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), fresh=fresh, version=version
-            )
-            for at in range(0, len(slots), BATCH)
-        ]
         verdicts: list[Verdict] = []
-        for call in calls:
+        for call in self._calls.decide_many(slots, demands, fresh=fresh, version=version):
             asked = names[len(verdicts) : len(verdicts) + BATCH]
             verdicts += read_verdicts(self._ask(self._gate, call, now_us), call, asked)
         return verdicts

@@ -104,6 +104,17 @@ class Calls:
         call = self._call(positions.found, f'{facts},"version":{quoted(version)}')
         return Call([*call.keys, self.keys.limits_version], call.facts, call.scopes, version)
 
+    def decide_many(
+        self, slots: Sequence[str], demands: Sequence[tuple[Demand, ...]], *, fresh: bool, version: str | None
+    ) -> list[Call]:
+        """For gate.lua, as many calls as it takes; raises as ``decide`` does, before the first is sent."""
+        return [
+            self.decide(
+                zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), fresh=fresh, version=version
+            )
+            for at in range(0, len(slots), BATCH)
+        ]
+
     def wait(self, waiting: Sequence[WaitingRequest]) -> Call:
         """For wait.lua."""
         positions = _Positions()

@@ -97,19 +97,12 @@ class AsyncLimiter:
         now_us: int | None = None,
     ) -> list[Verdict]:
         """As ``Limiter.try_acquire_many``."""
+        fresh = ids is None and self._once
         demands, names = checked_requests(requests, ids)
         slots = names if ids is None else [slot_of(name) for name in names]
         version, now_us = checked_version(version), checked_now(now_us)
-        calls = [
-            self._calls.decide(
-                zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True),
-                fresh=ids is None and self._once,
-                version=version,
-            )
-            for at in range(0, len(slots), BATCH)
-        ]
         verdicts: list[Verdict] = []
-        for call in calls:
+        for call in self._calls.decide_many(slots, demands, fresh=fresh, version=version):
             asked = names[len(verdicts) : len(verdicts) + BATCH]
             verdicts += read_verdicts(await self._call("gate", call, now_us), call, asked)
         return verdicts
