@@ -1,6 +1,7 @@
 """Rate-limited notifications from a Redis queue to Slack.
 
-``from dispatcher import Producer, Event`` is all a producer needs; ``dispatcher.limiter`` is the limiter as a library.
+``from dispatcher import Producer, AsyncProducer, Event`` is all a producer needs; ``dispatcher.limiter`` is the limiter
+as a library, and ``dispatcher.shards`` spreads events over several servers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from dispatcher.errors import (
     QueueFull,
     QueueUnavailable,
     RateLimited,
+    SendStopped,
 )
 
 if TYPE_CHECKING:
     from dispatcher.event import Event
-    from dispatcher.producer import Producer
+    from dispatcher.producer import AsyncProducer, Producer
 
 __all__ = [
+    "AsyncProducer",
     "ConfigError",
     "DispatcherError",
     "DuplicateEvent",
@@ -33,15 +36,17 @@ __all__ = [
     "QueueFull",
     "QueueUnavailable",
     "RateLimited",
+    "SendStopped",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Loads what needs more than the standard library at its first use, so that the command line starts at once."""
-    if name == "Producer":
-        from dispatcher.producer import Producer  # noqa: PLC0415 - see above
+    """Loads these at their first use, so that the command line starts at once. None of them loads Redis by itself."""
+    if name in {"AsyncProducer", "Producer"}:
+        from dispatcher import producer  # noqa: PLC0415 - see above
 
-        return Producer
+        found: object = getattr(producer, name)
+        return found
     if name == "Event":
         from dispatcher.event import Event  # noqa: PLC0415 - see above
 

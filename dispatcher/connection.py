@@ -1,8 +1,7 @@
-"""The one module that builds Redis clients: time-outs, no hidden retries, and its errors in our words."""
+"""Where Redis is reached: clients without hidden retries, scripts, and redis-py's errors in our words."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from hashlib import sha1
 from typing import Any, Final, TypeAlias
 
 import redis
-from redis.backoff import NoBackoff
+import redis.asyncio
 from redis.cluster import RedisCluster
 from redis.exceptions import (
     AuthenticationError,
@@ -27,9 +26,10 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
-from redis.retry import Retry
 
+from dispatcher.clients import SentinelsRefuse, build, build_async
 from dispatcher.errors import ConfigError, DispatcherError, GateUnavailable
+from dispatcher.json_text import encode
 from dispatcher.pinned import async_pinned, pinned
 from dispatcher.scripts import read_script
 
@@ -58,33 +58,17 @@ _AWAY_CODES: Final = ("MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED", "OOM", "READ
 
 
 def connect(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
-    """A client of the server at ``url``; connects with the first command.
+    """A client of the server at ``url``, or of the primary that Sentinels name; connects with the first command.
 
     It never repeats a command by itself: after a lost reply only the caller knows what may be said twice.
     Raises ``ConfigError`` for a URL that cannot be read; the message does not hold the URL.
     """
-    tcp = {} if url.startswith("unix://") else {"socket_keepalive": True}
-    try:
-        client: Client = redis.Redis.from_url(
-            url,
-            **tcp,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=min(timeout_s, 2.0),
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # else an option would be found wrong at the first command
-    except TypeError as error:
-        name = _UNKNOWN_OPTION.search(str(error))
-        detail = f"the option {name[1]!r}, which is not known" if name else f"an option that cannot be used: {error}"
-        raise ConfigError(f"DISPATCHER_REDIS_URL has {detail}") from error
-    except (ValueError, RedisError) as error:
-        raise ConfigError(f"DISPATCHER_REDIS_URL cannot be used: {error}") from error
-    return client
+    return build(url, timeout_s)
 
 
-_UNKNOWN_OPTION: Final = re.compile("unexpected keyword argument '([^']*)'")
+def connect_async(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> redis.asyncio.Redis:
+    """``connect`` for asyncio."""
+    return build_async(url, timeout_s)
 
 
 @contextmanager
@@ -106,7 +90,7 @@ def plain_error(failure: Exception) -> str:
 
 
 @contextmanager
-def accepted(client: Client | None = None) -> Iterator[None]:
+def accepted(client: Client | redis.asyncio.Redis | None = None) -> Iterator[None]:
     """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes.
 
     The message names the server of ``client``, and none of its secrets.
@@ -118,9 +102,16 @@ def accepted(client: Client | None = None) -> Iterator[None]:
             raise
         raise ConfigError(_refusal(failure, client)) from failure
     except GateUnavailable as error:
-        if isinstance(error.__cause__, AuthenticationError):
-            raise ConfigError(_refusal(error.__cause__, client)) from error
+        if (login := _refused_login(error)) is not None:
+            raise ConfigError(_refusal(login, client)) from error
         raise
+
+
+def _refused_login(error: BaseException | None) -> AuthenticationError | None:
+    """The refused login behind an error, which redis-py's asyncio wraps once more."""
+    while error is not None and not isinstance(error, AuthenticationError):
+        error = error.__cause__
+    return error
 
 
 _ACL_WORDS: Final = ("ACL failure", "The user executing the script")
@@ -130,13 +121,13 @@ _DEFECTS: Final = ("user_script:", "Error compiling script", "Error running scri
 _SCRIPT_PLACE: Final = re.compile(r"[. ]*\bscript: (?:\S+, )?on @\S+$")
 
 
-def _refusal(failure: RedisError, client: Client | None) -> str:
+def _refusal(failure: RedisError, client: Client | redis.asyncio.Redis | None) -> str:
     text = plain_error(failure)
-    facts = {} if client is None else client.connection_pool.connection_kwargs
+    facts: Mapping[str, Any] = {} if client is None else client.connection_pool.connection_kwargs
     place = _place(facts)
     server = f"the server at {place}" if place else "the server"
     if isinstance(failure, AuthenticationError):
-        return f"{server} {_login(text)}"
+        return text if isinstance(failure, SentinelsRefuse) else f"{server} {_login(text)}"
     if isinstance(failure, InvalidResponse):
         return (
             f"what answers at {place or 'that address'} is no Redis: "
@@ -158,7 +149,9 @@ def _refusal(failure: RedisError, client: Client | None) -> str:
 
 
 def _place(facts: Mapping[str, Any]) -> str:
-    """Where a client's server is; empty where the client does not say, as one that asks a Sentinel."""
+    """Where a client's server is; of one that asks Sentinels the service; empty where the client does not say."""
+    if (pool := facts.get("connection_pool")) is not None:
+        return f"the Sentinels' {pool.service_name!r}"
     host = str(facts.get("host", ""))
     if not host:
         return str(facts.get("path", ""))
@@ -216,15 +209,24 @@ class _Pinned:
     """A script over the pinned connections of a client."""
 
     def __init__(self, client: Client, text: str) -> None:
-        self._execute = pinned(client).execute
+        self._pinned = pinned(client)
         self._text = text
         self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
-        try:
-            return self._execute("EVALSHA", self._digest, len(keys), *keys, *args)
-        except NoScriptError:
-            return self._execute("EVAL", self._text, len(keys), *keys, *args)
+        return self.ask(keys, args)()
+
+    def ask(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Callable[[], Any]:
+        """Send the call; what is returned waits for its answer."""
+        asked = self._pinned.send("EVALSHA", self._digest, len(keys), *keys, *args)
+
+        def answer() -> Any:  # noqa: ANN401 - what Lua returns
+            try:
+                return asked.answer()
+            except NoScriptError:
+                return self._pinned.execute("EVAL", self._text, len(keys), *keys, *args)
+
+        return answer
 
 
 class AsyncScript:
@@ -253,10 +255,21 @@ class JsonScript:
     """A script that takes one JSON object; ``clock`` gives its ``now`` in place of the server's (for tests)."""
 
     def __init__(self, client: Client, name: str, clock: Callable[[], int] | None = None) -> None:
-        self._script = Script(client, name)
+        self._script = _Pinned(client, read_script(name))
         self._clock = clock
 
     def __call__(self, keys: Sequence[str], call: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
-        facts = dict(call) if self._clock is None else {"now": self._clock(), **call}
-        return self._script(keys, [json.dumps(facts)])
+        return self.ask(keys, call)()
+
+    def ask(self, keys: Sequence[str], call: Mapping[str, Any]) -> Callable[[], Any]:
+        """Send the call. What is returned waits for its answer, once; both raise as a call does."""
+        facts = call if self._clock is None else {"now": self._clock(), **call}
+        with answered():
+            wait = self._script.ask(keys, [encode(facts)])
+
+        def answer() -> Any:  # noqa: ANN401 - what Lua returns
+            with answered():
+                return wait()
+
+        return answer

@@ -2,14 +2,15 @@
 
     DispatcherError
       ConfigError          mend the configuration: said at start, before anything runs
-      InvalidEvent         the producer's fault: mend the event
       RateLimited          the limiter library's guard: come back after ``retry_after``
       GateUnavailable      Redis did not answer: nothing was posted, the event stays leased
       GateRefused          Redis refused the gate: asking again does not help
       StaleLimits          the limits have changed: ask by those in force
-      QueueUnavailable     Redis did not answer a producer: try again later
-      QueueFull            too much is waiting: slow down
-      DuplicateEvent       asked for by ``on_duplicate="raise"``: this id is already present
+      SendStopped          base of what ends ``send`` and ``send_many``; tells how far they got
+        InvalidEvent         the producer's fault: mend the event
+        QueueUnavailable     Redis did not answer a producer: try again later
+        QueueFull            too much is waiting: slow down
+        DuplicateEvent       asked for by ``on_duplicate="raise"``: ids that are already present
 
 What a post to Slack came to is a value (``model.PostResult``), not an exception.
 """
@@ -33,10 +34,6 @@ class ConfigError(DispatcherError):
         super().__init__("\n".join((*problems, *doubts)))
         self.problems = problems
         self.doubts = tuple(doubts)
-
-
-class InvalidEvent(DispatcherError):
-    """An event that can never be dispatched; the message names the key, its value and what was expected."""
 
 
 class RateLimited(DispatcherError):
@@ -69,13 +66,42 @@ class StaleLimits(DispatcherError):
         self.in_force = in_force
 
 
-class QueueUnavailable(DispatcherError):
-    """Redis did not answer the producer; whether the event arrived is unknown unless it carries an id."""
+class SendStopped(DispatcherError):
+    """What ends ``send`` and ``send_many``; after ``send_many`` it tells how to go on.
+
+    ``ids`` are the ids of the events before, in order: on the queue, or duplicates. ``rest`` are the events, as they
+    were given, that were taken out of the iterable and are not known to be on the queue, in order: at most one chunk.
+    So ``send_many(chain(error.rest, source))`` goes on where an iterator ``source`` stopped, and so does
+    ``send_many(events[len(error.ids):])`` with a list.
+    """
+
+    ids: Sequence[str] = ()
+    rest: Sequence[object] = ()
 
 
-class QueueFull(DispatcherError):
-    """More than ``DISPATCHER_MAX_WAITING`` events are waiting; this one was not enqueued."""
+class InvalidEvent(SendStopped):
+    """An event that can never be dispatched; the message names the key, its value and what was expected.
+
+    Of ``send_many`` it is the last of ``rest``; what stands before it there is valid, and not enqueued.
+    """
 
 
-class DuplicateEvent(DispatcherError):
-    """The id is already present or remembered; nothing was enqueued."""
+class QueueUnavailable(SendStopped):
+    """Redis did not answer the producer; whether the event arrived is unknown unless it carries an id.
+
+    Of ``send_many`` all of ``rest`` arrived or nothing of it.
+    """
+
+
+class QueueFull(SendStopped):
+    """More than ``DISPATCHER_MAX_WAITING`` events are waiting; this one was not enqueued, nor what follows it."""
+
+
+class DuplicateEvent(SendStopped):
+    """The id is already present or remembered; it was not enqueued again.
+
+    ``send_many`` raises it at its end: all other events are on the queue, and ``duplicates`` are the ids that were not
+    enqueued again.
+    """
+
+    duplicates: Sequence[str] = ()

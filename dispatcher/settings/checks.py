@@ -16,9 +16,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, ValidationInfo
 
+from dispatcher.addresses import EXPECTED as SENTINEL_EXPECTED
+from dispatcher.addresses import SENTINEL, SentinelAddress
 from dispatcher.model import parse_duration
 
-REDIS_URL_EXPECTED: Final = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH"
+REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or {SENTINEL_EXPECTED}"
 
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _LANE_ENDINGS: Final = (":high", ":low", ":intermediate")
@@ -64,6 +66,10 @@ def redis_url(secret: SecretStr | None) -> SecretStr | None:
     """A URL that the Redis client reads in one way only; it reads a wrong database number as 0, silently."""
     if secret is None:
         return None
+    if (url := secret.get_secret_value()).startswith(SENTINEL):
+        _check_blanks(url)
+        SentinelAddress.parse(url)
+        return secret
     parts = _split(secret)
     match parts.scheme:
         case "redis" | "rediss":
@@ -76,8 +82,6 @@ def redis_url(secret: SecretStr | None) -> SecretStr | None:
         case "unix":
             if parts.netloc.rpartition("@")[2] or not parts.path.startswith("/") or parts.path == "/":
                 raise ValueError("expected an absolute path, as in unix:///run/redis.sock")
-        case "sentinel":
-            raise ValueError(f"sentinel:// is not available in this version; expected {REDIS_URL_EXPECTED}")
         case _:
             raise ValueError  # the caller says what was expected
     return secret
@@ -140,12 +144,16 @@ def outlasts_a_post(lease: timedelta, info: ValidationInfo) -> timedelta:
 
 def _split(secret: SecretStr) -> SplitResult:
     text = secret.get_secret_value()
-    if any(char.isspace() for char in text):
-        raise ValueError("expected a URL without blanks")
+    _check_blanks(text)
     try:
         return urlsplit(text)
     except ValueError:
         raise ValueError("expected a well-formed URL") from None  # urlsplit's own words may quote a password
+
+
+def _check_blanks(text: str) -> None:
+    if any(char.isspace() for char in text):
+        raise ValueError("expected a URL without blanks")
 
 
 def _check_host(parts: SplitResult) -> None:

@@ -6,13 +6,15 @@ import re
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from dispatcher.addresses import SENTINEL
+
 HIDDEN: Final = "***"
 
 SHORTEST_SECRET: Final = 4
 LONGEST: Final = 80
 LONGEST_PATH: Final = 4096
 _OPTION: Final = re.compile(r"[?&;]([^=?&;#]*)=")
-_SECRET_OPTIONS: Final = ("pass", "cred", "secret", "token")
+_SECRET_OPTIONS: Final = ("pas", "cred", "secret", "token")
 _LOOKS_SECRET: Final = re.compile(r"xox[a-z][.-]|xapp-|hooks\.slack|services/T\w*/B\w*/", re.IGNORECASE)
 
 
@@ -76,13 +78,22 @@ def secret_spellings(*, redis_url: str = "", token: str = "", webhook: str = "")
 
     Not those so short that they stand in ordinary words: hiding them would spoil every message.
     """
-    parts = urlsplit(redis_url)
+    parts = urlsplit(_with_one_host(redis_url))
     options = [text for name, text in parse_qsl(parts.query) if _is_secret_option(name)]
     passwords = [parts.password or "", *options]
     path = webhook.partition("://")[2].partition("/")[2]
     plain = {unquote(text) for text in (*passwords, token, webhook, path)}
     spellings = {*passwords, token, webhook, path, *plain, *(quote(text, safe="") for text in plain)}
     return frozenset(text for text in spellings if len(text) >= SHORTEST_SECRET)
+
+
+def _with_one_host(url: str) -> str:
+    """The URL as ``urlsplit`` can read it, which knows no list of hosts; where they stand is no secret."""
+    if not url.startswith(SENTINEL):
+        return url
+    head, mark, query = url.partition("?")
+    credentials, at, _ = head.rpartition("@")
+    return f"{credentials}{at}host{mark}{query}"
 
 
 def _shown_text(text: str, longest: int) -> str:

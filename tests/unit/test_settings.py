@@ -19,7 +19,12 @@ from dispatcher.settings.redaction import shown
 
 SPAN = "in seconds or with a unit of ms, s, m, h or d"
 NAME = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
-URL = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH"
+URL = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or sentinel://HOST:PORT,HOST:PORT/SERVICE/DB"
+NO_SERVICE = (
+    "expected sentinel://HOST:PORT,HOST:PORT/SERVICE/DB: after the hosts the name that the Sentinels know the service "
+    "by, and the number of a database; and / ? # @ in a password written as %2F %3F %23 %40"
+)
+NO_HOSTS = "expected hosts parted by commas, each with a port from 1 to 65535 where one is named"
 TOKEN = "xoxb-0123-s3cr3t"
 WEBHOOK = "https://hooks.slack.com/services/T000/B000/s3cr3t"
 
@@ -112,6 +117,9 @@ def test_the_lease_follows_the_slack_timeout() -> None:
         "redis://localhost:6379?protocol=3",
         "unix:///run/redis.sock",
         "unix://app:pw@/run/redis.sock?db=2",
+        "sentinel://a:26379,b:26379,c/main/0",
+        "sentinel://app:p%40ss@[::1]:1,[::2]:2/main?sentinel_password=x",
+        "sentinel://b:1,[::1]:2/main/15?ssl=true&ssl_ca_certs=/etc/ca.pem",
     ],
 )
 def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
@@ -137,10 +145,47 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
             id="url of a web page, under its other name",
         ),
         pytest.param(
-            {"DISPATCHER_REDIS_URL": "sentinel://:s3cr3t@a:1,b:2/main/0"},
-            "DISPATCHER_REDIS_URL is 'sentinel://:***@a:1,b:2/main/0', "
-            f"sentinel:// is not available in this version; expected {URL}",
-            id="sentinel",
+            {"DISPATCHER_REDIS_URL": "sentinel://:s3cr3t@a:1,b:2"},
+            f"DISPATCHER_REDIS_URL is 'sentinel://:***@a:1,b:2', {NO_SERVICE}",
+            id="sentinels without a service",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "sentinel://:s3c?r3t@a:1/main/0"},
+            f"DISPATCHER_REDIS_URL is 'sentinel://:***@a:1/main/0', {NO_SERVICE}",
+            id="sentinels and an unencoded question mark in the password",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "sentinel://a:1/main/first"},
+            f"DISPATCHER_REDIS_URL is 'sentinel://a:1/main/first', {NO_SERVICE}",
+            id="sentinels and a database that is no number",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "sentinel://a:1,,b:2/main/0"},
+            f"DISPATCHER_REDIS_URL is 'sentinel://a:1,,b:2/main/0', {NO_HOSTS}",
+            id="sentinels with one left out",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "sentinel://a:70000/main/0"},
+            f"DISPATCHER_REDIS_URL is 'sentinel://a:70000/main/0', {NO_HOSTS}",
+            id="a sentinel behind a port that is none",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "sentinel://a/main/0?sentinel_pasword=s3cr3t"},
+            "DISPATCHER_REDIS_URL is 'sentinel://a/main/0?sentinel_pasword=***', "
+            "expected of the options behind the ? only sentinel_password, sentinel_username, ssl, ssl_ca_certs, "
+            "ssl_ca_path, ssl_cert_reqs, ssl_certfile, ssl_keyfile, and ssl=true or ssl=false",
+            id="sentinels and a misspelt option",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "sentinel://a/main/0?ssl_ca_certs=/ca.pem"},
+            "DISPATCHER_REDIS_URL is 'sentinel://a/main/0?ssl_ca_certs=/ca.pem', "
+            "expected ssl=true beside the options of TLS",
+            id="sentinels and TLS that is not asked for",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "sentinel://a:1, b:2/main/0"},
+            "DISPATCHER_REDIS_URL is 'sentinel://a:1, b:2/main/0', expected a URL without blanks",
+            id="sentinels with a blank between",
         ),
         pytest.param(
             {"DISPATCHER_REDIS_URL": "redis://:s3c/r3t@db:6379/0"},
@@ -514,7 +559,7 @@ def test_isolated_settings_name_the_field_that_is_wrong() -> None:
     with pytest.raises(ConfigError) as caught:
         Settings.isolated(batch=0, redis_url="sentinel://:s3cr3t@a", slack_token="xapp-s3cr3t", colour="red")
     first, second, third, fourth = caught.value.problems
-    assert first.startswith("redis_url is 'sentinel://:***@a', sentinel:// is not available in this version")
+    assert first == f"redis_url is 'sentinel://:***@a', {NO_SERVICE}"
     assert second == "slack_token is ***, expected a bot token such as xoxb-..., not an app-level token"
     assert third == "batch is 0, expected a whole number from 1 to 1024"
     assert fourth.startswith("colour is not a setting, expected one of redis_url, data_dir, ")
@@ -545,6 +590,11 @@ def test_secrets_are_known_in_every_spelling() -> None:
         "services%2FT000%2FB000%2Fs3cr3t",
     }
     assert Settings.isolated().secrets() == frozenset()
+
+
+def test_the_secrets_of_a_sentinel_address_are_known_too() -> None:
+    url = "sentinel://app:p%40ss@a:1,[::1]:2/main/0?sentinel_password=0th3r"
+    assert Settings.isolated(redis_url=url).secrets() == {"p%40ss", "p@ss", "0th3r"}
 
 
 def test_a_secret_as_short_as_a_syllable_is_not_cut_out_of_words() -> None:
@@ -590,6 +640,8 @@ def test_a_bot_token_is_not_doubted(token: str) -> None:
         ("unix:///run/redis.sock?p%61ssword=s3cr3t&db=1", "unix:///run/redis.sock?p%61ssword=***"),
         ("redis://host/0?password=s3@cr3t", "redis://***"),
         ("redis:/:s3cr3t@host", "redis:***@host"),
+        ("sentinel://app:s3cr3t@a:1,b:2/main/0", "sentinel://app:***@a:1,b:2/main/0"),
+        ("sentinel://a:1,b:2/main?sentinel_password=s3cr3t&ssl=true", "sentinel://a:1,b:2/main?sentinel_password=***"),
         (":s3cr3t@host", ":***@host"),
     ],
 )

@@ -1,0 +1,93 @@
+"""The address of a primary that Sentinels know: ``sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/SERVICE/DB``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Self
+from urllib.parse import parse_qsl, unquote
+
+SENTINEL: Final = "sentinel://"
+EXPECTED: Final = "sentinel://HOST:PORT,HOST:PORT/SERVICE/DB"
+
+_PORT: Final = 26_379
+_HIGHEST_PORT: Final = 65_535
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?")
+_PLACE: Final = re.compile(r"/([A-Za-z0-9._%-]{1,200})(?:/([0-9]{1,6}))?/?")
+_OF_SENTINELS: Final = {"sentinel_username": "username", "sentinel_password": "password"}
+_OF_TLS: Final = frozenset({"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs"})
+_YES: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelAddress:
+    """Where the Sentinels are, what they call the service, and how to log in; no secret in its ``repr``.
+
+    ``login`` is the user name and password of the primary, ``sentinel_login`` that of the Sentinels; ``tls`` the
+    options of redis-py for TLS to both, or None without TLS.
+    """
+
+    hosts: tuple[tuple[str, int], ...]
+    service: str
+    database: int
+    login: dict[str, str] = field(default_factory=dict, repr=False)
+    sentinel_login: dict[str, str] = field(default_factory=dict, repr=False)
+    tls: dict[str, str] | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """The address in a URL; raises ``ValueError`` whose text says what was expected and repeats no part of it."""
+        rest, _, query = url.removeprefix(SENTINEL).partition("?")
+        credentials, _, rest = rest.rpartition("@")
+        hosts, slash, place = rest.partition("/")
+        match = _PLACE.fullmatch(slash + place)
+        if match is None:
+            raise ValueError(
+                f"expected {EXPECTED}: after the hosts the name that the Sentinels know the service by, and the number "
+                "of a database; and / ? # @ in a password written as %2F %3F %23 %40"
+            )
+        options, tls = _options(query)
+        return cls(
+            tuple(_host(text) for text in hosts.split(",")),
+            unquote(match[1]),
+            int(match[2] or 0),
+            _login(credentials),
+            {_OF_SENTINELS[name]: value for name, value in options.items()},
+            tls,
+        )
+
+
+def _host(text: str) -> tuple[str, int]:
+    match = _HOST.fullmatch(text)
+    port = int((match and match[2]) or _PORT)
+    if match is None or not 1 <= port <= _HIGHEST_PORT:
+        raise ValueError("expected hosts parted by commas, each with a port from 1 to 65535 where one is named")
+    return match[1].strip("[]"), port
+
+
+def _login(credentials: str) -> dict[str, str]:
+    user, _, password = credentials.partition(":")
+    return {name: unquote(text) for name, text in (("username", user), ("password", password)) if text}
+
+
+def _options(query: str) -> tuple[dict[str, str], dict[str, str] | None]:
+    """What stands behind the question mark: the login of the Sentinels, and the options of TLS."""
+    login: dict[str, str] = {}
+    tls: dict[str, str] = {}
+    is_tls = False
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in _OF_SENTINELS:
+            login[name] = value
+        elif name in _OF_TLS:
+            tls[name] = value
+        elif name == "ssl" and value.lower() in _YES:
+            is_tls = _YES[value.lower()]
+        else:
+            known = ", ".join(sorted((*_OF_SENTINELS, *_OF_TLS, "ssl")))
+            raise ValueError(f"expected of the options behind the ? only {known}, and ssl=true or ssl=false")
+    if tls and not is_tls:
+        raise ValueError("expected ssl=true beside the options of TLS")
+    return login, tls if is_tls else None

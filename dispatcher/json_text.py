@@ -1,0 +1,22 @@
+"""The one module that uses orjson: JSON for what is written and read by the thousand.
+
+Whoever reads what others wrote asks the standard library again where this refuses: its messages are for people, and it
+knows encodings that this does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+NotPlain: Final = orjson.JSONDecodeError
+"""Raised by ``decode``; a ``ValueError``."""
+
+decode = orjson.loads
+"""The value of a JSON text in UTF-8. Raises ``NotPlain``; a whole number beyond 64 bits becomes a float."""
+
+
+def encode(value: Any) -> bytes:  # noqa: ANN401 - whatever JSON has a form for
+    """The JSON text of a value, in UTF-8. Raises ``TypeError`` for what JSON has no form for."""
+    return orjson.dumps(value)

@@ -1,0 +1,118 @@
+"""The producer for threads and plain code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
+from dispatcher.event import Event, job_id_for, new_event_id
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.producer.chunks import OnDuplicate, Source, Tally, chunked, sent_one
+from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
+
+if TYPE_CHECKING:
+    from dispatcher.connection import Client
+    from dispatcher.store.enqueueing import Enqueued, Job
+
+
+class Producer:
+    """Hands events over to the queue. Thread-safe; one per process is enough.
+
+    Once a call returns, its events are on the server and each will be accounted for. ``QueueUnavailable`` leaves open
+    whether they arrived: send again with the same ``id``, a repeat is recognised.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str = "dispatcher",
+        queue: str = "notifications",
+        max_waiting: int = 1_000_000,
+    ) -> None:
+        from dispatcher.store.intake import Intake  # noqa: PLC0415 - loaded at first use, see the package
+
+        self._client = client
+        self._target: Target | None = None
+        self._intake = Intake(client, Keys(namespace), QueueKeys(queue), max_waiting=max_waiting)
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """A producer as the environment says (``DISPATCHER_REDIS_URL`` and the others); ``close`` ends it.
+
+        Never starts a server: without a URL it uses the embedded one that runs in the data dir. Raises ``ConfigError``.
+        """
+        from dispatcher.connection import connect  # noqa: PLC0415 - loaded at first use, see the package
+
+        target = target_from_env()
+        client = connect(target.url, timeout_s=ANSWER_TIMEOUT_S)
+        producer = cls(client, namespace=target.namespace, queue=target.queue, max_waiting=target.max_waiting)
+        producer._target = target
+        return producer
+
+    def send(
+        self,
+        category: str,
+        text: str = "",
+        *,
+        id: str | None = None,  # noqa: A002 - the field's name on the wire
+        on_duplicate: OnDuplicate = "ignore",
+        **fields: Any,  # noqa: ANN401 - the other fields of an Event, checked by it
+    ) -> str:
+        """Enqueue one event in one round trip; returns its id, of a duplicate too unless ``on_duplicate="raise"``.
+
+        ``fields`` are those of ``Event``: channel, blocks, thread_ts, priority, labels, created_at, max_age, mrkdwn.
+        Raises ``InvalidEvent``, ``QueueFull``, ``QueueUnavailable`` (within 2 s), ``DuplicateEvent``; ``ConfigError``
+        where the server answers and will not have it (another namespace's queue, no permission, a wrong password).
+        """
+        event = Event.from_payload({"category": category, "text": text, "id": id, **fields})
+        event_id = id or new_event_id()
+        job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
+        (result,) = self._enqueue([job], [event])
+        return sent_one(event_id, result, on_duplicate)
+
+    def send_many(self, events: Iterable[Source], *, on_duplicate: OnDuplicate = "ignore") -> list[str]:
+        """Enqueue many, in order; returns their ids, of duplicates too.
+
+        They are streamed in chunks of 500, or of 4 MB, each all or nothing but for a queue that fills. What ends the
+        call early tells how to go on (``SendStopped``): ``InvalidEvent``, which names the position from 0, comes
+        before anything of its chunk is enqueued; at ``QueueFull`` the events before the first that found no room are
+        enqueued. ``on_duplicate="raise"`` raises ``DuplicateEvent`` at the end, when all others are enqueued.
+        """
+        tally = Tally()
+        try:
+            for chunk in chunked(self._intake.calls, events):
+                tally.note(chunk, self._enqueue(chunk.jobs, chunk.sources))
+        except SendStopped as error:
+            tally.stopped(error)
+            raise
+        return tally.finished(on_duplicate)
+
+    def enqueue_chunks(self, events: Iterable[Source]) -> Iterator[list[tuple[str, Enqueued]]]:
+        """As ``send_many``, yielding what became of each event of each chunk; a full queue does not raise."""
+        for chunk in chunked(self._intake.calls, events):
+            yield list(zip(chunk.ids, self._enqueue(chunk.jobs, chunk.sources), strict=True))
+
+    def close(self) -> None:
+        """Close the connections of a producer from ``from_env``; a client that was handed in is its owner's matter."""
+        if self._target is not None:
+            self._client.close()
+            self._target.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _enqueue(self, jobs: list[Job], sources: list[Source]) -> list[Enqueued]:
+        try:
+            return self._intake.enqueue_jobs(jobs)
+        except GateUnavailable as error:
+            told = QueueUnavailable(str(error))
+            told.rest = tuple(sources)
+            raise told from error

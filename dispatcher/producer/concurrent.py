@@ -1,0 +1,106 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Iterable
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
+from dispatcher.event import Event, job_id_for, new_event_id
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.producer.chunks import OnDuplicate, Source, Tally, async_chunked, sent_one
+from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from dispatcher.store.enqueueing import Enqueued, Job
+
+
+class AsyncProducer:
+    """``Producer`` for asyncio: the same promises, arguments and errors. One belongs to one event loop.
+
+    ``client`` is of ``redis.asyncio``. Tasks may share it; a task that is cancelled while it sends leaves open whether
+    its event arrived.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        namespace: str = "dispatcher",
+        queue: str = "notifications",
+        max_waiting: int = 1_000_000,
+    ) -> None:
+        from dispatcher.store.intake import AsyncIntake  # noqa: PLC0415 - loaded at first use, see the package
+
+        self._client = client
+        self._target: Target | None = None
+        self._intake = AsyncIntake(client, Keys(namespace), QueueKeys(queue), max_waiting=max_waiting)
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """As ``Producer.from_env``; ``aclose`` ends it. Reads the settings, and connects with the first ``send``."""
+        from dispatcher.connection import connect_async  # noqa: PLC0415 - loaded at first use, see the package
+
+        target = target_from_env()
+        client = connect_async(target.url, timeout_s=ANSWER_TIMEOUT_S)
+        producer = cls(client, namespace=target.namespace, queue=target.queue, max_waiting=target.max_waiting)
+        producer._target = target
+        return producer
+
+    async def send(
+        self,
+        category: str,
+        text: str = "",
+        *,
+        id: str | None = None,  # noqa: A002 - the field's name on the wire
+        on_duplicate: OnDuplicate = "ignore",
+        **fields: Any,  # noqa: ANN401 - the other fields of an Event, checked by it
+    ) -> str:
+        """As ``Producer.send``."""
+        event = Event.from_payload({"category": category, "text": text, "id": id, **fields})
+        event_id = id or new_event_id()
+        job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
+        (result,) = await self._enqueue([job], [event])
+        return sent_one(event_id, result, on_duplicate)
+
+    async def send_many(
+        self, events: Iterable[Source] | AsyncIterable[Source], *, on_duplicate: OnDuplicate = "ignore"
+    ) -> list[str]:
+        """As ``Producer.send_many``, also of events that come asynchronously."""
+        tally = Tally()
+        try:
+            async with aclosing(async_chunked(self._intake.calls, events)) as chunks:
+                async for chunk in chunks:
+                    tally.note(chunk, await self._enqueue(chunk.jobs, chunk.sources))
+        except SendStopped as error:
+            tally.stopped(error)
+            raise
+        return tally.finished(on_duplicate)
+
+    async def aclose(self) -> None:
+        """As ``Producer.close``."""
+        if self._target is not None:
+            await self._client.aclose()
+            self._target.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _enqueue(self, jobs: list[Job], sources: list[Source]) -> list[Enqueued]:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await self._intake.enqueue_jobs(jobs)
+        except (GateUnavailable, TimeoutError) as error:
+            told = QueueUnavailable(str(error) or f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s")
+            told.rest = tuple(sources)
+            raise told from error

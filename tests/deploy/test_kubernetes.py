@@ -1,0 +1,113 @@
+"""What the Kubernetes manifests promise: names that the program knows, and time to finish the posts in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+
+from dispatcher.cli.commands import dispatcher
+from dispatcher.keys import QueueKeys
+from dispatcher.settings import load_settings, variables
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = CHECKOUT / "deploy" / "kubernetes"
+KNOWN: Final = {name for variable in variables() for name in variable.names}
+STOP_BEYOND_TIMEOUT: Final = timedelta(seconds=5)
+
+
+def documents(name: str) -> Iterator[dict[str, Any]]:
+    yield from YAML(typ="safe", pure=True).load_all((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def one(name: str, kind: str) -> dict[str, Any]:
+    (found,) = [each for each in documents(name) if each["kind"] == kind]
+    return found
+
+
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = one("worker.yaml", "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+def worker() -> dict[str, Any]:
+    (container,) = pod()["containers"]
+    found: dict[str, Any] = container
+    return found
+
+
+def environment() -> dict[str, str]:
+    """The variables; those of a secret with a value in its place."""
+    return {each["name"]: each.get("value", "redis://redis/0") for each in worker()["env"]}
+
+
+def test_every_manifest_is_looked_at_here() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == {"worker.yaml", "scaledobject.yaml"}
+
+
+def test_every_variable_is_one_that_is_read_and_has_a_value_that_is_valid(tmp_path: Path) -> None:
+    assert set(environment()) <= KNOWN
+    token = tmp_path / "slack-token"
+    token.write_text("xoxb-made-up")
+    given = {**environment(), "DISPATCHER_SLACK_TOKEN_FILE": str(token)}
+    settings, doubts = load_settings(given, None)
+    assert doubts == ()
+    assert settings.slack_token is not None
+
+
+def test_the_command_is_one_of_the_program() -> None:
+    assert worker()["args"] == ["worker"]
+    assert "worker" in dispatcher.commands
+    assert 'ENTRYPOINT ["dispatcher"]' in (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_a_stop_leaves_time_to_finish_the_posts() -> None:
+    settings, _ = load_settings(
+        {name: text for name, text in environment().items() if not name.endswith("_FILE")}, None
+    )
+    grace = timedelta(seconds=pod()["terminationGracePeriodSeconds"])
+    assert grace > settings.slack_timeout + STOP_BEYOND_TIMEOUT
+
+
+def test_the_probe_is_the_images_own_health_check_and_waits_as_long_as_a_start_may_take() -> None:
+    probe = worker()["livenessProbe"]
+    image = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
+    assert f'CMD ["{probe["exec"]["command"][0]}", "{probe["exec"]["command"][1]}"]' in image
+    assert probe["initialDelaySeconds"] > 30
+    assert f"--interval={probe['periodSeconds']}s --timeout={probe['timeoutSeconds']}s" in image
+
+
+def test_the_pod_runs_as_the_images_user_on_a_file_system_that_is_read_only() -> None:
+    image = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
+    assert f"USER {pod()['securityContext']['runAsUser']}:" in image
+    assert worker()["securityContext"]["readOnlyRootFilesystem"] is True
+    assert worker()["image"] in (CHECKOUT / "docker-compose.yml").read_text(encoding="utf-8")
+
+
+def test_every_secret_and_volume_that_is_used_is_there() -> None:
+    mounts = {each["name"]: each["mountPath"] for each in worker()["volumeMounts"]}
+    assert set(mounts) == {each["name"] for each in pod()["volumes"]}
+    given = environment()
+    assert given["DISPATCHER_SLACK_TOKEN_FILE"].startswith(mounts["secrets"])
+    assert given["DISPATCHER_LIMITS_FILE"].startswith(mounts["limits"])
+    head = (FOLDER / "worker.yaml").read_text(encoding="utf-8").partition("apiVersion")[0]
+    (reference,) = [each["valueFrom"]["secretKeyRef"] for each in worker()["env"] if "valueFrom" in each]
+    login = one("scaledobject.yaml", "TriggerAuthentication")["spec"]["secretTargetRef"]
+    for key in (reference["key"], "slack-token", *(each["key"] for each in login)):
+        assert f"--from-file={key}=" in head
+
+
+def test_the_lists_that_scale_the_workers_are_the_lanes_of_their_queue() -> None:
+    spec = one("scaledobject.yaml", "ScaledObject")["spec"]
+    names = [trigger["metadata"]["listName"] for trigger in spec["triggers"]]
+    assert tuple(names) == QueueKeys(environment()["DISPATCHER_QUEUE"]).lanes
+    assert spec["scaleTargetRef"]["name"] == one("worker.yaml", "Deployment")["metadata"]["name"]
+    login = one("scaledobject.yaml", "TriggerAuthentication")["metadata"]["name"]
+    assert {trigger["authenticationRef"]["name"] for trigger in spec["triggers"]} == {login}
+
+
+def test_what_is_parked_always_finds_a_worker() -> None:
+    assert one("scaledobject.yaml", "ScaledObject")["spec"]["minReplicaCount"] >= 1

@@ -1,0 +1,193 @@
+"""Producers and workers that ask Sentinels for the primary, and a failover under them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from dispatcher import AsyncProducer, Producer, QueueUnavailable
+from dispatcher.connection import connect
+from dispatcher.errors import ConfigError
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.snapshot import Books
+from tests.support import commands
+from tests.support.processes import LIMITS, Command, environment, until
+from tests.support.sentinels import SERVICE, Watched, watched_primary
+from tests.support.servers import RedisServer, free_port
+from tests.support.topologies import sentinel_of
+
+KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    with watched_primary() as servers:
+        yield servers
+
+
+def is_sent(producer: Producer, text: str) -> bool:
+    try:
+        producer.send("errors", text, id=text)
+    except QueueUnavailable:
+        return False
+    return True
+
+
+def test_a_producer_and_a_worker_go_on_at_the_new_primary_after_its_death(
+    watched: Watched, slack: StandIn, tmp_path: Path
+) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(LIMITS, encoding="utf-8")
+    env = environment(watched.url, slack.base_url, slack.token, limits)
+    with Command("worker", env=env, cwd=tmp_path) as worker, connect(watched.url, timeout_s=2) as client:
+        assert worker.await_line("worker.started")["server"] == watched.url
+        producer = Producer(client)
+        producer.send("errors", "before")
+        until(lambda: len(slack.ledger) == 1, "the first post")
+        watched.await_sync()
+        watched.primary.kill()
+        with pytest.raises(QueueUnavailable):
+            producer.send("errors", "meanwhile", id="meanwhile")
+        watched.await_promotion()
+        until(lambda: is_sent(producer, "after"), "the new primary")
+        until(lambda: len(slack.ledger) == 2, "the second post")
+        worker.await_line("redis.found")
+        assert [posted.text for posted in slack.ledger.posted()] == ["before", "after"]
+        assert (len(worker.named("redis.lost")), len(worker.named("redis.found"))) == (1, 1)
+        books = Books(client, KEYS, QUEUE)
+        until(lambda: books.snapshot().overall()["sent"] == 2, "both outcomes")
+        assert books.snapshot().imbalances() == []
+
+
+def test_who_is_connected_to_a_primary_that_was_made_a_replica_goes_to_the_new_one(
+    watched: Watched, slack: StandIn, tmp_path: Path
+) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(LIMITS, encoding="utf-8")
+    env = environment(watched.url, slack.base_url, slack.token, limits)
+    with Command("worker", env=env, cwd=tmp_path) as worker, connect(watched.url, timeout_s=2) as client:
+        worker.await_line("worker.started")
+        producer = Producer(client)
+        producer.send("errors", "before")
+        until(lambda: len(slack.ledger) == 1, "the first post")
+        watched.await_sync()
+        watched.switch()
+        until(lambda: is_sent(producer, "after"), "the new primary")
+        until(lambda: len(slack.ledger) == 2, "the second post")
+        assert (len(worker.named("redis.lost")), len(worker.named("redis.found"))) == (1, 1)
+
+
+def test_an_asyncio_producer_goes_to_the_new_primary(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with AsyncProducer.from_env() as producer:
+            await producer.send("errors", "before")
+            watched.await_sync()
+            watched.switch()
+            for _ in range(3):  # one for the connection that is still at the old primary
+                with suppress(QueueUnavailable):
+                    await producer.send("errors", "after", id="after")
+
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", watched.url)
+    asyncio.run(asyncio.wait_for(main(), 20))
+    with watched.replica.client() as client:
+        assert client.llen(QUEUE.lanes[1]) == 2
+
+
+def test_the_answer_of_a_replica_ends_the_connection_since_its_address_may_lead_elsewhere(
+    own_server: RedisServer,
+) -> None:
+    with own_server.client() as database, connect(own_server.url) as client:
+        producer = Producer(client)
+        producer.send("errors", "x")
+        before = {each["id"] for each in database.client_list()}
+        database.replicaof("127.0.0.1", str(free_port()))
+        with pytest.raises(QueueUnavailable, match="Redis is a read-only replica"):
+            producer.send("errors", "y", id="y")
+        database.replicaof("NO", "ONE")
+        producer.send("errors", "y", id="y")
+        assert len({each["id"] for each in database.client_list()} - before) == 1
+
+
+@pytest.fixture
+def lone() -> Iterator[tuple[RedisServer, str]]:
+    """A primary, and its address by way of a Sentinel; two more are named that do not answer."""
+    with RedisServer(port=free_port()) as primary, sentinel_of(primary, SERVICE) as port:
+        yield primary, f"sentinel://127.0.0.1:{free_port()},127.0.0.1:{port},127.0.0.1:{free_port()}/{SERVICE}/3"
+
+
+def test_one_sentinel_that_answers_is_enough_and_the_database_is_kept(lone: tuple[RedisServer, str]) -> None:
+    primary, url = lone
+    with connect(url) as client:
+        Producer(client).send("errors", "x", id="x")
+    with Redis(port=primary.port, db=3) as database:
+        assert database.lrange(QUEUE.lanes[1], 0, -1) == [b"x"]
+
+
+def test_every_command_takes_the_address_of_sentinels(lone: tuple[RedisServer, str]) -> None:
+    _, url = lone
+    env = {"DISPATCHER_REDIS_URL": url, "DISPATCHER_SINK": "console"}
+    sent = commands.run("send", "errors", "over Sentinel", **env)
+    assert f"queue notifications on {url}" in sent.err
+    assert commands.run("worker", "--burst", **env).out == "#notifications  over Sentinel\n"
+    for arguments in (("status", "--check"), ("limits", "show"), ("dead", "list"), ("status", "--json")):
+        assert commands.run(*arguments, **env).code == 0, arguments
+    doctor = commands.run("doctor", **env)
+    assert "cannot be reached" not in doctor.out + doctor.err
+
+
+def test_a_password_of_the_primary_is_asked_for_and_taken_from_the_address(
+    lone: tuple[RedisServer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary, url = lone
+    with primary.client() as database:
+        database.config_set("requirepass", "of-the-primary")
+    message = "the server at the Sentinels' 'main' asks for a password"
+    with connect(url) as client, pytest.raises(ConfigError, match=message):
+        Producer(client).send("errors", "x")
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", url.replace("//", "//:of-the-primary@"))
+    with Producer.from_env() as producer:
+        producer.send("errors", "x")
+
+
+def test_a_sentinel_that_asks_for_its_own_password_says_where_to_put_it() -> None:
+    with RedisServer(port=free_port()) as primary:
+        config = primary.directory / "sentinel.conf"
+        config.write_text(f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\nrequirepass of-the-sentinel\n")
+        with RedisServer(port=free_port(), config=config, options=("--sentinel",)) as sentinel:
+            url = f"sentinel://127.0.0.1:{sentinel.port}/{SERVICE}/0"
+            message = r"the Sentinels at 127\.0\.0\.1:\d+ refuse us .*: in DISPATCHER_REDIS_URL, put their own password"
+            with connect(url) as client, pytest.raises(ConfigError, match=message):
+                Producer(client).send("errors", "x")
+            with connect(f"{url}?sentinel_password=of-the-sentinel") as client:
+                Producer(client).send("errors", "x")
+
+
+def test_a_service_that_no_sentinel_knows_is_a_fault_of_the_address(lone: tuple[RedisServer, str]) -> None:
+    _, url = lone
+    message = r"know no service 'other': in DISPATCHER_REDIS_URL, name one that they watch, which is main"
+    with connect(url.replace("/main/", "/other/")) as client, pytest.raises(ConfigError, match=f"{message}$"):
+        Producer(client).send("errors", "x")
+    worker = commands.run("worker", DISPATCHER_REDIS_URL=url.replace("/main/", "/other/"), DISPATCHER_SINK="console")
+    assert worker.code == 78
+    assert re.search(message, worker.err)
+
+
+def test_sentinels_that_do_not_answer_are_told_by_where_they_are() -> None:
+    ports = free_port(), free_port()
+    url = f"sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/{SERVICE}/0"
+    message = rf"no Sentinel at 127\.0\.0\.1:{ports[0]}, 127\.0\.0\.1:{ports[1]} can be reached: .*refused"
+    with connect(url) as client, pytest.raises(QueueUnavailable, match=message):
+        Producer(client).send("errors", "x")
