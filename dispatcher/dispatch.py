@@ -12,8 +12,8 @@ from typing import Protocol, TypeAlias, assert_never
 
 from dispatcher import policy as rules
 from dispatcher.content import message_for
-from dispatcher.model import Admitted, Demand, Denied, Message, PostResult, Verdict
-from dispatcher.outcome import Candidate, Leased, Settlement, Spoiled, Started, Waiting
+from dispatcher.model import Admitted, Demand, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
+from dispatcher.outcome import Candidate, Deferral, Leased, Settlement, Spoiled, Started, Turn, Waiting
 from dispatcher.policy import Backoff, Policy
 
 Request: TypeAlias = tuple[str, tuple[Demand, ...]]
@@ -23,13 +23,26 @@ Request: TypeAlias = tuple[str, tuple[Demand, ...]]
 class Gate(Protocol):
     """The budget: one shared limiter."""
 
-    def try_acquire_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """A verdict for each request, as if they were asked one after another."""
+    def decide(
+        self, requests: Sequence[Request], *, fresh: bool, ahead: Sequence[Scope]
+    ) -> tuple[list[Verdict], list[Opening]]:
+        """A verdict for each request, as if they were asked one after another; then when each scope ahead has room.
+
+        ``fresh``: none of them was ever asked for before.
+        """
         ...
 
 
 class Outbox(Protocol):
     """The events under this worker's lease."""
+
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+        """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO."""
+        ...
+
+    def expect(self, openings: Sequence[Opening]) -> None:
+        """With the next ``take``, tell from when on heads of lines may pass the scopes that this batch asked for."""
+        ...
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         """Mark up to ``free`` of them as sending; park the others in their channel's line. None: lease lost."""
@@ -56,7 +69,7 @@ class Observer(Protocol):
         ...
 
     def waiting(self, events: Sequence[Waiting]) -> None:
-        """Admitted events that wait for their channel."""
+        """Events that wait in a line: admitted ones for their channel, deferred ones for room in a limit."""
         ...
 
     def lost(self, events: Sequence[Leased | Spoiled]) -> None:
@@ -82,16 +95,9 @@ class Dispatcher:
         ``GateUnavailable`` with nothing posted: what was not settled stays leased.
         """
         ended, candidates = self._triage(batch, now_us)
-        verdicts = self.gate.try_acquire_many([(each.leased.slot, each.terms.scopes) for each in candidates])
-        admitted = []
-        for candidate, verdict in zip(candidates, verdicts, strict=True):
-            match verdict:
-                case Admitted():
-                    admitted.append(candidate)
-                case Denied():
-                    ended.append(rules.denied(candidate, verdict, self.policy))
-                case _:
-                    assert_never(verdict)
+        asking = self._behind_others(candidates, ended)
+        admitted, refused = self._ask(asking, ended)
+        self._line_up(refused, ended)
         self.settle(ended)
         return self._start(admitted, free)
 
@@ -123,6 +129,66 @@ class Dispatcher:
             else:
                 ended.append(refusal)
         return ended, candidates
+
+    def _behind_others(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> Sequence[Candidate]:
+        """Who may ask the gate; newcomers of a category that defers stand behind those who wait already."""
+        newcomers = {
+            each.leased.id: deferral
+            for each in candidates
+            if (deferral := rules.newcomer(each, self.policy)) is not None
+        }
+        if not newcomers:
+            return candidates
+        going = self._line_up(list(newcomers.values()), ended)
+        return [each for each in candidates if each.leased.id not in newcomers or each.leased.id in going]
+
+    def _ask(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> tuple[list[Candidate], list[Deferral]]:
+        """The budget: who was admitted, and who was refused and waits; what a refusal ends is added to ``ended``."""
+        requests = [(each.leased.slot, each.terms.scopes) for each in candidates]
+        heads = {
+            scope.name: scope for each in candidates if each.leased.line for scope in all_scopes(each.terms.scopes)
+        }
+        fresh = all(each.leased.is_fresh for each in candidates)
+        verdicts, openings = self.gate.decide(requests, fresh=fresh, ahead=list(heads.values()))
+        admitted: list[Candidate] = []
+        refused: list[Deferral] = []
+        for candidate, verdict in zip(candidates, verdicts, strict=True):
+            match verdict:
+                case Admitted():
+                    admitted.append(candidate)
+                case Denied():
+                    match rules.denied(candidate, verdict, self.policy):
+                        case Deferral() as deferral:
+                            refused.append(deferral)
+                        case Settlement() as settlement:
+                            ended.append(settlement)
+                case _:
+                    assert_never(verdict)
+        self.outbox.expect(openings)
+        return admitted, refused
+
+    def _line_up(self, deferrals: Sequence[Deferral], ended: list[Settlement]) -> set[str]:
+        """Let them stand in line; returns the ids that need not. Where as many wait as may is the end: an overflow."""
+        if not deferrals:
+            return set()
+        going: set[str] = set()
+        waiting: list[Waiting] = []
+        lost: list[Leased] = []
+        for deferral, answer in zip(deferrals, self.outbox.line_up(deferrals), strict=True):
+            match answer:
+                case Waiting():
+                    waiting.append(answer)
+                case Turn.GO:
+                    going.add(deferral.candidate.leased.id)
+                case Turn.FULL:
+                    ended.append(rules.overflow(deferral))
+                case Turn.LOST:
+                    lost.append(deferral.candidate.leased)
+                case _:
+                    assert_never(answer)
+        self.observer.waiting(waiting)
+        self.observer.lost(lost)
+        return going
 
     def _start(self, admitted: Sequence[Candidate], free: int) -> list[Started]:
         if not admitted:

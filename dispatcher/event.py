@@ -6,10 +6,10 @@ The one place that knows the event format; ``send`` and the worker refuse the sa
 from __future__ import annotations
 
 import json
+import os
 import re
-import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -17,6 +17,7 @@ from math import isfinite, isnan
 from typing import Any, Final, NoReturn
 
 from dispatcher.errors import InvalidEvent
+from dispatcher.json_text import encode
 from dispatcher.model import Lane
 
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -40,7 +41,7 @@ MOST_TOLD: Final = 3
 _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what a payload leaves out is read from the class
 class Event:
     """One notification. ``category`` and one of ``text`` and ``blocks`` are required.
 
@@ -61,7 +62,7 @@ class Event:
     mrkdwn: bool = False
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check(self, _KEYS)
 
     @classmethod
     def from_payload(cls, payload: object) -> Event:
@@ -72,17 +73,22 @@ class Event:
         version = fields.pop("v", 1)
         if type(version) is not int or version != 1:
             raise InvalidEvent(f"v is {_shown(version)}, expected 1")
-        if "thread" in fields:
-            raise InvalidEvent("thread is not available in this version; use thread_ts")
-        if unknown := fields.keys() - _KEYS:
-            raise InvalidEvent(_unknown_keys(sorted(unknown, key=str)))
+        if not fields.keys() <= _KEYS:
+            if "thread" in fields:
+                raise InvalidEvent("thread is not available in this version; use thread_ts")
+            raise InvalidEvent(_unknown_keys(sorted(fields.keys() - _KEYS, key=str)))
         if "category" not in fields:
             raise InvalidEvent("category is missing, expected a name such as errors")
         if "text" not in fields and not fields.get("blocks"):
             raise InvalidEvent("text is missing, expected some text, or blocks")
         if isinstance(blocks := fields.get("blocks"), list):
             fields["blocks"] = tuple(blocks)
-        return cls(**fields)
+        event = object.__new__(cls)
+        event.__dict__.update(fields)
+        if "labels" not in fields:
+            event.__dict__["labels"] = {}
+        _check(event, fields)
+        return event
 
     def to_payload(self) -> dict[str, Any]:
         """The JSON object on the queue; keys at their default are left out."""
@@ -96,7 +102,7 @@ class Event:
         return payload
 
 
-_KEYS: Final = frozenset(Event.__slots__)
+_KEYS: Final = frozenset(Event.__dataclass_fields__)
 
 
 def encode_event(event: Event) -> str:
@@ -104,8 +110,14 @@ def encode_event(event: Event) -> str:
 
     Of all fields only ``blocks`` can hold what JSON has no form for.
     """
+    payload = event.to_payload()
+    if not event.blocks:
+        try:
+            return _bounded(encode(payload).decode())
+        except TypeError:
+            pass  # the slower way says what is wrong
     try:
-        text = json.dumps(event.to_payload(), separators=(",", ":"), allow_nan=False, default=_refuse_type)
+        text = json.dumps(payload, separators=(",", ":"), allow_nan=False, default=_refuse_type)
     except RecursionError as error:
         raise InvalidEvent("blocks are nested too deeply to be written as JSON") from error
     except TypeError as error:
@@ -113,8 +125,13 @@ def encode_event(event: Event) -> str:
     except ValueError as error:
         detail = "contain themselves" if "ircular" in str(error) else "hold a number that is infinite or not a number"
         raise InvalidEvent(f"blocks {detail}, which JSON has no form for") from error
-    if len(text) > MAX_EVENT_BYTES:
-        raise InvalidEvent(f"event is {len(text)} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
+    return _bounded(text)
+
+
+def _bounded(text: str) -> str:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > MAX_EVENT_BYTES:
+        raise InvalidEvent(f"event is {size} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
     return text
 
 
@@ -129,15 +146,8 @@ def job_id_for(event_id: str) -> str:
     return "id-" + blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def slot_id(job_id: str, unknown: int, replays: int = 0) -> str:
-    """The id that owns an event's slots; each post of unknown fate leaves its slot behind and the next takes ``#n``.
-
-    So does each replay: what a dead letter has perhaps posted stays counted. Longer ones than 16 characters become a
-    digest of 96 bits: every byte is paid for in each scope.
-    """
-    name = f"{job_id}#{unknown}" if unknown else job_id
-    if replays:
-        name = f"{name}#r{replays}"
+def slot_id(name: str) -> str:
+    """The id that owns slots under a name; a long one becomes a digest of 96 bits: each scope pays for every byte."""
     if len(name) <= SLOT_ID:
         return name
     return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
@@ -145,7 +155,8 @@ def slot_id(job_id: str, unknown: int, replays: int = 0) -> str:
 
 def new_event_id() -> str:
     """A generated id: a UUID, which the dispatcher does not remember after the event is settled."""
-    return str(uuid.uuid4())
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def is_remembered(event: Event, job_id: str) -> bool:
@@ -153,15 +164,26 @@ def is_remembered(event: Event, job_id: str) -> bool:
     return event.id is not None or not _UUID.fullmatch(job_id)
 
 
-def _check(event: Event) -> None:
-    for name, is_valid, expected in _RULES:
-        value = getattr(event, name)
-        if not is_valid(value):
-            _refuse_label(value if name == "labels" else None)
-            raise InvalidEvent(f"{name} is {_shown(value)}, expected {expected}")
+def _check(event: Event, given: Iterable[str]) -> None:
+    """Look at the fields that were given; the first of those that are not valid is told, in the order of the rules."""
+    values = event.__dict__
+    if not all(map(_is_valid, given, map(values.__getitem__, given))):
+        _refuse(event)
     if not event.text.strip() and not event.blocks:
         raise InvalidEvent("text is empty, expected some text, or blocks")
-    object.__setattr__(event, "priority", Lane(event.priority))
+    if type(event.priority) is not Lane:
+        values["priority"] = Lane(event.priority)
+
+
+def _is_valid(name: str, value: object) -> bool:
+    return _IS_VALID[name](value)
+
+
+def _refuse(event: Event) -> NoReturn:
+    name, expected = next((name, expected) for name, is_valid, expected in _RULES if not is_valid(getattr(event, name)))
+    value = getattr(event, name)
+    _refuse_label(value if name == "labels" else None)
+    raise InvalidEvent(f"{name} is {_shown(value)}, expected {expected}")
 
 
 def _refuse_label(labels: object) -> None:
@@ -182,7 +204,7 @@ def _is_blocks(value: object) -> bool:
 
 
 def _is_labels(value: object) -> bool:
-    return (
+    return value == {} or (
         isinstance(value, Mapping)
         and len(value) <= MAX_LABELS
         and all(isinstance(key, str) and isinstance(text, str) for key, text in value.items())
@@ -267,3 +289,4 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ),
     ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
 )
+_IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}

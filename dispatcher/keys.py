@@ -68,7 +68,7 @@ class Keys:
         return self._key("leased:")
 
     def leased(self, owner: str) -> str:
-        """ZSET, id -> seq, what one worker holds; empty."""
+        """SET, ids that one worker holds; empty."""
         return self.leased_prefix + owner
 
     @property
@@ -83,7 +83,7 @@ class Keys:
 
     @property
     def lines(self) -> str:
-        """ZSET, line -> instant (us) at which its head may pass; empty."""
+        """ZSET, ``channel:#ops`` and ``scope:global`` -> instant (us) at which the next may pass; empty."""
         return self._key("lines")
 
     @property
@@ -92,8 +92,35 @@ class Keys:
         return self._key("line:")
 
     def line(self, name: str) -> str:
-        """ZSET, id -> seq, who waits in one line (``channel:#ops``); empty."""
+        """ZSET, who waits in one line, in order; empty.
+
+        ``channel:#ops``: id -> seq. ``category:errors`` or ``label:deploys:host=db1``: id -> priority and seq.
+        """
         return self.line_prefix + name
+
+    @property
+    def waits_prefix(self) -> str:
+        """What the keys of ``waits`` begin with."""
+        return self._key("waits:")
+
+    def waits(self, scope: str) -> str:
+        """ZSET, lines of categories that wait for one scope -> rank of their heads; empty."""
+        return self.waits_prefix + scope
+
+    @property
+    def awaited(self) -> str:
+        """HASH, line of a category -> the scope it waits for; empty."""
+        return self._key("awaited")
+
+    @property
+    def deferred(self) -> str:
+        """HASH, category -> how many of its events wait for room in a limit; empty."""
+        return self._key("deferred")
+
+    @property
+    def deciding(self) -> str:
+        """HASH, owner -> what it took and has not decided; empty."""
+        return self._key("deciding")
 
     @property
     def timers(self) -> str:
@@ -146,13 +173,27 @@ class Keys:
         return self._key("dead:ids")
 
     @property
+    def decisions(self) -> tuple[str, str, str, str]:
+        """HASHES, id -> decision: of what a limit suppressed, its older part, of all others, its older part.
+
+        They live for seven days after the last decision.
+        """
+        limited, others = self._key("decisions:limited"), self._key("decisions:others")
+        return limited, f"{limited}:older", others, f"{others}:older"
+
+    @property
     def wake(self) -> str:
         """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
         return self._key("wake")
 
+    @property
+    def scope_prefix(self) -> str:
+        """What the keys of ``scope`` begin with."""
+        return self._key("scope:")
+
     def scope(self, name: str) -> str:
         """ZSET, the slots of one scope (``category:errors``, ``pace:#ops``); lives at least its longest window."""
-        return self._key(f"scope:{name}")
+        return self.scope_prefix + name
 
     def log(self, name: str) -> str:
         """LIST, the instants charged to a scope without ids, the newest first; lives at least its longest window."""

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TextIO, assert_never
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from dispatcher.line_batch import LineBatch
 from dispatcher.log_lines import TerminalLine
 from dispatcher.model import US, Denied, Reason
 from dispatcher.outcome import (
@@ -53,7 +54,7 @@ def build_log(
     silenced: what ends a worker is told by ``failed``.
     """
     out = stream or sys.stderr
-    console = style == "console" or (style == "auto" and out.isatty())
+    console = _is_for_people(style, out)
     render: Processor = (
         TerminalLine(out, in_colour=out.isatty() and not _no_color())
         if console
@@ -74,6 +75,22 @@ def build_log(
         cache_logger_on_first_use=True,
     )
     return logger if worker is None else logger.bind(worker=worker)
+
+
+def build_event_log(
+    *,
+    level: Literal["debug", "info", "warning", "error"] = "info",
+    style: Literal["auto", "console", "json"] = "auto",
+    secrets: Iterable[str] = (),
+    stream: TextIO | None = None,
+    worker: str | None = None,
+) -> EventLog:
+    """What a worker tells, on a logger of ``build_log``; lines of JSON about events are written by the batch."""
+    known, out = tuple(secrets), stream or sys.stderr
+    log = build_log(level=level, style=style, secrets=known, stream=out, worker=worker)
+    if _is_for_people(style, out) or LEVELS[level] > LEVELS["info"]:
+        return EventLog(log)
+    return EventLog(log, LineBatch(out, secrets=known, worker=worker))
 
 
 def redactor(secrets: Iterable[str]) -> Processor:
@@ -101,26 +118,32 @@ def redactor(secrets: Iterable[str]) -> Processor:
 class EventLog:
     """What the core and the worker's loop tell, as log lines. A line that cannot be written is no reason to stop."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: FilteringBoundLogger, batch: LineBatch | None = None) -> None:
         self._log = log
+        self._batch = batch
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits; ``slack.paused`` when posting stops."""
+        ended: list[dict[str, object]] = []
+        parked: list[dict[str, object]] = []
+        facts_of: dict[int, dict[str, object]] = {}
         for settlement in settlements:
-            name = "event.parked" if isinstance(settlement.outcome, Parked) else "event.settled"
-            self._write(self._log.info, name, {**_subject(settlement.subject), **_facts(settlement)})
-            if settlement.pause is not None:
-                facts = {"code": settlement.pause.code, "detail": settlement.pause.detail}
-                self._write(self._log.error, "slack.paused", facts)
+            outcome = settlement.outcome
+            if isinstance(outcome, Dropped):  # by the hundred, for a few reasons
+                facts = facts_of.get(id(outcome.denied))
+                if facts is None:
+                    facts = facts_of[id(outcome.denied)] = _facts(settlement)
+            else:
+                facts = _facts(settlement)
+            (parked if isinstance(outcome, Parked) else ended).append({**_subject(settlement.subject), **facts})
+        self._write_all("event.settled", ended)
+        self._write_all("event.parked", parked)
+        for pause in [each.pause for each in settlements if each.pause is not None]:
+            self._write(self._log.error, "slack.paused", {"code": pause.code, "detail": pause.detail})
 
     def waiting(self, events: Sequence[Waiting]) -> None:
-        """``event.parked`` for admitted events that wait for their channel."""
-        for each in events:
-            facts: dict[str, object] = {"outcome": "parked", "reason": each.reason.value}
-            if each.wait_us is not None:
-                facts["retry_after_s"] = each.wait_us / US
-            facts["channel"] = each.candidate.terms.channel
-            self._write(self._log.info, "event.parked", {**_subject(each.candidate.leased), **facts})
+        """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
+        self._write_all("event.parked", [_waiting(each) for each in events])
 
     def lost(self, events: Sequence[Leased | Spoiled]) -> None:
         """``lease.lost``: another worker has the event, nothing was changed here."""
@@ -129,9 +152,8 @@ class EventLog:
 
     def duplicates(self, ids: list[str]) -> None:
         """``event.settled`` for repeated ids."""
-        for each in ids:
-            facts = {"event_id": each, "outcome": "duplicate", "reason": Reason.DUPLICATE.value}
-            self._write(self._log.info, "event.settled", facts)
+        facts = {"outcome": "duplicate", "reason": Reason.DUPLICATE.value}
+        self._write_all("event.settled", [{"event_id": each, **facts} for each in ids])
 
     def say(self, event: str, **facts: object) -> None:
         """One line of the worker's own life."""
@@ -140,6 +162,14 @@ class EventLog:
     def failed(self, error: Exception) -> None:
         """A defect of ours, with its traceback."""
         self._log.error("worker.failed", exc_info=error)
+
+    def _write_all(self, event: str, entries: Sequence[Mapping[str, object]]) -> None:
+        try:
+            left = entries if self._batch is None else self._batch.write(event, "info", entries)
+        except (OSError, ValueError):
+            return  # see below
+        for entry in left:
+            self._write(self._log.info, event, entry)
 
     def _write(self, method: Callable[..., Any], event: str, facts: Mapping[str, object]) -> None:
         try:
@@ -152,6 +182,15 @@ def _subject(subject: Leased | Spoiled) -> dict[str, object]:
     if isinstance(subject, Spoiled):
         return {"event_id": subject.id}
     return {"event_id": subject.name, "category": subject.event.category}
+
+
+def _waiting(waiting: Waiting) -> dict[str, object]:
+    facts: dict[str, object] = {"outcome": "parked", "reason": waiting.reason.value}
+    if waiting.scope is not None:
+        facts["scope"] = waiting.scope
+    if waiting.wait_us is not None:
+        facts["retry_after_s"] = waiting.wait_us / US
+    return {**_subject(waiting.candidate.leased), **facts, "channel": waiting.candidate.terms.channel}
 
 
 def _facts(settlement: Settlement) -> dict[str, object]:
@@ -193,6 +232,10 @@ def _printable(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:
                 char if char.isprintable() or char in kept else "\N{REPLACEMENT CHARACTER}" for char in value
             )
     return entry
+
+
+def _is_for_people(style: str, out: TextIO) -> bool:
+    return style == "console" or (style == "auto" and out.isatty())
 
 
 def _no_color() -> bool:

@@ -181,6 +181,15 @@ class Denied:
 Verdict: TypeAlias = Admitted | Denied
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """From ``at_us`` on a scope has room for one more; ``room`` is for how many it has now."""
+
+    scope: str
+    at_us: int
+    room: int
+
+
 class Lane(StrEnum):
     """A priority, and the RQ queue of that priority."""
 

@@ -1,21 +1,25 @@
-"""What a worker holds, what became of it, and what that changes: the values between the core and the store."""
+"""What a worker holds, what became of it, and what that changes: the values between the core and the store.
+
+Those that every event needs are named tuples: they are made in a quarter of the time of a frozen dataclass.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from dispatcher.event import Event, slot_id
+from dispatcher.event import Event
 from dispatcher.model import US, Demand, Denied, Limit, Paused, Reason, Receipt
 
 NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(NamedTuple):
     """An event under this worker's lease. ``id`` is its identity (the RQ job id), ``seen_us`` its first sight.
+
+    ``seq`` is the number of that sight. ``line`` says that it came out of its category's line: it is the head of it.
 
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
     owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
@@ -25,6 +29,7 @@ class Leased:
 
     id: str
     event: Event
+    seq: int
     seen_us: int
     attempt: int = 0
     unknown: int = 0
@@ -33,6 +38,12 @@ class Leased:
     takes: int = 1
     replays: int = 0
     deaths: int = 0
+    line: str | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody can have asked for slots for it before."""
+        return self.takes == 1 and not (self.held or self.attempt or self.unknown or self.line)
 
     @property
     def name(self) -> str:
@@ -41,8 +52,8 @@ class Leased:
 
     @property
     def slot(self) -> str:
-        """The id that owns its slots: a post of unknown fate keeps its own, the next one and a replay take another."""
-        return slot_id(self.id, self.unknown, self.replays)
+        """The id that owns its slots: a post of unknown fate keeps its own, the next one takes another."""
+        return f"{self.seq}#{self.unknown}" if self.unknown else str(self.seq)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +77,7 @@ class Terms:
     configured: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An event and its terms."""
 
     leased: Leased
@@ -84,11 +94,16 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An admitted event the pace step parked; ``wait_us`` is None while a post in flight decides."""
+    """An event that was parked: admitted, by the pace step, or deferred, in the line of its category.
+
+    ``wait_us`` is the time until it (or the head of its line) may go, None while that is not known; ``scope`` what a
+    deferred one waits for.
+    """
 
     candidate: Candidate
     reason: Reason
     wait_us: int | None
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,27 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferral:
+    """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
+
+    ``most`` of its category may wait.
+    """
+
+    candidate: Candidate
+    line: str
+    most: int
+    denied: Denied | None = None
+
+
+class Turn(StrEnum):
+    """What became of a deferral that is not waiting."""
+
+    GO = "go"
+    FULL = "full"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLettered:
     """Kept for a human."""
 
@@ -120,11 +156,11 @@ def _can_bury(reason: Reason) -> bool:
     match reason:
         case Reason.LIMIT_GLOBAL | Reason.LIMIT_CATEGORY | Reason.LIMIT_LABEL:
             return True
-        case Reason.EXPIRED | Reason.REJECTED | Reason.INVALID | Reason.AMBIGUOUS | Reason.EXHAUSTED:
+        case Reason.EXPIRED | Reason.REJECTED | Reason.INVALID | Reason.AMBIGUOUS | Reason.EXHAUSTED | Reason.OVERFLOW:
             return True
         case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
             return False
-        case Reason.OVERFLOW | Reason.DUPLICATE | Reason.MUTED | Reason.CANCELLED:
+        case Reason.DUPLICATE | Reason.MUTED | Reason.CANCELLED:
             return False
         case _:
             assert_never(reason)
@@ -161,10 +197,11 @@ Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many dead letters are kept, and for how long; the oldest go first."""
+    """How many dead letters are kept, and for how long, and of how many events the decision is; the oldest go first."""
 
     max: int = 100_000
     max_age_us: int = 30 * 86_400 * US
+    decisions: int = 100_000
 
 
 DEFAULT_BOUNDS: Final = Bounds()
@@ -178,8 +215,7 @@ class Slots(StrEnum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
     ``replied``: the channel answered, so its pace is charged. ``cooldown_us``: nobody posts there for so long.

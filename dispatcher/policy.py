@@ -34,6 +34,7 @@ from dispatcher.outcome import (
     Bounds,
     Candidate,
     DeadLettered,
+    Deferral,
     Dropped,
     Leased,
     Parked,
@@ -53,6 +54,13 @@ GLOBAL_SCOPE: Final = "global"
 SHARED_SCOPE: Final = "shared"
 """What the guarantees leave of the longest global window, for all."""
 
+_REASONS: Final = {
+    GLOBAL_SCOPE: Reason.LIMIT_GLOBAL,
+    SHARED_SCOPE: Reason.LIMIT_GLOBAL,
+    "guarantee": Reason.LIMIT_GLOBAL,
+    "label": Reason.LIMIT_LABEL,
+}
+
 _MAX_LABEL: Final = 64
 """Longer values of a label stand in its scope as a digest."""
 
@@ -71,6 +79,11 @@ class OnLimit(StrEnum):
 
     DROP = "drop"
     DEAD_LETTER = "dead-letter"
+    DEFER = "defer"
+
+
+DEFAULT_MAX_PARKED: Final = 10_000
+"""Deferred events of one category that may wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ class CategoryRule:
     """What the limits file says of one category; an empty ``limits`` means unlimited.
 
     ``guarantee`` events of the longest global window are kept for it; ``per_label`` limits hold for each value of a
-    label.
+    label. Where they are deferred, at most ``max_parked`` of its events wait for room.
     """
 
     limits: tuple[Limit, ...]
@@ -87,6 +100,7 @@ class CategoryRule:
     max_age_us: int
     guarantee: int = 0
     per_label: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
+    max_parked: int = DEFAULT_MAX_PARKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,7 @@ class Policy:
     reject_unknown: bool = False
     dead_letters: Bounds = DEFAULT_BOUNDS
     _scopes: dict[str, tuple[Demand, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _terms: dict[tuple[object, ...], Terms] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def knows(self, category: str) -> bool:
         """Whether the limits file names the category."""
@@ -179,7 +194,22 @@ class Policy:
         return bound if event.max_age is None else min(bound, round(event.max_age * US))
 
     def terms(self, leased: Leased) -> Terms:
-        """Everything the policy says of one event. One that has waited keeps the channel it waited for."""
+        """Everything the policy says of one event. One that has waited keeps the channel it waited for.
+
+        Events of one batch that differ in nothing else share their terms.
+        """
+        event = leased.event
+        if event.labels and self.rule(event.category).per_label:
+            return self._terms_of(leased)
+        key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age)
+        terms = self._terms.get(key)
+        if terms is None:
+            if len(self._terms) >= _REMEMBERED:
+                self._terms.clear()
+            terms = self._terms[key] = self._terms_of(leased)
+        return terms
+
+    def _terms_of(self, leased: Leased) -> Terms:
         event = leased.event
         channel = leased.channel or self.channel(event)
         return Terms(
@@ -189,6 +219,11 @@ class Policy:
             deadline_us=leased.seen_us + self.max_age_us(event),
             configured=self.knows(event.category),
         )
+
+    def line(self, event: Event) -> str:
+        """The line in which the event waits for room: its category's, or one for the values of its limited labels."""
+        scopes = tuple(_label_scopes(event.category, self.rule(event.category).per_label, event.labels))
+        return " ".join(scope.name for scope in scopes) or f"category:{event.category}"
 
 
 def _label_scopes(
@@ -203,9 +238,8 @@ def _label_scopes(
 
 def limit_reason(scope: str) -> Reason:
     """The reason that names a denying scope; guarantees and what they leave are parts of the global limit."""
-    if scope in {GLOBAL_SCOPE, SHARED_SCOPE} or scope.startswith("guarantee:"):
-        return Reason.LIMIT_GLOBAL
-    return Reason.LIMIT_LABEL if scope.startswith("label:") else Reason.LIMIT_CATEGORY
+    kind = scope.partition(":")[0]
+    return _REASONS.get(kind, Reason.LIMIT_CATEGORY)
 
 
 def spoiled(subject: Spoiled) -> Settlement:
@@ -218,7 +252,8 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     leased, terms = candidate.leased, candidate.terms
     if now_us >= terms.deadline_us:
         letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
-        return Settlement(leased, terms, letter, Slots.RELEASE)
+        posted = leased.unknown or (leased.attempt and not leased.held)  # perhaps: then its slot stays
+        return Settlement(leased, terms, letter, Slots.KEEP if posted else Slots.RELEASE)
     if leased.deaths >= MAX_DEATHS:
         detail = f"{leased.deaths} workers died while they held it"
         return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), attempt=leased.attempt)
@@ -228,7 +263,24 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     return None
 
 
-def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement:
+def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
+    """The event as one that waits behind those before it, if its category defers and it comes for the first time."""
+    leased = candidate.leased
+    rule = policy.rule(leased.event.category)
+    if rule.on_limit is not OnLimit.DEFER or leased.line or leased.held or leased.attempt or leased.unknown:
+        return None
+    return Deferral(candidate, policy.line(leased.event), rule.max_parked)
+
+
+def overflow(deferral: Deferral) -> Settlement:
+    """What becomes of an event that finds as many waiting as may."""
+    leased, terms = deferral.candidate.leased, deferral.candidate.terms
+    detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE
+    return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
+
+
+def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
     """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says.
 
     A replayed event is never dropped: it becomes a dead letter again.
@@ -245,10 +297,13 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement:
             unknown=leased.unknown,
         )
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
-    on_limit = OnLimit.DEAD_LETTER if leased.replays else policy.rule(leased.event.category).on_limit
+    rule = policy.rule(leased.event.category)
+    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
     match on_limit:
         case OnLimit.DROP:
             return Settlement(leased, terms, Dropped(verdict, reason), slots)
+        case OnLimit.DEFER:
+            return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict)
         case OnLimit.DEAD_LETTER:
             detail = f"{verdict.scope} had used its {verdict.limit}"
             return Settlement(leased, terms, DeadLettered(reason, detail, denied=verdict), slots)

@@ -12,11 +12,16 @@
 --                "peek": true | absent: decide, charge nothing,
 --                "fresh": true | absent: no id was ever asked for before, so none owns a slot yet,
 --                "drains": true | absent: charge on a full server (maxmemory) too; its callers free more than they take,
+--                "ahead": [KEYS position, ...] | absent: scopes (sets) of which the instant is wanted from which on they have room
+--                for one more after all this,
 --                "version": string | absent,
---                "scopes", "stores", "requests": [[id, scope, ...], ...]: see include/decide.lua}
+--                "scopes", "stores": see include/decide.lua,
+--                "requests": [[id, scope, ...], ...], see there; or, for many that ask for the same:
+--                "ids": [id, ...], "rows": [[0, scope, ...], ...], "of": [position of its row for each id, ...]}
 -- Returns  JSON {"verdicts": [0 | [scope, window, retry_after_us], ...]}: 0 is admitted; else the scope
 --          and the window (from 1) that free up last. The same request is refused until retry_after_us from now and
 --          admitted at that instant when nothing else happens in between.
+--          With "ahead" also {"ahead": [[instant as a string, how many have room now], ...]}.
 --          {"stale": version in force} when another one than the call's is: nothing was decided.
 -- A refused or peeked request writes nothing. An id that already owns slots is decided as if it owned none; admitted,
 -- its slots move to now (never a second charge); refused, they stay. Every key is read before the first is written.
@@ -39,31 +44,67 @@ end
 -- @include log
 -- @include decide
 
-local scopes, requests = open_scopes(call, now), call.requests
-look_up(scopes, requests, call.fresh)
+local scopes, ids, rows, of = open_scopes(call, now), call.ids, call.rows, call.of
 
-local verdicts, charges = {}, not call.peek
+local function request_of(n)
+  if not ids then
+    return call.requests[n]
+  end
+  local request = rows[of[n]]
+  request[1] = ids[n]
+  return request
+end
+
+local count = ids and #ids or #call.requests
+look_up(scopes, count, request_of, call.fresh)
+
+local verdicts, charges, charged = {}, not call.peek, 0
+local refused, refused_after = {}, {} -- of a row: what its last refusal said, and after how many charges
 local last_at, last_denier, last_window, denial
-for n = 1, #requests do
-  local at, denier, window, chosen = decide(scopes, requests[n], now, free_at)
-  if denier then
-    if at ~= last_at or denier ~= last_denier or window ~= last_window then
-      last_at, last_denier, last_window = at, denier, window
-      denial = string.format('[%d,%d,%.0f]', denier, window, at - now)
-    end
-    verdicts[n] = denial
+for n = 1, count do
+  local row = call.fresh and ids and of[n]
+  if row and refused_after[row] == charged then -- nothing has changed since
+    verdicts[n] = refused[row]
   else
-    verdicts[n] = '0'
-    if charges then
-      if call.drains then
-        redis.call('ZREM', scopes[1].key, '') -- a first write that a full server allows: after it the rest is too
-        call.drains = false
+    local request = request_of(n)
+    local at, denier, window, chosen = decide(scopes, request, now, free_at)
+    if denier then
+      if at ~= last_at or denier ~= last_denier or window ~= last_window then
+        last_at, last_denier, last_window = at, denier, window
+        denial = string.format('[%d,%d,%.0f]', denier, window, at - now)
       end
-      charge(scopes, requests[n], chosen)
+      verdicts[n] = denial
+      if row then
+        refused[row], refused_after[row] = denial, charged
+      end
+    else
+      verdicts[n] = '0'
+      if charges then
+        if call.drains then
+          redis.call('ZREM', scopes[1].key, '') -- a first write that a full server allows: after it the rest is too
+          call.drains = false
+        end
+        charge(scopes, request, chosen)
+        charged = charged + 1
+      end
     end
   end
 end
 for i = 1, #scopes do
   write_slots(scopes[i])
 end
-return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']}'
+local ahead = ''
+if call.ahead then
+  local openings = {}
+  for n, position in ipairs(call.ahead) do
+    local scope = open_scope(KEYS[position], call.scopes[position], now)
+    local at, room = (scope_room_at(scope)), math.huge
+    SLOTS.look(scope)
+    for _, window in ipairs(scope.windows) do
+      room = math.min(room, window[MAX] - SLOTS.used(scope, window))
+    end
+    openings[n] = string.format('["%.0f",%d]', math.max(at, now), at > now and 0 or math.max(room, 1))
+  end
+  ahead = ',"ahead":[' .. table.concat(openings, ',') .. ']'
+end
+return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. '}'

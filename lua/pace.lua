@@ -2,7 +2,7 @@
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
 -- KEYS      1 events    HASH  id -> record (include/record.lua)
---           2 leased    ZSET  id -> seq, what this owner holds
+--           2 leased    SET   ids that this owner holds
 --           3 parked    ZSET  id -> deadline
 --           4 lines     ZSET  line -> instant at which its head may pass
 --           5 timers    ZSET  id -> its instant
@@ -12,13 +12,15 @@
 --           9 totals    HASH  the books
 --          10 names     SET   category names counted that no limits file knows
 --          11 wake      LIST  a token for one sleeper
---          12 ...       the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "free": posts this worker can start,
+--          12 deciding  HASH  what each owner is deciding (include/deferred.lua)
+--          13 ...       the keys that "channels" and "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> seq, what waits for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
 --           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
---             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...]}, ...]}
+--             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...],
+--             "holds": [those of them in which it holds its slot while it waits, ...]}, ...]}
 -- Returns   JSON {"now", "events": ["go" | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
 --           go: marked as sending, post now. lost: the lease was taken over, leave it alone.
 -- The same call again after a lost reply gives the same answers for what went.
@@ -27,6 +29,7 @@
 -- @include slots
 -- @include lines
 -- @include books
+-- @include deferred
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
@@ -64,15 +67,14 @@ local function obstacle(event, seq, channel)
   if at > now then
     return 'pace', at
   end
-  if free < 1 then
+  if free < 1 or (channel.max and earlier_undecided({ deciding = KEYS[12] }, call.owner, seq, now)) then
     return 'pace', now
   end
 end
 
 local results = {}
 for n, event in ipairs(call.events) do
-  local seq = tonumber(redis.call('ZSCORE', leased, event.id))
-  if not seq then
+  if redis.call('SISMEMBER', leased, event.id) == 0 then
     results[n] = '"lost"'
   else
     local channel = call.channels[event.channel]
@@ -80,12 +82,12 @@ for n, event in ipairs(call.events) do
     if header.state == 'sending' and header.attempt == event.attempt then
       results[n] = '"go"'
     else
-      local reason, at = obstacle(event, seq, channel)
-      header.category, header.channel = event.category, channel.name
+      local reason, at = obstacle(event, header.seq, channel)
+      header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
       header.counted = counted_name(KEYS[10], event.category, event.configured)
       header.deadline, header.solo = event.deadline, channel.max ~= nil
       if not reason then
-        header.state, header.attempt, header.sent_at, header.held = 'sending', event.attempt, digits(now), nil
+        header.state, header.attempt, header.held = 'sending', event.attempt, nil
         if channel.max then
           redis.call('HSET', posting, channel.name, event.id)
         end
@@ -96,10 +98,10 @@ for n, event in ipairs(call.events) do
         results[n] = '"go"'
       else
         header.state, header.held = 'waiting', true
-        redis.call('ZADD', channel.line, digits(seq), event.id)
+        redis.call('ZADD', channel.line, digits(header.seq), event.id)
         redis.call('ZADD', parked, event.deadline, event.id)
-        redis.call('ZREM', leased, event.id)
-        for _, scope in ipairs(event.scopes) do
+        redis.call('SREM', leased, event.id)
+        for _, scope in ipairs(event.holds) do
           hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
         end
         count(KEYS[9], 'parked', header.counted, 1)

@@ -5,29 +5,37 @@
 --          12 seen      ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
 --          13 dead      STREAM  dead letters, oldest first
 --          14 dead_ids  HASH    id -> entry of its dead letter
---          15 ...       the keys that "channels" and "events" point to
+--          15 16 17 18  HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
+--          19 ...       the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us"} bounds of the dead letters,
+--           "most_decisions", "scope", "waits": prefixes of keys,
+--           "dropped": {"ids", "groups": [{"category", "configured", "why", "remember", "count"}, ...]} | absent: what ends
+--             without a trace but for the books and the record; count of the ids belong to the first group, and so on,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked",
---             "slot", "scopes": [...] as in pace.lua,
+--             "slot", "scopes": [...], "holds": [...] as in pace.lua,
 --             "slots": "keep" | "hold" | "release",
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
+--             "why": JSON text for the decision record | absent, "limited": true: a limit suppressed it,
 --             "channel": position | absent, "replied": true: the channel answered, charge its pace,
 --             "cooldown_us": nobody posts to the channel for so long, "pause": {"code", "detail"}, "resume": true,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
 --             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...]}
--- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds}; 0: the lease was taken over,
---           nothing was changed
+-- Returns   JSON {"now", "settled": [1 | 0, ...] of the events, "dropped": [1 | 0, ...] of the ids, "trimmed": dead
+--           letters lost to their bounds}; 0: the lease was taken over, nothing was changed
 -- @include prelude
 -- @include record
 -- @include slots
 -- @include lines
 -- @include books
 -- @include dead
+-- @include deferred
+-- @include decisions
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
 local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
+local limited, others = {}, {} -- id, decision, ...
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local before = first_instant(keys.lines, keys.timers)
@@ -50,15 +58,50 @@ local function bury(event, payload)
   buried = buried + 1
 end
 
-local function remember(id)
-  for _, old in ipairs(redis.call('ZRANGEBYSCORE', seen, '-inf', digits(now), 'LIMIT', 0, 2)) do
-    redis.call('ZREM', seen, old)
+-- Remembers all of the ids, and forgets twice as many whose time has come.
+local function remember(ids)
+  local old = redis.call('ZRANGEBYSCORE', seen, '-inf', digits(now), 'LIMIT', 0, 2 * #ids)
+  if #old > 0 then
+    redis.call('ZREM', seen, unpack(old))
   end
-  redis.call('ZADD', seen, digits(now + call.remember_us), id)
+  local until_us, rows = digits(now + call.remember_us), {}
+  for n, id in ipairs(ids) do
+    rows[2 * n - 1], rows[2 * n] = until_us, id
+  end
+  redis.call('ZADD', seen, unpack(rows))
   keep_alive(seen, call.remember_us)
 end
 
-local function park(event, seq, header, payload)
+-- Ends what is still this owner's of what was dropped; returns 1 for each that was.
+local function drop(ids, groups)
+  local ours, gone, last = redis.call('SMISMEMBER', leased, unpack(ids)), {}, 0
+  for _, group in ipairs(groups) do
+    local why, first = digits(now) .. ' ' .. group.why, #gone + 1
+    for n = last + 1, last + group.count do
+      if ours[n] == 1 then
+        gone[#gone + 1] = ids[n]
+        limited[#limited + 1] = ids[n]
+        limited[#limited + 1] = why
+      end
+    end
+    last = last + group.count
+    local dropped = #gone - first + 1
+    if dropped > 0 then
+      redis.call('HINCRBY', totals, 'dropped ' .. counted_name(KEYS[10], group.category, group.configured), dropped)
+      if group.remember then
+        remember({ unpack(gone, first) })
+      end
+    end
+  end
+  if #gone > 0 then
+    redis.call('SREM', leased, unpack(gone))
+    redis.call('HDEL', events, unpack(gone))
+    redis.call('HINCRBY', totals, 'dropped', #gone)
+  end
+  return ours
+end
+
+local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
   header.attempt, header.unknown = event.attempt, event.unknown
   header.held = event.slots == 'hold' or nil
@@ -66,7 +109,7 @@ local function park(event, seq, header, payload)
     header.timer = true
     redis.call('ZADD', keys.timers, digits(now + event.wait_us), event.id)
   else
-    redis.call('ZADD', call.channels[event.channel].line, digits(seq), event.id)
+    redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)
   end
   redis.call('ZADD', parked, event.deadline, event.id)
   write_record(events, event.id, header, payload)
@@ -86,41 +129,43 @@ local function turn_channel(event, channel)
   end
 end
 
+local dropped = call.dropped and drop(call.dropped.ids, call.dropped.groups) or {}
+
 local settled = {}
 for n, event in ipairs(call.events) do
-  local seq = tonumber(redis.call('ZSCORE', leased, event.id))
-  settled[n] = seq and 1 or 0
-  if seq then
+  settled[n] = redis.call('SREM', leased, event.id)
+  if settled[n] == 1 then
     local channel = call.channels[event.channel]
     local name = counted_name(KEYS[10], event.category, event.configured)
-    redis.call('ZREM', leased, event.id)
-    for _, scope in ipairs(event.scopes) do
-      if event.slots == 'hold' then
-        hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
-      elseif event.slots == 'release' then
-        release_slot(KEYS[scope], event.slot)
+    for _, scope in ipairs(event.slots == 'hold' and event.holds or {}) do
+      hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
+    end
+    for _, scope in ipairs(event.slots == 'release' and event.scopes or {}) do
+      if release_slot(KEYS[scope], event.slot) == 1 then
+        open_scope_at({ lines = keys.lines, waits = call.waits }, string.sub(KEYS[scope], #call.scope + 1), now)
       end
     end
-    if event.outcome == 'dropped' then
-      redis.call('HDEL', events, event.id)
+    local header, payload = read_record(redis.call('HGET', events, event.id))
+    header.counted = name
+    if channel then
+      header.channel, header.solo = channel.name, channel.max ~= nil
+    end
+    if event.outcome == 'parked' then
+      park(event, header, payload)
     else
-      local header, payload = read_record(redis.call('HGET', events, event.id))
-      header.counted = name
-      if channel then
-        header.channel, header.solo = channel.name, channel.max ~= nil
-      end
-      if event.outcome == 'parked' then
-        park(event, seq, header, payload)
-      else
-        redis.call('HDEL', events, event.id)
-      end
-      if event.outcome == 'dead' then
-        bury(event, payload)
-      end
+      redis.call('HDEL', events, event.id)
+    end
+    if event.outcome == 'dead' then
+      bury(event, payload)
     end
     count(totals, event.outcome, name, 1)
     if event.remember then
-      remember(event.id)
+      remember({ event.id })
+    end
+    if event.why then
+      local rows = event.limited and limited or others
+      rows[#rows + 1] = event.id
+      rows[#rows + 1] = digits(now) .. ' ' .. event.why
     end
     if event.pause then
       if redis.call('EXISTS', pause) == 0 then
@@ -138,8 +183,15 @@ for n, event in ipairs(call.events) do
     end
   end
 end
+if #limited > 0 then
+  record_decisions(KEYS[15], KEYS[16], limited, call.most_decisions)
+end
+if #others > 0 then
+  record_decisions(KEYS[17], KEYS[18], others, call.most_decisions)
+end
 if first_instant(keys.lines, keys.timers) < before then
   ring(KEYS[11])
 end
 local trimmed = buried > 0 and trim_dead(dead, dead_ids, call.dead, now, 2 * buried) or 0
-return string.format('{"now":%.0f,"settled":[%s],"trimmed":%d}', now, table.concat(settled, ','), trimmed)
+return string.format('{"now":%.0f,"settled":[%s],"dropped":[%s],"trimmed":%d}', now, table.concat(settled, ','),
+  table.concat(dropped, ','), trimmed)

@@ -1,10 +1,12 @@
 -- One look at everything status shows and --check verifies, at one instant. Read-only.
 --
 -- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
---           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's)
+--           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
+--           (include/deferred.lua)
 -- ARGV[1]   JSON {"now": us | absent, "leased": prefix of the keys of leased, "line": prefix of the keys of lines}
 -- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
---           "lines": {line: [count, next us | null]}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns":
+--           "lines": {line: [count, next us | null, scope of a category's line | null]},
+--           "deferred": {category: count}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns":
 --           {channel: until}, "pause": {...}};
 --           instants are strings
 -- @include prelude
@@ -27,11 +29,20 @@ end
 local leases = pairs_of(redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'))
 local leased = 0
 for owner in pairs(leases) do
-  leased = leased + redis.call('ZCARD', call.leased .. owner)
+  leased = leased + redis.call('SCARD', call.leased .. owner)
 end
-local lines = {}
-for line, at in pairs(pairs_of(redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'))) do
-  lines[line] = { redis.call('ZCARD', call.line .. line), at ~= 'inf' and at or cjson.null }
+local instants, lines = pairs_of(redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')), {}
+local function note(line, entry, scope)
+  local at = instants[entry]
+  lines[line] = { redis.call('ZCARD', call.line .. line), at and at ~= 'inf' and at or cjson.null, scope or cjson.null }
+end
+for entry in pairs(instants) do
+  if string.find(entry, '^channel:') then
+    note(entry, entry)
+  end
+end
+for line, scope in pairs(pairs_of(redis.call('HGETALL', KEYS[17]))) do
+  note(line, 'scope:' .. scope, scope)
 end
 return cjson.encode({
   now = digits(now),
@@ -43,6 +54,7 @@ return cjson.encode({
   timers = redis.call('ZCARD', KEYS[6]),
   next_timer = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2] or cjson.null,
   lines = lines,
+  deferred = pairs_of(redis.call('HGETALL', KEYS[18])),
   dead = redis.call('XLEN', KEYS[10]),
   totals = pairs_of(redis.call('HGETALL', KEYS[9])),
   leases = leases,

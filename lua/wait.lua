@@ -25,11 +25,7 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local scopes = open_scopes(call, now)
 open_lines(scopes)
-local requests = {}
-for n, turn in ipairs(call.turns) do
-  requests[n] = turn.request
-end
-look_up(scopes, requests)
+look_up(scopes, #call.turns, function(n) return call.turns[n].request end)
 for i = #scopes + 1, #KEYS do
   redis.call('ZCARD', KEYS[i])
 end

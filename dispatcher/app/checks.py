@@ -112,7 +112,7 @@ def ask_slack(settings: Settings) -> CheckResult | None:
 def _overdue(client: Client, keys: Keys, look: Snapshot) -> list[Overdue]:
     ended = {owner: end for owner, end in look.leases.items() if end < look.now_us}
     with answered():
-        counts = {owner: int(client.zcard(keys.leased(owner))) for owner in ended}
+        counts = {owner: int(client.scard(keys.leased(owner))) for owner in ended}
     return [Overdue(owner, counts[owner], end) for owner, end in ended.items() if counts[owner]]
 
 

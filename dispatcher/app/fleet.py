@@ -41,6 +41,6 @@ def _worker(entry: Mapping[str, str], look: Snapshot) -> Worker:
     name, host, pid = entry["name"], entry["host"], entry["pid"]
     beat = datetime.fromisoformat(entry["last_heartbeat"]).timestamp()
     is_ours = name.startswith(f"{host}.{pid}.")
-    holds_lease = look.leases.get(name, 0) > look.now_us
+    holds_lease = any(end > look.now_us for owner, end in look.leases.items() if owner.partition("/")[0] == name)
     is_fresh = look.now_us / US - beat < _FRESH_S
     return Worker(name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh)

@@ -13,7 +13,7 @@ from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.dispatch import Dispatcher, Sink
 from dispatcher.errors import GateUnavailable
 from dispatcher.limiter import Gate
-from dispatcher.logs import EventLog, build_log
+from dispatcher.logs import EventLog, build_event_log
 from dispatcher.model import US
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
@@ -122,6 +122,6 @@ def _owner() -> str:
 
 
 def _event_log(settings: Settings, owner: str) -> EventLog:
-    return EventLog(
-        build_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets(), worker=owner)
+    return build_event_log(
+        level=settings.log_level, style=settings.log_format, secrets=settings.secrets(), worker=owner
     )

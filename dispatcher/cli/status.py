@@ -160,7 +160,12 @@ def document(status: Status) -> dict[str, Any]:
         },
         "global": {"limits": global_documents(status)},
         "lines": [
-            {"scope": name, "waiting": line.waiting, "next": None if line.next_us is None else line.next_us / US}
+            {
+                "scope": name,
+                "waiting": line.waiting,
+                "next": None if line.next_us is None else line.next_us / US,
+                **({} if line.scope is None else {"waits_for": line.scope}),
+            }
             for name, line in sorted(look.lines.items())
         ],
         "timers": {

@@ -43,6 +43,7 @@ def tables(status: Status, rows: Rows | None = None) -> Iterator[RenderableType]
     yield _summary(status)
     for table in (
         categories(status, rows.categories),
+        _deferred(status.look, rows.others),
         _channels(status.look, rows.others),
         _workers(status, rows.others),
     ):
@@ -88,8 +89,27 @@ def _pause(look: Snapshot) -> str:
     return f"paused for {span(max(0.0, since_s))}, {tries}: {why}"
 
 
+def _deferred(look: Snapshot, rows: int) -> Table | None:
+    lines = {name: line for name, line in sorted(look.lines.items()) if line.scope is not None}
+    if not lines:
+        return None
+    table = plain_table()
+    table.add_column("Deferred")
+    table.add_column("Waiting", justify="right", no_wrap=True)
+    table.add_column("Next", no_wrap=True)
+    table.add_column("Waits for")
+    chosen = most(list(lines), rows, lambda name: lines[name].waiting)
+    for name in chosen:
+        line = lines[name]
+        following = "now" if line.next_us is None else _in(line.next_us - look.now_us)
+        shown = one_line(name.removeprefix("category:").removeprefix("label:"))
+        table.add_row(cut(shown), str(line.waiting), following, cut(one_line(line.scope or "")))
+    say_how_many_more(table, len(lines) - len(chosen))
+    return table
+
+
 def _channels(look: Snapshot, rows: int) -> Table | None:
-    lines = {name.removeprefix(_CHANNEL): line for name, line in look.lines.items()}
+    lines = {name.removeprefix(_CHANNEL): line for name, line in look.lines.items() if line.scope is None}
     channels = sorted(lines.keys() | look.cooldowns.keys())
     if not channels:
         return None

@@ -53,7 +53,7 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     own handlers in place.
     """
     from dispatcher.app import build_sink, open_limits, open_server
-    from dispatcher.logs import EventLog, build_log
+    from dispatcher.logs import build_event_log
     from dispatcher.settings import load_settings
 
     settings, doubts = load_settings()
@@ -64,7 +64,7 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
         sink = build_sink(settings)
     except ConfigError as error:  # the reason may stand among the doubts
         raise ConfigError(*error.problems, doubts=(*doubts, *error.doubts)) from error
-    log = EventLog(build_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets()))
+    log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
     with Interruption(), open_server(settings, start=True) as server:
         yield Job(settings, limits, server, sink, log, (*doubts, *server.warnings), burst)
 

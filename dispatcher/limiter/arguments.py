@@ -129,7 +129,7 @@ def releasable(demands: tuple[Demand, ...]) -> list[Scope]:
 
 def slot_of(id_: str) -> str:
     """The member that stands for an id: short, for it is paid for in each scope."""
-    return slot_id(id_, 0)
+    return slot_id(id_)
 
 
 def checked_scope(scope: Scope) -> Scope:

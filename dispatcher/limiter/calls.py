@@ -13,8 +13,9 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Final, TypeAlias
 
 from dispatcher.errors import RateLimited, StaleLimits
+from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
-from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
+from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, Verdict
 
 Request: TypeAlias = tuple[str, tuple[Demand, ...]]
 """The id that is to own the slots, and what to ask a slot of."""
@@ -74,31 +75,42 @@ class Calls:
     def __init__(self, namespace: str) -> None:
         self.keys = Keys(namespace)
 
-    def decide(
+    def decide(  # noqa: PLR0913 - what gate.lua may be told, by name
         self,
         requests: Iterable[Request],
         *,
         peek: bool = False,
         fresh: bool = False,
         drains: bool = False,
+        ahead: Sequence[Scope] = (),
         version: str | None = None,
     ) -> Call:
         """For gate.lua. Raises ``ValueError`` when one name stands in it with two different lists of limits."""
         positions = _Positions()
-        rows: dict[int, str] = {}
-        asked = []
+        rows: dict[int, int] = {}
+        texts: list[str] = []
+        slots: list[str] = []
+        of: list[int] = []
         for slot, demands in requests:
             row = rows.get(id(demands))
             if row is None:
-                row = rows[id(demands)] = positions.row(demands)
-            asked.append(f"[{quoted(slot)}{row}]")
-        facts = f'"requests":[{",".join(asked)}]'
+                texts.append(positions.row(demands))
+                row = rows[id(demands)] = len(texts)
+            slots.append(slot)
+            of.append(row)
+        if len(slots) == 1:
+            facts = f'"requests":[[{quoted(slots[0])}{texts[0]}]]'
+        else:
+            named = encode({"ids": slots, "of": of}).decode()[1:-1]
+            facts = f'{named},"rows":[{",".join([f"[0{text}]" for text in texts])}]'
         if peek:
             facts += ',"peek":true'
         if fresh:
             facts += ',"fresh":true'
         if drains:
             facts += ',"drains":true'
+        if ahead:
+            facts += f',"ahead":[{",".join([str(positions.position(scope)) for scope in ahead])}]'
         if version is None:
             return self._call(positions.found, facts)
         call = self._call(positions.found, f'{facts},"version":{quoted(version)}')
@@ -169,12 +181,13 @@ class _Positions:
         row = ""
         for demand in demands:
             if isinstance(demand, FirstOf):
-                row += f",[{','.join([str(self._of(scope)) for scope in demand.scopes])}]"
+                row += f",[{','.join([str(self.position(scope)) for scope in demand.scopes])}]"
             else:
-                row += f",{self._of(demand)}"
+                row += f",{self.position(demand)}"
         return row
 
-    def _of(self, scope: Scope) -> int:
+    def position(self, scope: Scope) -> int:
+        """Where the scope stands, counted from 1."""
         position = self._by_name.get(scope.name)
         if position is None:
             self.found.append(scope)
@@ -203,7 +216,7 @@ def read_verdicts(answer: bytes | str, call: Call, ids: Sequence[str] | None) ->
     """The verdicts of gate.lua; raises ``StaleLimits`` when the call named another version than the one in force."""
     if ids is not None and len(ids) == 1 and answer == _ALONE:
         return [Admitted(ids[0])]
-    facts = json.loads(answer)
+    facts = decode(answer)
     if "stale" in facts:
         raise StaleLimits(call.version, facts["stale"])
     rows = facts["verdicts"]
@@ -219,6 +232,14 @@ def read_verdicts(answer: bytes | str, call: Call, ids: Sequence[str] | None) ->
             denied = known[denial] = _denied(row, call.scopes)
         verdicts.append(denied)
     return verdicts
+
+
+def read_openings(answer: bytes | str, ahead: Sequence[Scope]) -> list[Opening]:
+    """What gate.lua says of the scopes ahead."""
+    if not ahead:
+        return []
+    rows = json.loads(answer)["ahead"]
+    return [Opening(scope.name, int(at), room) for scope, (at, room) in zip(ahead, rows, strict=True)]
 
 
 def _denied(row: Sequence[int], scopes: Sequence[Scope]) -> Denied:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dispatcher.connection import Client, Script
-from dispatcher.limiter.calls import Calls, Request, read_verdicts
-from dispatcher.model import Admitted, Verdict
+from dispatcher.limiter.calls import Calls, Request, read_openings, read_verdicts
+from dispatcher.model import Admitted, Opening, Scope, Verdict
 
 
 class Gate:
@@ -33,6 +33,19 @@ class Gate:
     def try_acquire_many(self, requests: Sequence[Request], *, now_us: int | None = None) -> list[Verdict]:
         """Decide each request in order, as if asked one after another at one instant. No scopes: admitted."""
         return self._decide(requests, now_us, peek=False)
+
+    def decide(
+        self, requests: Sequence[Request], *, fresh: bool = False, ahead: Sequence[Scope] = ()
+    ) -> tuple[list[Verdict], list[Opening]]:
+        """``try_acquire_many``, and from when on each scope of ``ahead`` has room for one more after it.
+
+        ``fresh`` spares a look for slots the requests might own already: true only if none was ever asked for.
+        """
+        call = self._calls.decide(requests, drains=self._drains, fresh=fresh, ahead=ahead)
+        if not call.keys:
+            return [Admitted()] * len(requests), []
+        answer = self._gate(call.keys, [call.argument(self._clock() if self._clock else None)])
+        return read_verdicts(answer, call, None), read_openings(answer, ahead)
 
     def peek(self, requests: Sequence[Request], *, now_us: int | None = None) -> list[Verdict]:
         """What each request alone would be answered; charges nothing."""

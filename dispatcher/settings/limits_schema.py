@@ -21,7 +21,7 @@ from pydantic import (
 
 from dispatcher.model import Limit, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
-from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnLimit, Policy
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 
@@ -106,7 +106,6 @@ class RuleSection(Section):
             "digest_delay",
             "icon_emoji",
             "icon_url",
-            "max_parked",
             "notice",
             "on_ambiguous",
             "template",
@@ -122,12 +121,17 @@ class RuleSection(Section):
         default="#notifications", description="Where its events are posted, unless they name a channel."
     )
     on_limit: OverLimit = Field(
-        default=OnLimit.DROP, description="Over a limit: drop with a log line, or keep as a dead letter."
+        default=OnLimit.DROP,
+        description="Over a limit: drop with a log line, keep as a dead letter, or defer until there is room.",
     )
     max_age: Span = Field(
         default=parse_duration("24h"), description="What waits longer than this becomes a dead letter, expired."
     )
 
+    max_parked: Count = Field(
+        default=DEFAULT_MAX_PARKED,
+        description="So many deferred events of a category wait; the next becomes a dead letter, overflow.",
+    )
     per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
         default={}, description="Limits for each value of a label of the event, by the label's name."
     )
@@ -158,6 +162,17 @@ class DeadLettersSection(Section):
     max_age: Span = Field(default=DEFAULT_BOUNDS.max_age_us, description="Each is kept at most so long.")
 
 
+class DecisionsSection(Section):
+    """Of how many events the record says what became of them; the oldest go first."""
+
+    model_config = ConfigDict(title="decisions")
+
+    max: Count = Field(
+        default=DEFAULT_BOUNDS.decisions,
+        description="At most so many of what a limit suppressed, and as many of all others.",
+    )
+
+
 ChannelEntry: TypeAlias = Annotated[ChannelSection, _mapping("{pace: 1/1s}", ChannelSection)]
 RuleEntry: TypeAlias = Annotated[CategorySection, _mapping("{limits: [10/30m]}", CategorySection)]
 ChannelEntries: TypeAlias = dict[ChannelKey, ChannelEntry]
@@ -168,8 +183,6 @@ class LimitsFile(Section):
     """How many notifications are posted, where, and what becomes of the rest."""
 
     model_config = ConfigDict(title="Limits file of the notification dispatcher")
-    not_yet: ClassVar[frozenset[str]] = frozenset({"decisions"})
-
     global_: Annotated[GlobalSection, _mapping("{limits: [100/30m]}", GlobalSection)] = Field(
         default=GlobalSection(), alias="global", description="What holds for all events together."
     )
@@ -189,12 +202,16 @@ class LimitsFile(Section):
         default=DeadLettersSection(),
         description="How many dead letters are kept, and for how long; the oldest go first.",
     )
+    decisions: Annotated[DecisionsSection, _mapping("{max: 100000}", DecisionsSection)] = Field(
+        default=DecisionsSection(), description="Of how many events it is kept what became of them, and why."
+    )
 
 
 _SECTIONS: Final[Mapping[str, type[Section]]] = {
     "global": GlobalSection,
     "defaults": RuleSection,
     "dead_letters": DeadLettersSection,
+    "decisions": DecisionsSection,
 }
 _ENTRIES: Final[Mapping[str, type[Section]]] = {"channels": ChannelSection, "categories": CategorySection}
 
@@ -222,7 +239,7 @@ def policy_of(file: LimitsFile) -> Policy:
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY, DEFAULT_PACE),
         channels=paces,
         reject_unknown=file.unknown_categories == read.REJECT,
-        dead_letters=Bounds(file.dead_letters.max, file.dead_letters.max_age),
+        dead_letters=Bounds(file.dead_letters.max, file.dead_letters.max_age, file.decisions.max),
     )
 
 
@@ -234,4 +251,5 @@ def _rule_of(section: CategorySection) -> CategoryRule:
         max_age_us=section.max_age,
         guarantee=section.guarantee,
         per_label=section.per_label,
+        max_parked=section.max_parked,
     )

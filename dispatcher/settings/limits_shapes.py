@@ -15,7 +15,7 @@ from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,
     DEFAULT_CHANNEL_KEY,
-    MAX_DEAD_LETTERS,
+    MAX_COUNT,
     MAX_LABEL_NAME,
     MAX_WINDOWS,
     REJECT,
@@ -46,4 +46,4 @@ LABEL_NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLengt
 GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
-COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_DEAD_LETTERS, "examples": [100_000]}
+COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}

@@ -23,7 +23,7 @@ DEFAULT_CHANNEL_KEY: Final = "default"
 MAX_WINDOWS: Final = 16
 """Limits in one list: each costs the gate a look at the log of the scope."""
 MAX_LABEL_NAME: Final = 64
-MAX_DEAD_LETTERS: Final = 10_000_000
+MAX_COUNT: Final = 10_000_000
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
@@ -108,10 +108,11 @@ def read_category(value: str) -> str:
 def read_on_limit(value: object) -> OnLimit:
     """What happens to an event over the limit."""
     words = [word.value for word in OnLimit]
-    if value in ("defer", "digest"):
-        raise fault(f" {NOT_AVAILABLE}, expected {' or '.join(words)}")
+    expected = f"expected {', '.join(words[:-1])} or {words[-1]}"
+    if value == "digest":
+        raise fault(f" {NOT_AVAILABLE}, {expected}")
     if value not in words:
-        raise fault(f", expected {' or '.join(words)}{did_you_mean(value, words)}")
+        raise fault(f", {expected}{did_you_mean(value, words)}")
     return OnLimit(value)
 
 
@@ -126,10 +127,10 @@ def read_unknown_categories(value: object) -> str:
 
 
 def read_count(value: object) -> int:
-    """How many dead letters are kept."""
-    if type(value) is int and 1 <= value <= MAX_DEAD_LETTERS:
+    """How many of something are kept."""
+    if type(value) is int and 1 <= value <= MAX_COUNT:
         return value
-    raise fault(f", expected a number from 1 to {MAX_DEAD_LETTERS}{_nearest_count(value)}")
+    raise fault(f", expected a number from 1 to {MAX_COUNT}{_nearest_count(value)}")
 
 
 def read_guarantee(value: object) -> int:
@@ -191,7 +192,7 @@ def _nearest_count(value: object) -> str:
     if loose is None:
         return ""
     meant = int(re.sub("[^0-9]", "", loose[1])) * {"k": 1_000, "m": 1_000_000}.get(loose[2], 1)
-    return f"; did you mean {meant}?" if 1 <= meant <= MAX_DEAD_LETTERS else ""
+    return f"; did you mean {meant}?" if 1 <= meant <= MAX_COUNT else ""
 
 
 def _suggestion(text: str, *, may_be_fixed: bool) -> str:

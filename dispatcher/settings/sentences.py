@@ -21,6 +21,7 @@ def sentences(policy: Policy) -> list[str]:
         _unknown(policy),
         *_channels(policy),
         _dead_letters(policy.dead_letters),
+        _decisions(policy.dead_letters),
     ]
 
 
@@ -59,19 +60,21 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
     has_own = rule.limits or rule.per_label
     if has_own or policy.global_limits:
         beyond = "beyond that" if has_own else "beyond the limit of all events together"
-        parts.append(f"{beyond} the event {_on_limit(rule.on_limit)}")
+        parts.append(f"{beyond} the event {_on_limit(rule)}")
     parts.append(f"waits at most {_span(rule.max_age_us)}")
     return "; ".join(parts)
 
 
-def _on_limit(on_limit: OnLimit) -> str:
-    match on_limit:
+def _on_limit(rule: CategoryRule) -> str:
+    match rule.on_limit:
         case OnLimit.DROP:
             return "is dropped with a log line"
         case OnLimit.DEAD_LETTER:
             return "is kept as a dead letter"
+        case OnLimit.DEFER:
+            return f"waits in line until there is room, with at most {rule.max_parked} of its category"
         case _:
-            assert_never(on_limit)
+            assert_never(rule.on_limit)
 
 
 def _channels(policy: Policy) -> Iterator[str]:
@@ -83,6 +86,13 @@ def _channels(policy: Policy) -> Iterator[str]:
 def _dead_letters(bounds: Bounds) -> str:
     kept = f"at most {bounds.max} are kept, each for at most {_span(bounds.max_age_us)}"
     return f"Dead letters: {kept}; the oldest go first."
+
+
+def _decisions(bounds: Bounds) -> str:
+    return (
+        f"Decision record: at most {bounds.decisions} events that a limit suppressed, and as many others; "
+        "the oldest go first."
+    )
 
 
 def _pace(pace: Limit | None) -> str:

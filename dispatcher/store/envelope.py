@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
+from dispatcher.json_text import NotPlain, decode
 from dispatcher.model import Reason
 from dispatcher.outcome import Leased, Spoiled
 
@@ -19,6 +20,9 @@ FUNCTION: Final = "dispatcher.jobs.dispatch"
 _HEAD: Final = f'["{FUNCTION}", null, ['
 _TAIL: Final = "], {}]"
 _MAX_DATA: Final = MAX_EVENT_BYTES + len(_HEAD) + len(_TAIL)
+_FRESH: Final = 2
+"""What the header of an event that was never taken before holds: seq and seen."""
+
 _ZLIB: Final = 0x78
 _PICKLE: Final = 0x80
 
@@ -30,7 +34,12 @@ def seal(event: Event) -> str:
 
 def open_envelope(job_id: str, data: bytes) -> Event:
     """The event in a job's ``data``, compressed or not; raises ``InvalidEvent`` saying what is wrong with it."""
-    call = _decode(_plain(data))
+    try:
+        call = decode(data)
+    except NotPlain:
+        call = _decode(_plain(data))
+    if len(data) > _MAX_DATA:
+        raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
     if not isinstance(call, list) or len(call) != len(("function", "instance", "arguments", "keywords")):
         raise InvalidEvent("job data is not RQ's list of function, instance, arguments and keywords")
     function, instance, arguments, keywords = call
@@ -46,39 +55,51 @@ def open_envelope(job_id: str, data: bytes) -> Event:
     return event
 
 
+def read_new(job_id: str, payload: bytes, seq: int, seen_us: int) -> Leased | Spoiled:
+    """A payload that is seen for the first time as a value, as ``read`` would."""
+    return _guarded(job_id, payload, {"seq": seq, "seen": seen_us})
+
+
 def read(job_id: str, record: bytes) -> Leased | Spoiled:
     """A record of ``take`` as a value: the event under lease, or what spoiled it. Raises nothing.
 
     A defect of ours that one payload brings to light must not stop the events beside it.
     """
+    header, _, payload = record.partition(b"\n")
+    return _guarded(job_id, payload, decode(header))
+
+
+def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoiled:
     try:
-        return _read(job_id, record)
-    except Exception as error:  # noqa: BLE001 - see above; the payload is kept with the words
+        return _read(job_id, payload, header)
+    except Exception as error:  # noqa: BLE001 - see read; the payload is kept with the words
         return Spoiled(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
 
 
-def _read(job_id: str, record: bytes) -> Leased | Spoiled:
-    header_line, _, payload = record.partition(b"\n")
-    header = json.loads(header_line)
-    replays = header.get("replays", 0)
+def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoiled:
     if not payload:
         detail = "the job's time to live ended before it was taken; no payload is left"
-        return Spoiled(job_id, Reason.EXPIRED, detail, replays)
+        return Spoiled(job_id, Reason.EXPIRED, detail, header.get("replays", 0))
     try:
         event = open_envelope(job_id, payload)
     except InvalidEvent as error:
-        return Spoiled(job_id, Reason.INVALID, str(error), replays)
+        return Spoiled(job_id, Reason.INVALID, str(error), header.get("replays", 0))
+    seq, seen_us = int(header["seq"]), int(header["seen"])
+    if len(header) == _FRESH:
+        return Leased(job_id, event, seq, seen_us)
     return Leased(
         id=job_id,
         event=event,
-        seen_us=int(header["seen"]),
+        seq=seq,
+        seen_us=seen_us,
         attempt=header.get("attempt", 0),
         unknown=header.get("unknown", 0),
         held=header.get("held", False),
         channel=header.get("channel"),
         takes=header.get("takes", 1),
-        replays=replays,
+        replays=header.get("replays", 0),
         deaths=header.get("deaths", 0),
+        line=header.get("line"),
     )
 
 

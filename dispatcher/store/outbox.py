@@ -1,34 +1,34 @@
-"""The events under one worker's lease: take, start, settle, renew, give back. Each is one script and one round trip."""
+"""The events under one worker's lease: take, line up, start, settle, renew, give back. Each is one script."""
 
 from __future__ import annotations
 
-import json
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from queue import SimpleQueue
+from typing import Any
 
 from dispatcher.connection import Client, JsonScript
-from dispatcher.event import is_remembered
+from dispatcher.json_text import decode
 from dispatcher.keys import Keys, QueueKeys
-from dispatcher.model import Reason, all_scopes
+from dispatcher.model import Opening, Reason
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
-    NO_CATEGORY,
     Bounds,
     Candidate,
-    DeadLettered,
+    Deferral,
     Dropped,
     Leased,
-    Outcome,
-    Parked,
-    Sent,
     Settlement,
+    Slots,
     Spoiled,
     Started,
-    Terms,
+    Turn,
     Waiting,
 )
-from dispatcher.store.envelope import read
+from dispatcher.policy import limit_reason
+from dispatcher.store.envelope import read, read_new
+from dispatcher.store.rows import Dropping, Table, deferral_row, settlement_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,18 @@ class Taken:
     next_us: int | None
     more: bool
     suspended: bool
-    interrupted: bool
     duplicates: list[str]
+    first_new: int | None = None
+    """The first seq of a batch of which nothing was ever taken before; None of any other, and where lines have to be
+    looked after first."""
 
 
 class Outbox:
     """One owner's view of a namespace.
 
     Every method raises ``GateUnavailable`` when the server is away; whether the script ran is then unknown, and
-    ``keep_only`` puts things right: what this worker does not hold goes back.
+    ``keep_only`` puts things right: what this worker does not hold goes back, and it goes on under a new name, so that
+    a call which arrives late does nothing in its name.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -64,33 +67,72 @@ class Outbox:
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
+        self._name = owner
+        self._names = 1
         self._keys = keys
         self._queue = queue
         self._lease_us = lease_us
         self._remember_us = remember_us
         self._bounds = bounds
-        self._leased = keys.leased(owner)
+        self._opened: dict[str, list[Any]] = {}
+        self._reader: _Reader | None = None
+        self._is_ahead = False
         self.trimmed = 0
         """Dead letters lost to their bounds so far; whoever tells of them sets it back."""
-        self._take, self._pace, self._settle, self._renew = (
-            JsonScript(client, name, clock) for name in ("take", "pace", "settle", "renew")
+        self._take, self._line_up, self._pace, self._settle, self._renew = (
+            JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
         )
-        self._waiting_keys = [
-            keys.events, self._leased, keys.parked, keys.lines, keys.timers, keys.posting, keys.cooldowns,
-            keys.pause, keys.totals, keys.names, keys.wake,
-        ]  # fmt: skip
 
     def take(self, new: int, due: int) -> Taken:
-        """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``."""
-        return self._taken({"new": new, "due": due})
+        """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``.
+
+        It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for.
+        """
+        if self._is_ahead:
+            return self._arrived()
+        opened, self._opened = self._opened, {}
+        return _taken(self._ask({"new": new, "due": due, "opened": opened} if opened else {"new": new, "due": due})())
+
+    def take_ahead(self, taken: Taken, new: int, due: int) -> None:
+        """Let the server take the next batch while this one is decided, if there is more and all of it is new.
+
+        What is new can wait for nothing but this decision, so nobody else needs to hear of it in between.
+        """
+        if taken.more and not taken.suspended and taken.first_new is not None:
+            answer = self._ask({"new": new, "due": due, "undecided": taken.first_new})
+            self._reader = self._reader or _Reader()
+            self._reader.ask(lambda: _taken(answer()))
+            self._is_ahead = True
 
     def adopt(self, job_id: str, payload: str) -> Taken:
         """Enter one event that a stock RQ worker is running, as if it had been taken from its lane."""
-        return self._taken({"new": 0, "due": 0, "adopt": {"id": job_id, "payload": payload}})
+        return _taken(self._ask({"new": 0, "due": 0, "adopt": {"id": job_id, "payload": payload}})())
+
+    def expect(self, openings: Sequence[Opening]) -> None:
+        """See ``dispatch.Outbox.expect``."""
+        self._opened |= {each.scope: [str(each.at_us), each.room] for each in openings}
+
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+        """See ``dispatch.Outbox.line_up``."""
+        keys = self._keys
+        table = Table(
+            keys,
+            [
+                keys.events, self._leased, keys.parked, keys.lines, keys.timers, keys.totals, keys.names, keys.wake,
+                keys.awaited, keys.deferred, keys.deciding,
+            ],
+        )  # fmt: skip
+        call = {
+            "owner": self.owner,
+            **self._prefixes,
+            "events": [deferral_row(each, table) for each in deferrals],
+        }
+        answer = decode(self._line_up(table.keys, call))
+        return [_lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         """See ``dispatch.Outbox.start``."""
-        table = _Table(self._keys, self._waiting_keys)
+        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding])
         events = [
             {
                 **table.subject(each.leased, each.terms),
@@ -99,108 +141,164 @@ class Outbox:
             }
             for each in candidates
         ]
-        call = {"free": free, "channels": table.channels, "events": events}
-        answer = json.loads(self._pace(table.keys, call))
+        call = {"owner": self.owner, "free": free, "channels": table.channels, "events": events}
+        answer = decode(self._pace(table.keys, call))
         return [_started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """See ``dispatch.Outbox.settle``."""
-        table = _Table(self._keys, [*self._waiting_keys, self._keys.seen, self._keys.dead, self._keys.dead_ids])
-        events = [_settled(each, table) for each in settlements]
+        keys = self._keys
+        table = Table(keys, [*self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions])
+        dropping = Dropping()
+        others: list[int] = []
+        for place, each in enumerate(settlements):
+            if isinstance(each.outcome, Dropped) and each.slots is Slots.KEEP:
+                dropping.add(place, each, each.outcome)
+            else:
+                others.append(place)
         call = {
             "remember_us": self._remember_us,
             "dead": {"max": self._bounds.max, "max_age_us": self._bounds.max_age_us},
+            "most_decisions": self._bounds.decisions,
+            "scope": keys.scope_prefix,
+            "waits": keys.waits_prefix,
+            **dropping.row(),
+            "events": [settlement_row(settlements[place], table) for place in others],
             "channels": table.channels,
-            "events": events,
         }
-        answer = json.loads(self._settle(table.keys, call))
+        answer = decode(self._settle(table.keys, call))
         self.trimmed += answer["trimmed"]
-        return [bool(done) for done in answer["settled"]]
+        done = [False] * len(settlements)
+        for place, row in zip([*dropping.places, *others], [*answer["dropped"], *answer["settled"]], strict=True):
+            done[place] = row == 1
+        return done
 
     def renew(self) -> None:
-        """Keep the lease."""
+        """Prolong the lease."""
         self._renewed({"lease_us": self._lease_us})
 
     def keep_only(self, ids: Iterable[str]) -> int:
-        """Renew, and give back everything but ``ids``: after an answer of the server was lost. Returns how many."""
-        return self._renewed({"lease_us": self._lease_us, "keep": list(ids)})
+        """Renew the lease under a new name and give back everything else this worker holds; returns how many."""
+        self._opened = {}
+        self._await_ahead()
+        self._names += 1
+        self.owner = f"{self._name}/{self._names}"
+        return self._renewed({"lease_us": self._lease_us, "keep": list(ids), "name": self._name})
 
     def give_back(self, keep: Iterable[str] = ()) -> int:
-        """End the lease: all but ``keep`` are the next to be taken, in order. Returns how many."""
-        return self._renewed({"lease_us": 0, "keep": list(keep)})
+        """End the lease: what is not kept is the next to be taken, in order; returns how many."""
+        self._await_ahead()
+        return self._renewed({"lease_us": 0, "keep": list(keep), "name": self._name})
 
-    def _taken(self, call: dict[str, Any]) -> Taken:
+    def _arrived(self) -> Taken:
+        if self._reader is None:
+            raise RuntimeError("nothing was asked for ahead")
+        self._is_ahead = False
+        return self._reader.result()
+
+    def _await_ahead(self) -> None:
+        """Let what was asked for ahead arrive, to be given back with the rest."""
+        if self._is_ahead:
+            self._arrived()
+
+    @property
+    def _leased(self) -> str:
+        return self._keys.leased(self.owner)
+
+    @property
+    def _prefixes(self) -> dict[str, str]:
+        return {"line": self._keys.line_prefix, "waits": self._keys.waits_prefix}
+
+    @property
+    def _waiting_keys(self) -> list[str]:
+        keys = self._keys
+        return [
+            keys.events, self._leased, keys.parked, keys.lines, keys.timers, keys.posting, keys.cooldowns,
+            keys.pause, keys.totals, keys.names, keys.wake,
+        ]  # fmt: skip
+
+    def _ask(self, call: dict[str, Any]) -> Callable[[], Any]:
         keys = self._keys
         names = [
             keys.events, keys.leases, self._leased, keys.orphans, keys.parked, keys.lines, keys.timers, keys.posting,
             keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
-            *self._queue.lanes,
+            *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions,
         ]  # fmt: skip
         call |= {
             "owner": self.owner,
             "lease_us": self._lease_us,
             "leased": keys.leased_prefix,
-            "line": keys.line_prefix,
+            "most_decisions": self._bounds.decisions,
+            **self._prefixes,
         }
-        head, *rows = self._take(names, call)
-        facts = json.loads(head)
-        return Taken(
-            batch=[read(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)],
-            now_us=int(facts["now"]),
-            next_us=int(facts["next"]) if facts["next"] else None,
-            more=facts["more"],
-            suspended=facts["suspended"],
-            interrupted=facts["interrupted"],
-            duplicates=facts["duplicates"] or [],
-        )
+        return self._take.ask(names, call)
 
     def _renewed(self, call: dict[str, Any]) -> int:
         keys = self._keys
-        names = [keys.events, keys.leases, self._leased, keys.orphans, keys.beat, keys.wake]
-        return int(self._renew(names, {"owner": self.owner, **call}))
+        names = [
+            keys.events, keys.leases, self._leased, keys.orphans, keys.beat, keys.wake, keys.parked, keys.lines,
+            keys.totals, keys.awaited, keys.deferred, keys.deciding,
+        ]  # fmt: skip
+        facts = {"owner": self.owner, "leased": keys.leased_prefix, **self._prefixes}
+        return int(self._renew(names, facts | call))
 
 
-class _Table:
-    """Collects the keys of a call, each once, and the channels that point to them."""
+class _Reader:
+    """A thread that receives and reads a batch, while the one that asked for it waits for the server anyway."""
 
-    def __init__(self, keys: Keys, fixed: Sequence[str]) -> None:
-        self.keys = list(fixed)
-        self.channels: list[dict[str, Any]] = []
-        self._names = keys
-        self._positions: dict[str, int] = {}
-        self._channel_positions: dict[str, int] = {}
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[Callable[[], Taken]] = SimpleQueue()
+        self._brought: SimpleQueue[Taken | BaseException] = SimpleQueue()
+        threading.Thread(target=self._run, daemon=True, name="reader").start()
 
-    def subject(self, leased: Leased, terms: Terms) -> dict[str, Any]:
-        """What every script is told of an event."""
-        return {
-            "id": leased.id,
-            "category": leased.event.category,
-            "configured": terms.configured,
-            "channel": self._channel(terms),
-            "slot": leased.slot,
-            "scopes": [self._position(self._names.scope(scope.name)) for scope in all_scopes(terms.scopes)],
-        }
+    def ask(self, receive: Callable[[], Taken]) -> None:
+        """Let it receive a batch; to be followed by ``result``."""
+        self._asked.put(receive)
 
-    def _channel(self, terms: Terms) -> int:
-        known = self._channel_positions.get(terms.channel)
-        if known is not None:
-            return known
-        channel: dict[str, Any] = {
-            "name": terms.channel,
-            "line": self._position(self._names.line(f"channel:{terms.channel}")),
-        }
-        if terms.pace is not None:
-            pace = self._position(self._names.scope(f"pace:{terms.channel}"))
-            channel |= {"pace": pace, "max": terms.pace.max, "window_us": terms.pace.window_us}
-        self.channels.append(channel)
-        self._channel_positions[terms.channel] = len(self.channels)
-        return len(self.channels)
+    def result(self) -> Taken:
+        """The batch, or what receiving it raised."""
+        brought = self._brought.get()
+        if isinstance(brought, BaseException):
+            raise brought
+        return brought
 
-    def _position(self, key: str) -> int:
-        if key not in self._positions:
-            self.keys.append(key)
-            self._positions[key] = len(self.keys)
-        return self._positions[key]
+    def _run(self) -> None:
+        while True:
+            try:
+                self._brought.put(self._asked.get()())
+            except BaseException as error:  # noqa: BLE001 - raised where the batch is asked for
+                self._brought.put(error)
+
+
+def _taken(answer: Any) -> Taken:  # noqa: ANN401 - what take.lua returns
+    facts = decode(answer[0])
+    return Taken(
+        batch=_parted(facts, answer[1]) if facts["sizes"] else [],
+        now_us=int(facts["now"]),
+        next_us=int(facts["next"]) if facts["next"] else None,
+        more=facts["more"],
+        suspended=facts["suspended"],
+        duplicates=facts["duplicates"] or [],
+        first_new=min(facts["seqs"]) or None if facts["seqs"] and not facts["heads_wait"] else None,
+    )
+
+
+def _parted(facts: dict[str, Any], records: bytes) -> list[Leased | Spoiled]:
+    """The events of a take, whose records come as one."""
+    batch: list[Leased | Spoiled] = []
+    start, now_us = 0, int(facts["now"])
+    for id_, size, seq in zip(facts["ids"].split(" "), facts["sizes"], facts["seqs"], strict=True):
+        end = start + size
+        batch.append(read_new(id_, records[start:end], seq, now_us) if seq else read(id_, records[start:end]))
+        start = end
+    return batch
+
+
+def _lined_up(deferral: Deferral, row: Any) -> Waiting | Turn:  # noqa: ANN401 - a row of line_up.lua
+    if isinstance(row, str):
+        return Turn(row)
+    _, scope, wait_us = row
+    return Waiting(deferral.candidate, limit_reason(scope), None if wait_us is None else int(wait_us), scope)
 
 
 def _started(candidate: Candidate, row: Any) -> Started | Waiting | None:  # noqa: ANN401 - a row of pace.lua
@@ -210,65 +308,3 @@ def _started(candidate: Candidate, row: Any) -> Started | Waiting | None:  # noq
         return None
     reason, wait_us = row
     return Waiting(candidate, Reason(reason), wait_us)
-
-
-def _settled(settlement: Settlement, table: _Table) -> dict[str, Any]:
-    subject, terms = settlement.subject, settlement.terms
-    row: dict[str, Any]
-    if isinstance(subject, Spoiled) or terms is None:
-        row = {"id": subject.id, "category": NO_CATEGORY, "configured": True, "scopes": []}
-    else:
-        row = table.subject(subject, terms)
-        row["deadline"] = str(terms.deadline_us)
-        if not isinstance(settlement.outcome, Parked) and is_remembered(subject.event, subject.id):
-            row["remember"] = True
-    row["slots"] = settlement.slots.value
-    row |= _ended(settlement.outcome, settlement)
-    if isinstance(settlement.outcome, Dropped):
-        del row["channel"]  # it never had a turn or a place in a line
-    if settlement.replied:
-        row["replied"] = True
-    if settlement.resume:
-        row["resume"] = True
-    if settlement.cooldown_us is not None:
-        row["cooldown_us"] = settlement.cooldown_us
-    if settlement.pause is not None:
-        row["pause"] = {"code": settlement.pause.code, "detail": settlement.pause.detail}
-    return row
-
-
-def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
-    match outcome:
-        case Sent():
-            return {"outcome": "sent"}
-        case Dropped():
-            return {"outcome": "dropped"}
-        case DeadLettered():
-            return {"outcome": "dead", "letter": _letter(outcome, settlement)}
-        case Parked(place, _, wait_us):
-            return {
-                "outcome": "parked",
-                "place": place.value,
-                "wait_us": wait_us,
-                "attempt": settlement.attempt,
-                "unknown": settlement.unknown,
-            }
-        case _:
-            assert_never(outcome)
-
-
-def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
-    letter = {"reason": outcome.reason.value, "detail": outcome.detail, "attempts": str(settlement.attempt)}
-    if settlement.subject.replays:
-        letter["replays"] = str(settlement.subject.replays)
-    if outcome.code is not None:
-        letter["code"] = outcome.code
-    if outcome.denied is not None:
-        letter |= {
-            "scope": outcome.denied.scope,
-            "limit": str(outcome.denied.limit),
-            "retry_after_us": str(outcome.denied.retry_after_us),
-        }
-    if isinstance(settlement.subject, Leased):
-        letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
-    return letter

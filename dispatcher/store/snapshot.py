@@ -16,10 +16,14 @@ _OTHER_TOTALS: Final = ("received", "replayed", "notices")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line: how many wait in it, and when its head may pass (None: after the post in flight)."""
+    """A line: how many wait in it, and when its head may pass (None: after the post or the decision in flight).
+
+    ``scope`` is what a category's line waits for; None of a channel's.
+    """
 
     waiting: int
     next_us: int | None
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Snapshot:
     parked: int
     timers: int
     lines: dict[str, Line]
+    deferred: dict[str, int]
     dead_letters: int
     totals: dict[str, int]
     leases: dict[str, int]
@@ -70,10 +75,12 @@ class Snapshot:
         """A sentence for each equation of the books that does not hold; empty when they balance."""
         accounted = sum(self.totals.get(outcome, 0) for outcome in OUTCOMES)
         in_lines = sum(line.waiting for line in self.lines.values())
+        in_categories = sum(line.waiting for line in self.lines.values() if line.scope is not None)
         equations = (
             ("received", self.received, "outcomes + parked + in flight", accounted + self.parked + self.in_flight),
             ("events held", self.events, "parked + in flight", self.parked + self.in_flight),
             ("parked", self.parked, "in lines + on timers", in_lines + self.timers),
+            ("deferred", sum(self.deferred.values()), "in lines of categories", in_categories),
             ("parked", self.parked, "parked by category", sum(self.by_category("parked").values())),
             *(
                 (
@@ -104,7 +111,7 @@ class Books:
     def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
         self._names = [
             keys.events, keys.leases, keys.orphans, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
-            keys.totals, keys.dead, *queue.lanes, *queue.intermediates,
+            keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred,
         ]  # fmt: skip
         self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix}
         self._snapshot = JsonScript(client, "snapshot", clock)
@@ -122,8 +129,10 @@ class Books:
             parked=facts["parked"],
             timers=facts["timers"],
             lines={
-                name: Line(count, int(at) if at is not None else None) for name, (count, at) in facts["lines"].items()
+                name: Line(count, int(at) if at is not None else None, scope)
+                for name, (count, at, scope) in facts["lines"].items()
             },
+            deferred={category: int(count) for category, count in facts["deferred"].items()},
             dead_letters=facts["dead"],
             totals={name: int(count) for name, count in facts["totals"].items()},
             leases={owner: int(end) for owner, end in facts["leases"].items()},
@@ -133,6 +142,12 @@ class Books:
         )
 
     def is_drained(self) -> bool:
-        """Whether nothing waits on a lane, nothing is in flight and nothing admitted is still to be posted."""
+        """Whether nothing waits on a lane, nothing is in flight and nothing admitted is still to be posted.
+
+        What a limit defers may wait, but not what has its turn now or is being decided about.
+        """
         look = self.snapshot()
-        return look.waiting + look.in_flight + look.parked == 0
+        deferred = [line for line in look.lines.values() if line.scope is not None]
+        if any(line.next_us is None or line.next_us <= look.now_us for line in deferred):
+            return False
+        return look.waiting + look.in_flight + look.parked == sum(line.waiting for line in deferred)

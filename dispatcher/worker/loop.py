@@ -17,7 +17,7 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
-from dispatcher.connection import Client, answered
+from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered
 from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import GateUnavailable
 from dispatcher.keys import QueueKeys
@@ -34,6 +34,9 @@ from dispatcher.worker.senders import Senders
 
 STOP_GRACE_S: Final = 5.0
 """Beyond the Slack time-out, how long a stop may take."""
+
+_STOP_MARGIN_S: Final = 1.5
+"""What the last steps may take, and how much later than the sink's own deadline a post's is."""
 
 SAME_SIGNAL_S: Final = 1.0
 
@@ -102,6 +105,7 @@ class Worker(RegisteredWorker):
         self._post_deadline_s = post_deadline_s
         self._asked_at = 0.0
         self._unsettled: list[Settlement] = []
+        self._lost: GateUnavailable | None = None
         self._senders = Senders(
             dispatcher.deliver,
             lambda started, result: after_post(started, result, dispatcher.backoff),
@@ -212,6 +216,8 @@ class Worker(RegisteredWorker):
 
     def _dispatch(self, taken: Taken) -> None:
         try:
+            if not self._stop_requested:
+                self._outbox.take_ahead(taken, self._batch, self._senders.free)
             for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free):
                 self._senders.start(started)
         except GateUnavailable as error:
@@ -228,19 +234,25 @@ class Worker(RegisteredWorker):
         self._keep_up()
 
     def _finish_posts(self) -> None:
-        """Settle what is in flight, as long as a stop may take; a server that is away may come back meanwhile."""
-        end = time.monotonic() + self._post_deadline_s + STOP_GRACE_S
+        """Settle what is in flight, as long as a stop may take; a server that is away may come back meanwhile.
+
+        Raises ``GateUnavailable`` where it is still away and nothing is left to be done: leases end by themselves.
+        """
+        end = (self._asked_at or time.monotonic()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
         while True:
-            try:
-                self._outbox.keep_only(self._in_hand())
-                self._settle_posts()
-                away = False
-            except GateUnavailable:
-                away = True
             left = end - time.monotonic()
-            if left <= 0 or not (self._senders.ids or self._unsettled):
+            try:
+                if self._lost is None or self._in_hand() or left > ANSWER_TIMEOUT_S:
+                    self._outbox.keep_only(self._in_hand())
+                    self._settle_posts()
+                    self._lost = None
+            except GateUnavailable as error:
+                self._lost = error
+            if left <= 0 or not self._in_hand():
+                if self._lost is not None:
+                    raise self._lost
                 return
-            pause_s = _RECONNECT_FROM_S * 4 if away else self._beat_s
+            pause_s = _RECONNECT_FROM_S * 4 if self._lost else self._beat_s
             deadline = self._senders.next_deadline()
             if deadline is not None:
                 pause_s = min(pause_s, max(0.0, deadline - time.monotonic()))
@@ -253,6 +265,7 @@ class Worker(RegisteredWorker):
         """Come back after the server was away: renew first, give back what was in hand, keep the posts in flight."""
         self._tell.say("redis.lost", detail=str(error))
         lost_at, pause_s = time.monotonic(), _RECONNECT_FROM_S
+        self._lost = error
         while not self._stop_requested:
             self._doorbell.close()
             self._doorbell.sleep(pause_s, server=False)
@@ -264,6 +277,7 @@ class Worker(RegisteredWorker):
                 pause_s = min(pause_s * 2, _RECONNECT_TO_S)
                 self._unsettled += self._senders.collect()
                 continue
+            self._lost = None
             away_s = round(time.monotonic() - lost_at, 3)
             self._tell.say("redis.found", away_s=away_s, given_back=returned)
             return

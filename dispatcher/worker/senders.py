@@ -1,4 +1,4 @@
-"""The posts in flight: a bounded number of threads, each posting one message by a deadline."""
+"""The posts in flight: a bounded number of threads, each posting one message at a time, by a deadline."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ class Senders:
         self._deadline_s = deadline_s
         self._wake = wake
         self._flights: dict[str, _Flight] = {}
+        self._ready: SimpleQueue[_Flight] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        """Threads that wait for a post; one that a post keeps past its deadline is replaced by a new one."""
         self._landed: SimpleQueue[tuple[_Flight, Settlement]] = SimpleQueue()
 
     @property
@@ -56,10 +59,12 @@ class Senders:
         return list(self._flights)
 
     def start(self, started: Started) -> None:
-        """Post one message in a thread of its own."""
+        """Post one message in a thread that has nothing else to do."""
         flight = _Flight(started, time.monotonic() + self._deadline_s)
         self._flights[started.candidate.leased.id] = flight
-        threading.Thread(target=self._fly, args=(flight,), daemon=True, name="sender").start()
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._fly_all, daemon=True, name="sender").start()
+        self._ready.put(flight)
 
     def collect(self) -> list[Settlement]:
         """What the posts that ended, or whose deadline has passed, came to; each once."""
@@ -85,6 +90,11 @@ class Senders:
             return False
         del self._flights[key]
         return True
+
+    def _fly_all(self) -> None:
+        while True:
+            self._fly(self._ready.get())
+            self._idle.release()
 
     def _fly(self, flight: _Flight) -> None:
         try:

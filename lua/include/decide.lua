@@ -13,9 +13,9 @@ local function open_scopes(call, now)
   return scopes
 end
 
--- Learns what the ids of the requests own already (`fresh`: nothing), and that every key is what it should be, before the
--- first write.
-local function look_up(scopes, requests, fresh)
+-- Learns what the ids of `count` requests own already (`fresh`: nothing), and that every key is what it should be, before
+-- the first write. `request_of` gives the n-th.
+local function look_up(scopes, count, request_of, fresh)
   if fresh then
     for _, scope in ipairs(scopes) do
       if scope.store.ids then
@@ -26,10 +26,11 @@ local function look_up(scopes, requests, fresh)
     end
     return
   end
-  if #requests == 1 then
+  if count == 1 then
+    local id = request_of(1)[1]
     for _, scope in ipairs(scopes) do
       if scope.store.ids then
-        scope.own[requests[1][1]] = tonumber(redis.call('ZSCORE', scope.key, requests[1][1]) or nil)
+        scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
       else
         scope.store.look(scope)
       end
@@ -40,7 +41,8 @@ local function look_up(scopes, requests, fresh)
   for i = 1, #scopes do
     asked[i] = {}
   end
-  for _, request in ipairs(requests) do
+  for n = 1, count do
+    local request = request_of(n)
     for i = 2, #request do
       local item = request[i]
       if type(item) == 'number' then

@@ -2,10 +2,10 @@
 -- general way defines and builds. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
 -- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written.
 local function glance(call, now)
-  local request = call.requests[1]
-  if call.requests[2] or call.stores or call.peek or call.drains then
+  if call.ids or call.requests[2] or call.stores or call.peek or call.drains or call.ahead then
     return
   end
+  local request = call.requests[1]
   local id, at, denier, window = request[1], now, nil, nil
   for i = 2, #request do
     local key, windows = KEYS[request[i]], call.scopes[request[i]]

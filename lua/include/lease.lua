@@ -5,11 +5,9 @@ local GRACE_US = 2000000
 
 local function renew_lease(leases, beat, owner, lease_us, now)
   local last = tonumber(redis.call('HGET', beat, 'at'))
-  local interrupted = last ~= nil and now - last > lease_us / 2
-  if interrupted then
+  if last ~= nil and now - last > lease_us / 2 then
     redis.call('HSET', beat, 'grace', digits(now + GRACE_US))
   end
   redis.call('HSET', beat, 'at', digits(now))
   redis.call('ZADD', leases, digits(now + lease_us), owner)
-  return interrupted
 end

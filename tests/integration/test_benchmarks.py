@@ -12,11 +12,18 @@ import click
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks.deferral import least_us
+from benchmarks.effort import Cores
 from benchmarks.figures import Goal, Line, Proofs, Spread, Unproven, spelled
+from benchmarks.latency import percentile
 from benchmarks.page import PAGE, write_page
+from benchmarks.processes import Process
+from benchmarks.profile import profile
+from benchmarks.storms import Storm
+from dispatcher.model import US
 from tests.docs.samples import ROOT
 
-NAMES: Final = ("gate", "growth", "peers", "slots")
+NAMES: Final = ("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "slots", "storm")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,6 +76,20 @@ def test_a_result_has_its_shape(results: dict[str, Any], name: str) -> None:
         ("growth", "admitted by categories 100, admitted", 100),
         ("slots", "UUIDs as ids: slots in use", 1 + 10 + 100 + 300),
         ("peers", "admitted by ours, one by one", 100 + 256 + 100 + 100),
+        ("storm", "sent by ours, 1 process", 50),
+        ("storm", "dropped by ours, 2 processes", 1_950),
+        ("storm", "slots of categories, ours, 2 processes", 50),
+        ("storm", "landed at the stand-in, ours, 2 processes", 50),
+        ("storm", "log lines of ours, 1 process", 2_000),
+        ("storm", "admitted by RQ, SimpleWorker", 50),
+        ("storm", "done by RQ, SimpleWorker", 200),
+        ("enqueue", "enqueued by send_many", 500),
+        ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
+        ("latency", "arrived at the stand-in", 20),
+        ("deferral", "posted once each", 2 * 250),
+        ("deferral", "windows over the limit", 0),
+        ("memory", "parked", 499),
+        ("memory", "log lines", 2_500),
     ],
 )
 def test_a_run_has_counted_its_work(results: dict[str, Any], name: str, what: str, counted: int) -> None:
@@ -96,14 +117,51 @@ def test_a_count_that_is_not_as_expected_ends_the_run() -> None:
 
 
 def test_an_unknown_benchmark_is_refused_by_name() -> None:
-    with pytest.raises(click.UsageError, match="'gats', expected one of gate, growth, slots, peers"):
+    with pytest.raises(click.UsageError, match="'gats', expected one of gate, growth, slots, peers, storm"):
         command.main.main(["gats"], standalone_mode=False)
 
 
 def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PACKAGES", ("nobodys-limiter",))
+    monkeypatch.setitem(command.NEEDED, "peers", ("nobodys-limiter",))
     with pytest.raises(click.UsageError, match=r"not installed: nobodys-limiter; make bench .* --without-peers"):
         command.main.main(["peers"], standalone_mode=False)
+
+
+def test_the_lock_of_what_runs_on_node_names_no_index() -> None:
+    lock = json.loads((ROOT / "benchmarks" / "package-lock.json").read_text(encoding="utf-8"))
+    wanted = json.loads((ROOT / "benchmarks" / "package.json").read_text(encoding="utf-8"))
+    packages = lock["packages"]
+    assert packages[""]["dependencies"] == wanted["dependencies"]
+    assert all("integrity" in package and "resolved" not in package for name, package in packages.items() if name)
+
+
+def test_a_profile_says_where_the_time_of_a_storm_went() -> None:
+    report = profile(Storm(500), "wall", 5, Cores.FREE)
+    shares, commands, within, own = report.tables
+    assert shares.rows[0][0] == "on the clock"
+    assert "evalsha" in {row[0] for row in commands.rows}
+    assert within.rows
+    assert own.rows
+    assert ("sent by ours", 50) in {(proof.what, proof.counted) for proof in report.proofs}
+
+
+def test_a_burst_lasts_as_long_as_limit_and_pace_make_it() -> None:
+    hundreds_s, tens_s = 1_800, 10
+    assert least_us(1) == 0
+    assert least_us(100) == 9 * tens_s * US
+    assert least_us(250) == (2 * hundreds_s + 4 * tens_s) * US
+
+
+def test_a_percentile_is_the_value_that_so_many_do_not_exceed() -> None:
+    assert [percentile([4.0, 1.0, 3.0, 2.0], percent) for percent in (50, 75, 99, 100)] == [2.0, 3.0, 4.0, 4.0]
+
+
+def test_a_process_that_ends_before_it_is_ready_is_quoted(tmp_path: Path) -> None:
+    with (
+        Process(sys.executable, "-c", "raise SystemExit('no server')", folder=tmp_path) as process,
+        pytest.raises(Unproven, match="has ended: no server"),
+    ):
+        process.until(lambda: False, "an idle worker")
 
 
 def test_the_median_decides_whether_a_goal_is_met() -> None:

@@ -141,7 +141,7 @@ def drawn(status: Status, rows: Rows | None = None, width: int = 160) -> str:
 def look(**facts: object) -> Snapshot:
     nothing: dict[str, object] = {
         **dict.fromkeys(("waiting", "events", "leased", "orphans", "parked", "timers", "dead_letters"), 0),
-        **{name: {} for name in ("lines", "totals", "leases", "cooldowns")},
+        **{name: {} for name in ("lines", "deferred", "totals", "leases", "cooldowns")},
         "pause": None,
     }
     return Snapshot(now_us=1_000 * US, **{**nothing, **facts})  # type: ignore[arg-type]  # fields by name
@@ -163,6 +163,24 @@ def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
     assert "in 1m 30s" in shown
     assert "1m 15s" in shown
     assert "2.0s ago" in shown
+
+
+def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
+    lines = {
+        "category:deploys": Line(12, 1_090 * US, "category:deploys"),
+        "label:errors:host=db1": Line(2, None, "global"),
+        "channel:#ops": Line(1, None),
+    }
+    status = Status(look(lines=lines, deferred={"deploys": 12, "errors": 2}), {}, [], [])
+    rows = [line.split() for line in drawn(status).splitlines()]
+    assert ["deploys", "12", "in", "1m", "30s", "category:deploys"] in rows
+    assert ["errors:host=db1", "2", "now", "global"] in rows
+    assert document(status)["lines"][0] == {
+        "scope": "category:deploys",
+        "waiting": 12,
+        "next": 1_090,
+        "waits_for": "category:deploys",
+    }
 
 
 def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:

@@ -138,7 +138,7 @@ def moment(each: int) -> Moment:
     counts = {kind.category: each for kind in KINDS} | {"signups.odd": EACH}
     totals = {"dropped": sum(counts.values()), "received": sum(counts.values())}
     totals |= {f"dropped {category}": count for category, count in counts.items()}
-    return Moment(Snapshot(0, 1, 0, 0, 0, 0, 0, {}, 0, totals, {}, {}, None), {})
+    return Moment(Snapshot(0, 1, 0, 0, 0, 0, 0, {}, {}, 0, totals, {}, {}, None), {})
 
 
 @pytest.mark.parametrize(("columns", "rows", "is_whole"), [(80, 24, False), (80, 40, True), (60, 12, False)])

@@ -95,6 +95,7 @@ def test_what_is_settled_leaves_nothing_but_its_slots_and_its_memory(
         keys.seq,
         keys.beat,
         keys.seen,
+        keys.decisions[2],
         *map(keys.scope, ("global", "category:errors", "pace:#general")),
     }
     assert {key.decode() for key in redis.scan_iter()} == {*kept, stage.queue.queues}
@@ -213,7 +214,9 @@ def test_an_id_whose_dead_letter_was_trimmed_may_come_again(stage: Stage) -> Non
     ann = stage.worker()
     stage.redis.rpush(stage.queue.lanes[1], "x", "y")
     ann.run()
-    stage.redis.rpush(stage.queue.lanes[1], "x", "y")
+    for id_ in ("x", "y"):
+        stage.redis.hset(stage.queue.job(id_), "data", "no event")
+        stage.redis.rpush(stage.queue.lanes[1], id_)
     assert ann.take().duplicates == ["y"]
 
 
@@ -273,7 +276,7 @@ def test_of_a_batch_only_what_is_still_leased_is_settled(stage: Stage, ann: Work
 def test_an_unknown_event_settles_nothing(stage: Stage, ann: Worker) -> None:
     stage.send("a")
     (a,) = ann.take().batch
-    ghost = Leased("ghost", Event("errors", "t"), START_US)
+    ghost = Leased("ghost", Event("errors", "t"), 1, START_US)
     terms = stage.policy.terms(ghost)
     dropped = Dropped(Denied("global", Limit.parse("1/1m"), 1), Reason.LIMIT_GLOBAL)
     assert ann.settle([Settlement(ghost, terms, dropped, Slots.RELEASE)]) == [False]

@@ -190,7 +190,7 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
         "  queue     notifications, in namespace dispatcher",
         "  limits    limits.yaml",
         "            All events together: at most 10000 in any 30 minutes.",
-        "            And 4 more rules.",
+        "            And 5 more rules.",
         f"  posts to  Slack at {slack.base_url}, with a bot token",
         f"  workers   {pids[0]}, {pids[1]}; one that crashes is started again",
         "",

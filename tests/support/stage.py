@@ -12,11 +12,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dispatcher.dispatch import Dispatcher
+from dispatcher.dispatch import Gate as DecidingGate
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.limiter import Gate
-from dispatcher.model import US, Limit, PostResult
-from dispatcher.outcome import DEFAULT_BOUNDS, Candidate, Leased, Settlement, Spoiled, Started, Waiting
+from dispatcher.model import US, Limit, Opening, PostResult
+from dispatcher.outcome import (
+    DEFAULT_BOUNDS,
+    Candidate,
+    Deferral,
+    Leased,
+    Settlement,
+    Spoiled,
+    Started,
+    Turn,
+    Waiting,
+)
 from dispatcher.policy import CategoryRule, OnLimit, Policy, after_post
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.outbox import Outbox, Taken
@@ -65,6 +76,13 @@ class WatchedOutbox:
         self._stage = stage
         self._outbox = outbox
 
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+        with self._stage.watching_the_bell():
+            return self._outbox.line_up(deferrals)
+
+    def expect(self, openings: Sequence[Opening]) -> None:
+        self._outbox.expect(openings)
+
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         with self._stage.watching_the_bell():
             return self._outbox.start(candidates, free)
@@ -98,12 +116,18 @@ class Worker:
     @property
     def dispatcher(self) -> Dispatcher:
         """The core with the stage's present policy."""
-        return Dispatcher(self.stage.policy, self.stage.gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
+        return Dispatcher(
+            self.stage.policy, self.stage.deciding, self._watched, self.desk, self.told, lambda _: BACKOFF_US
+        )
 
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)
         self.stage.check()
         return taken
+
+    def decided(self) -> None:
+        """What it took is decided, as the next take of its loop says."""
+        self.take(0, 0)
 
     def taken(self, new: int = 100, due: int = 100) -> list[str]:
         """The ids of a take, in order."""
@@ -173,6 +197,8 @@ class Stage:
         self.keys = Keys("stage")
         self.queue = QueueKeys("q")
         self.gate = Gate(redis, namespace="stage", clock=self.clock)
+        self.deciding: DecidingGate = self.gate
+        """The gate that workers ask."""
         self.intake = Intake(redis, self.keys, self.queue, max_waiting=1_000, clock=self.clock)
         self.books = Books(redis, self.keys, self.queue, clock=self.clock)
         self.tokens = 0
@@ -183,6 +209,8 @@ class Stage:
         """Whether ``check`` prolongs lifetimes, which run in real time: for tests that take long."""
         self.same_pace = True
         """Whether every channel has kept its pace; a line may wait otherwise."""
+        self.names: dict[str, str] = {}
+        """Every event that was seen, by the number of its first sight."""
         self.attempts: list[tuple[int, Started]] = []
         """Every post that was started, with its instant."""
 
@@ -230,8 +258,14 @@ class Stage:
         return None if id_ is None else id_.decode()
 
     def slots(self, scope: str) -> dict[str, float]:
-        """The scores of a scope's slots; a held one is its deadline + ``HELD``."""
-        return {id_.decode(): score for id_, score in self.redis.zrange(self.keys.scope(scope), 0, -1, withscores=True)}
+        """The scores of a scope's slots, by their events; a held one is its deadline + ``HELD``."""
+        rows = self.redis.zrange(self.keys.scope(scope), 0, -1, withscores=True)
+        return {self._owner(slot.decode()): score for slot, score in rows}
+
+    def _owner(self, slot: str) -> str:
+        """A slot's name with its event in place of the event's number."""
+        seq, mark, unknown = slot.partition("#")
+        return f"{self.names.get(seq, seq)}{mark}{unknown}"
 
     def held(self, scope: str) -> dict[str, float]:
         """The deadlines of a scope's held slots."""
@@ -265,6 +299,8 @@ class Stage:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
         assert self.look().imbalances() == []
         places = places_of(self.redis, self.keys)
+        for id_, header in places.events.items():
+            self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
         assert places.faults(same_pace=self.same_pace) == []
         if self.prolongs:
             for key in places.lifetimes_ms:

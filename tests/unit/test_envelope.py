@@ -75,7 +75,7 @@ def test_what_is_no_envelope_says_why(data: bytes, message: str) -> None:
 def test_a_record_becomes_the_event_under_lease() -> None:
     header = b'{"seq":7,"seen":"1700000000000001","attempt":2,"unknown":1,"held":true,"channel":"#was"}'
     item = read("job-1", header + b"\n" + seal(EVENT).encode())
-    assert item == Leased("job-1", EVENT, 1_700_000_000_000_001, attempt=2, unknown=1, held=True, channel="#was")
+    assert item == Leased("job-1", EVENT, 7, 1_700_000_000_000_001, attempt=2, unknown=1, held=True, channel="#was")
 
 
 def test_a_record_without_payload_has_expired() -> None:

@@ -35,7 +35,7 @@ COUNT = "expected a number from 1 to 10000000"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 NOT_AVAILABLE = "the key is not available in this version"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
-RULE_KEYS = "limits, channel, on_limit, max_age, per_label"
+RULE_KEYS = "limits, channel, on_limit, max_age, max_parked, per_label"
 
 
 def policy(text: str) -> Policy:
@@ -266,7 +266,7 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         pytest.param(
             "rules: {}",
             "1:1: rules: the key is not known, expected one of "
-            "global, channels, defaults, categories, unknown_categories, dead_letters",
+            "global, channels, defaults, categories, unknown_categories, dead_letters, decisions",
             id="unknown section unlike any",
         ),
         pytest.param(
@@ -431,12 +431,12 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param(
             "defaults: {on_limit: dead_letter}",
-            "1:22: defaults.on_limit: 'dead_letter', expected drop or dead-letter; did you mean dead-letter?",
+            "1:22: defaults.on_limit: 'dead_letter', expected drop, dead-letter or defer; did you mean dead-letter?",
             id="underscore for hyphen",
         ),
         pytest.param(
             "defaults: {on_limit: {}}",
-            "1:22: defaults.on_limit: a mapping, expected drop or dead-letter",
+            "1:22: defaults.on_limit: a mapping, expected drop, dead-letter or defer",
             id="on_limit is a mapping",
         ),
         pytest.param(
@@ -538,13 +538,14 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             id="limit for a label without a list",
         ),
         pytest.param(
-            "defaults: {on_limit: defer}",
-            "1:22: defaults.on_limit: 'defer' is not available in this version, expected drop or dead-letter",
-            id="defer",
+            "categories: {a: {max_parked: 0}}",
+            f"1:30: categories.a.max_parked: 0, {COUNT}",
+            id="max_parked",
         ),
+        pytest.param("decisions: {max: no}", f"1:18: decisions.max: 'no', {COUNT}", id="decisions"),
         pytest.param(
             "defaults: {on_limit: digest}",
-            "1:22: defaults.on_limit: 'digest' is not available in this version, expected drop or dead-letter",
+            "1:22: defaults.on_limit: 'digest' is not available in this version, expected drop, dead-letter or defer",
             id="digest",
         ),
         *(
@@ -557,12 +558,10 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
                 "icon_url",
                 "template",
                 "allow_mentions",
-                "max_parked",
                 "notice",
             )
         ),
         pytest.param("defaults: {notice: true}", f"1:12: defaults.notice: {NOT_AVAILABLE}", id="notice by default"),
-        pytest.param("decisions: {max: 1}", f"1:1: decisions: {NOT_AVAILABLE}", id="decisions"),
     ],
 )
 def test_a_mistake_is_told_with_line_column_key_value_and_expectation(text: str, problem: str) -> None:
@@ -573,7 +572,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     assert problems_of("""\
 global: {limits: [10/30]}
 defaults: &d
-  on_limit: defer
+  on_limit: digest
   channel: #ops
 categories:
   errors: {limits: [1/1s, oops], guarantee: -5}
@@ -583,7 +582,7 @@ unknown_categories: maybe: not
 """) == [
         f"1:19: global.limits[0]: '10/30', {LIMIT}",
         "2:11: defaults: the anchor &d, expected none",
-        "3:13: defaults.on_limit: 'defer' is not available in this version, expected drop or dead-letter",
+        "3:13: defaults.on_limit: 'digest' is not available in this version, expected drop, dead-letter or defer",
         f'4:3: defaults.channel: null, {CHANNEL}; # begins a comment, write "#ops" in quotes',
         f"6:27: categories.errors.limits[1]: 'oops', {LIMIT}",
         f"6:45: categories.errors.guarantee: -5, {GUARANTEE}",
@@ -721,6 +720,7 @@ def test_the_sample_reads_as_sentences() -> None:
         ),
         "Every channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
         "Dead letters: at most 100000 are kept, each for at most 30 days; the oldest go first.",
+        "Decision record: at most 100000 events that a limit suppressed, and as many others; the oldest go first.",
     ]
 
 
@@ -751,6 +751,7 @@ def test_every_rule_reads_as_a_sentence() -> None:
         "Channel #free: no pace, messages are posted as they come.",
         "Every other channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
         "Dead letters: at most 500 are kept, each for at most 90 minutes; the oldest go first.",
+        "Decision record: at most 100000 events that a limit suppressed, and as many others; the oldest go first.",
     ]
 
 

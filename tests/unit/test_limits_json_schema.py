@@ -17,6 +17,7 @@ from dispatcher.settings.limits_schema import (
     CategorySection,
     ChannelSection,
     DeadLettersSection,
+    DecisionsSection,
     GlobalSection,
     LimitsFile,
     RuleSection,
@@ -110,7 +111,7 @@ def test_what_is_valid_conforms(text: str) -> None:
         "defaults: {channel: ops}",
         "defaults: {channel: '#a b'}",
         "defaults: {channel: no}",
-        "defaults: {on_limit: defer}",
+        "defaults: {max_parked: 0}",
         "defaults: {on_limit: digest}",
         "defaults: {on_limit: Drop}",
         "defaults: {max_age: 24}",
@@ -135,7 +136,8 @@ def test_what_is_valid_conforms(text: str) -> None:
         "dead_letters: {max: 1.5}",
         "dead_letters: {max_age: forever}",
         "dead_letters: {age: 1d}",
-        "decisions: {max: 1}",
+        "decisions: {max: 0}",
+        "decisions: {max_age: 1d}",
     ],
 )
 def test_what_is_refused_does_not_conform(text: str) -> None:
@@ -168,7 +170,7 @@ def test_every_key_that_may_stand_there_is_described_and_no_other() -> None:
     """Keys that are not available in this version are not in it: an editor would offer them."""
     classes: dict[str, type[Section]] = {
         each.__name__: each
-        for each in (GlobalSection, ChannelSection, RuleSection, CategorySection, DeadLettersSection)
+        for each in (GlobalSection, ChannelSection, RuleSection, CategorySection, DeadLettersSection, DecisionsSection)
     }
     assert list(SCHEMA["properties"]) == LimitsFile.key_names()
     assert SCHEMA["$defs"].keys() == classes.keys()

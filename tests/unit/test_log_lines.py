@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.event import Event
 from dispatcher.log_lines import TerminalLine
-from dispatcher.logs import EventLog, build_log
+from dispatcher.logs import build_event_log
 from dispatcher.model import Denied, Limit, Reason, Receipt
 from dispatcher.outcome import DeadLettered, Dropped, Leased, Outcome, Parked, Place, Sent, Settlement, Terms
 
@@ -51,8 +51,8 @@ def line(columns: int | None = None, **entry: Any) -> str:  # noqa: ANN401 - any
 )
 def test_what_became_of_an_event_is_said_in_one_short_line(outcome: Outcome, said: str) -> None:
     stream = io.StringIO()
-    log = EventLog(build_log(style="console", stream=stream, worker="host.7.abc"))
-    leased = Leased("job-1", Event("errors", "x", id="disk-1"), 0)
+    log = build_event_log(style="console", stream=stream, worker="host.7.abc")
+    leased = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
     log.settled([Settlement(leased, Terms("#ops", None, (), 1, configured=True), outcome)])
     time, _, rest = stream.getvalue().rstrip("\n").partition(" ")
     assert (len(time), time[-1], rest) == (len("22:08:35Z"), "Z", said)

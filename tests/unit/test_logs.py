@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.event import Event
-from dispatcher.logs import EventLog, build_log
+from dispatcher.logs import build_event_log
 from dispatcher.model import Denied, Limit, Paused, Reason, Receipt
 from dispatcher.outcome import (
     Candidate,
@@ -26,14 +26,14 @@ from dispatcher.outcome import (
     Waiting,
 )
 
-LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 0)
+LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
 TERMS = Terms("#ops", None, (), 1, configured=True)
 DENIED = Denied("category:errors", Limit.parse("10/30m"), 1_500_000)
 
 
 def lines(tell: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a test's callable and options
     stream = io.StringIO()
-    tell(EventLog(build_log(style="json", stream=stream, worker="w1", **options)))
+    tell(build_event_log(style="json", stream=stream, worker="w1", **options))
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -110,15 +110,15 @@ def test_secrets_are_removed_wherever_they_stand() -> None:
     secrets = ["xoxb-secret", "s/e+cret", "s%2Fe%2Bcret"]
     facts = {"detail": "token xoxb-secret", "nested": {"url": ["redis://:s%2Fe%2Bcret@host", ("s/e+cret",)]}}
     stream = io.StringIO()
-    EventLog(build_log(style="json", stream=stream, secrets=secrets)).say("redis.lost", **facts)
-    EventLog(build_log(style="console", stream=stream, secrets=secrets)).failed(ValueError("xoxb-secret"))
+    build_event_log(style="json", stream=stream, secrets=secrets).say("redis.lost", **facts)
+    build_event_log(style="console", stream=stream, secrets=secrets).failed(ValueError("xoxb-secret"))
     assert "***" in stream.getvalue()
     assert not any(secret in stream.getvalue() for secret in secrets)
 
 
 def test_control_characters_do_nothing_to_a_terminal() -> None:
     stream = io.StringIO()
-    log = EventLog(build_log(style="console", stream=stream))
+    log = build_event_log(style="console", stream=stream)
     log.say("redis.lost", detail="a\x1b[31m\u202eb\nc")
     assert "a\ufffd[31m\ufffdb\ufffdc" in stream.getvalue()
 
@@ -135,6 +135,6 @@ def test_the_level_is_kept() -> None:
 
 def test_a_reader_that_is_gone_does_not_stop_the_worker() -> None:
     stream = io.StringIO()
-    log = EventLog(build_log(style="json", stream=stream))
+    log = build_event_log(style="json", stream=stream)
     stream.close()
     log.settled([Settlement(LEASED, TERMS, Sent(Receipt("C1", None)))])

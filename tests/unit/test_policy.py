@@ -22,7 +22,7 @@ from dispatcher.model import (
     Scope,
     all_scopes,
 )
-from dispatcher.outcome import Candidate, DeadLettered, Dropped, Leased, Parked, Place, Sent, Slots, Started
+from dispatcher.outcome import Candidate, DeadLettered, Dropped, Leased, Parked, Place, Sent, Settlement, Slots, Started
 from dispatcher.policy import (
     MAX_ATTEMPTS,
     CategoryRule,
@@ -42,7 +42,7 @@ POLICY = Policy(
     default_pace=Limit.parse("10/10s"),
     channels={"#fast": None},
 )
-LEASED = Leased("e1", Event("errors", "x"), seen_us=1_000_000)
+LEASED = Leased("e1", Event("errors", "x"), 1, seen_us=1_000_000)
 
 
 def candidate(leased: Leased = LEASED) -> Candidate:
@@ -63,14 +63,14 @@ def test_the_terms_of_an_event_come_from_its_category() -> None:
 
 
 def test_an_unnamed_category_follows_the_defaults_and_a_scope_without_limits_is_left_out() -> None:
-    terms = POLICY.terms(replace(LEASED, event=Event("news", "x", channel="#fast", max_age=1)))
+    terms = POLICY.terms(LEASED._replace(event=Event("news", "x", channel="#fast", max_age=1)))
     assert terms.scopes == (Scope("global", (Limit.parse("100/30m"),)),)
     assert (terms.channel, terms.pace, terms.configured) == ("#fast", None, False)
     assert terms.deadline_us == 1_000_000 + US
 
 
 def test_an_event_that_waited_keeps_its_channel() -> None:
-    assert POLICY.terms(replace(LEASED, channel="#before")).channel == "#before"
+    assert POLICY.terms(LEASED._replace(channel="#before")).channel == "#before"
 
 
 def test_an_events_own_max_age_only_shortens() -> None:
@@ -93,15 +93,19 @@ VERDICT = Denied("category:errors", Limit.parse("10/30m"), 5_000_000)
 
 
 def test_a_denied_event_is_dropped_or_kept_as_its_category_says() -> None:
-    assert denied(candidate(), VERDICT, POLICY).outcome == Dropped(VERDICT, Reason.LIMIT_CATEGORY)
-    letter = denied(candidate(replace(LEASED, event=Event("kept", "x"))), VERDICT, POLICY).outcome
-    assert isinstance(letter, DeadLettered)
-    assert (letter.reason, letter.denied) == (Reason.LIMIT_CATEGORY, VERDICT)
+    dropped = denied(candidate(), VERDICT, POLICY)
+    assert isinstance(dropped, Settlement)
+    assert dropped.outcome == Dropped(VERDICT, Reason.LIMIT_CATEGORY)
+    kept = denied(candidate(LEASED._replace(event=Event("kept", "x"))), VERDICT, POLICY)
+    assert isinstance(kept, Settlement)
+    assert isinstance(kept.outcome, DeadLettered)
+    assert (kept.outcome.reason, kept.outcome.denied) == (Reason.LIMIT_CATEGORY, VERDICT)
 
 
 @pytest.mark.parametrize("change", [{"held": True}, {"attempt": 1}, {"unknown": 1}], ids=str)
 def test_an_event_once_admitted_is_never_dropped_by_a_limit(change: dict[str, int]) -> None:
-    settlement = denied(candidate(replace(LEASED, **change)), VERDICT, POLICY)  # type: ignore[arg-type]  # one field
+    settlement = denied(candidate(LEASED._replace(**change)), VERDICT, POLICY)  # type: ignore[arg-type]  # one field
+    assert isinstance(settlement, Settlement)
     assert settlement.outcome == Parked(Place.TIMER, Reason.LIMIT_CATEGORY, 5_000_000, denied=VERDICT)
     assert settlement.slots is Slots.HOLD
 
@@ -116,8 +120,8 @@ def test_an_event_expires_at_its_deadline_and_not_before() -> None:
 
 
 def test_an_event_that_three_workers_died_with_is_a_dead_letter() -> None:
-    assert refused_unseen(candidate(replace(LEASED, deaths=2)), POLICY, 0) is None
-    refusal = refused_unseen(candidate(replace(LEASED, deaths=3)), POLICY, 0)
+    assert refused_unseen(candidate(LEASED._replace(deaths=2)), POLICY, 0) is None
+    refusal = refused_unseen(candidate(LEASED._replace(deaths=3)), POLICY, 0)
     assert refusal is not None
     assert isinstance(refusal.outcome, DeadLettered)
     assert refusal.outcome.reason is Reason.EXHAUSTED
@@ -126,7 +130,7 @@ def test_an_event_that_three_workers_died_with_is_a_dead_letter() -> None:
 def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
     strict = replace(POLICY, reject_unknown=True)
     assert refused_unseen(candidate(), strict, 0) is None
-    refusal = refused_unseen(candidate(replace(LEASED, event=Event("erors", "x"))), strict, 0)
+    refusal = refused_unseen(candidate(LEASED._replace(event=Event("erors", "x"))), strict, 0)
     assert refusal is not None
     assert isinstance(refusal.outcome, DeadLettered)
     assert (refusal.outcome.reason, refusal.outcome.code) == (Reason.REJECTED, "unknown_category")

@@ -14,7 +14,7 @@ TERMS = Terms("#x", None, (), 10**18, configured=True)
 
 
 def started(event_id: str) -> Started:
-    return Started(Candidate(Leased(event_id, Event("errors", "x"), 0), TERMS), 1)
+    return Started(Candidate(Leased(event_id, Event("errors", "x"), 1, 0), TERMS), 1)
 
 
 def conclude(post: Started, result: PostResult) -> Settlement:
@@ -26,8 +26,10 @@ class Wire:
 
     def __init__(self) -> None:
         self.open = threading.Event()
+        self.entered = threading.Event()
 
     def deliver(self, post: Started) -> Settlement:
+        self.entered.set()
         assert self.open.wait(10)
         return conclude(post, Receipt("#x", "1.1"))
 
@@ -70,6 +72,7 @@ def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None
     wire = Wire()
     senders, rung = build(wire.deliver, deadline_s=0)
     senders.start(started("a"))
+    assert wire.entered.wait(10)
     assert len(senders.collect()) == 1
     senders._deadline_s = 10  # noqa: SLF001 - the next attempt has time
     blocked = threading.Event()

@@ -1,0 +1,47 @@
+"""Log lines by the batch: one rendering for each, one write for all, at a tenth of what structlog takes for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TextIO
+
+from dispatcher.json_text import encode
+
+
+class LineBatch:
+    """Writes lines of JSON to a stream, as ``build_log`` would one by one.
+
+    It takes on plain lines only. One that holds what has to be taken out (a secret, characters that are not printable
+    ASCII) is left to the caller.
+    """
+
+    def __init__(self, stream: TextIO, *, secrets: Iterable[str], worker: str | None) -> None:
+        self._stream = stream
+        self._telling = tuple({form.encode() for secret in secrets if secret for form in (secret, _quoted(secret))})
+        self._bound = {} if worker is None else {"worker": worker}
+
+    def write(self, event: str, level: str, entries: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+        """Write a line for each entry; returns those that are not plain, which were not written."""
+        if not entries:
+            return ()
+        time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        rest = encode({**self._bound, "event": event, "level": level, "time": time})[1:]
+        lines = [b"%b,%b\n" % (encode(entry)[:-1], rest) for entry in entries]
+        left: Sequence[Mapping[str, object]] = ()
+        if not self._is_plain(b"".join(lines)):
+            left = [entry for entry, line in zip(entries, lines, strict=True) if not self._is_plain(line)]
+            lines = [line for line in lines if self._is_plain(line)]
+        self._stream.write(b"".join(lines).decode())
+        self._stream.flush()
+        return left
+
+    def _is_plain(self, line: bytes) -> bool:
+        if not line.isascii() or b"\\" in line or b"\x7f" in line:
+            return False
+        return not any(secret in line for secret in self._telling)
+
+
+def _quoted(secret: str) -> str:
+    return json.dumps(secret, ensure_ascii=False)[1:-1]

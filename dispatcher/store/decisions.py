@@ -1,0 +1,103 @@
+"""The decision record: what became of an event, and why, for as long as it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+
+from dispatcher.connection import Client, answered
+from dispatcher.json_text import decode, encode
+from dispatcher.keys import Keys
+from dispatcher.model import Denied, Reason
+from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Spoiled
+
+_LIMITS: Final = frozenset({Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
+
+    Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
+    """
+
+    id: str
+    at_us: int
+    outcome: str
+    reason: str
+    category: str | None = None
+    scope: str | None = None
+    limit: str | None = None
+    fits_at_us: int | None = None
+    code: str | None = None
+    detail: str | None = None
+    channel: str | None = None
+    ts: str | None = None
+
+
+class Decisions:
+    """Reads the record. Raises ``GateUnavailable`` when the server is away."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client = client
+        self._names = keys.decisions
+
+    def find(self, event_id: str) -> Decision | None:
+        """The last decision about an event, by its id on the queue; None where none is kept."""
+        with answered(), self._client.pipeline(transaction=False) as pipe:
+            for name in self._names:
+                pipe.hget(name, event_id)
+            rows = pipe.execute()
+        found = [read_decision(event_id, row) for row in rows if row is not None]
+        return max(found, key=lambda decision: (decision.outcome != "duplicate", decision.at_us), default=None)
+
+    def all(self) -> list[Decision]:
+        """Everything that is kept, in no order."""
+        with answered(), self._client.pipeline(transaction=False) as pipe:
+            for name in self._names:
+                pipe.hgetall(name)
+            parts: list[dict[bytes, bytes]] = pipe.execute()
+        return [read_decision(id_.decode(), row) for part in parts for id_, row in part.items()]
+
+
+def read_decision(event_id: str, row: bytes) -> Decision:
+    """A row of the record."""
+    instant, _, why = row.partition(b" ")
+    outcome, reason, *facts = decode(why)
+    if not facts:
+        return Decision(event_id, int(instant), outcome, reason)
+    category, denied, said = facts
+    more: dict[str, Any] = dict(said)
+    if denied is not None:
+        scope, limit, retry_after_us = denied
+        more |= {"scope": scope, "limit": limit, "fits_at_us": int(instant) + retry_after_us}
+    return Decision(event_id, int(instant), outcome, reason, category, **more)
+
+
+def why_of(settlement: Settlement) -> str | None:
+    """What the record says of a settlement, without its instant; None for what only waits."""
+    subject = settlement.subject
+    category = None if isinstance(subject, Spoiled) else subject.event.category
+    match settlement.outcome:
+        case Sent(receipt):
+            return _text("sent", Reason.OK, category, None, {"channel": receipt.channel, "ts": receipt.ts})
+        case Dropped(denied, reason):
+            return _text("dropped", reason, category, denied, {})
+        case DeadLettered(reason, detail, code, denied):
+            said = {"detail": detail[:200], "code": code}
+            return _text("dead", reason, category, denied, {name: words for name, words in said.items() if words})
+        case Parked():
+            return None
+        case _:
+            assert_never(settlement.outcome)
+
+
+def is_limited(settlement: Settlement) -> bool:
+    """Whether a limit suppressed the event."""
+    outcome = settlement.outcome
+    return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
+
+
+def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:
+    refusal = None if denied is None else [denied.scope, str(denied.limit), denied.retry_after_us]
+    return encode([outcome, reason.value, category, refusal, said]).decode()

@@ -1,0 +1,208 @@
+"""What the outbox's scripts are told of events: rows of JSON, and the keys that they point to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+
+from dispatcher.event import is_remembered
+from dispatcher.keys import Keys
+from dispatcher.model import US, Kind, all_scopes
+from dispatcher.outcome import (
+    NO_CATEGORY,
+    DeadLettered,
+    Deferral,
+    Dropped,
+    Leased,
+    Outcome,
+    Parked,
+    Sent,
+    Settlement,
+    Spoiled,
+    Terms,
+)
+from dispatcher.store.decisions import is_limited, why_of
+
+HOLDING_US: Final = 60 * US
+"""Windows that are shorter do not count held slots: in a scope that has no others a slot stays charged as it was."""
+
+
+class Table:
+    """Collects the keys of a call, each once, and the channels that point to them."""
+
+    def __init__(self, keys: Keys, fixed: Sequence[str]) -> None:
+        self.keys = list(fixed)
+        self.channels: list[dict[str, Any]] = []
+        self._names = keys
+        self._positions: dict[str, int] = {}
+        self._channel_positions: dict[str, int] = {}
+
+    def subject(self, leased: Leased, terms: Terms) -> dict[str, Any]:
+        """What every script is told of an event."""
+        return {
+            "id": leased.id,
+            "category": leased.event.category,
+            "configured": terms.configured,
+            "channel": self._channel(terms),
+            "slot": leased.slot,
+            **self._slots(terms),
+        }
+
+    def scopes(self, terms: Terms) -> list[int]:
+        """Where the keys of the slots stand."""
+        return [self._position(self._names.scope(scope.name)) for scope in all_scopes(terms.scopes)]
+
+    def _slots(self, terms: Terms) -> dict[str, list[int]]:
+        scopes = self.scopes(terms)
+        holds = [
+            position
+            for position, scope in zip(scopes, all_scopes(terms.scopes), strict=True)
+            if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
+        ]
+        return {"scopes": scopes, "holds": holds}
+
+    def _channel(self, terms: Terms) -> int:
+        known = self._channel_positions.get(terms.channel)
+        if known is not None:
+            return known
+        channel: dict[str, Any] = {
+            "name": terms.channel,
+            "line": self._position(self._names.line(f"channel:{terms.channel}")),
+        }
+        if terms.pace is not None:
+            pace = self._position(self._names.scope(f"pace:{terms.channel}"))
+            channel |= {"pace": pace, "max": terms.pace.max, "window_us": terms.pace.window_us}
+        self.channels.append(channel)
+        self._channel_positions[terms.channel] = len(self.channels)
+        return len(self.channels)
+
+    def _position(self, key: str) -> int:
+        if key not in self._positions:
+            self.keys.append(key)
+            self._positions[key] = len(self.keys)
+        return self._positions[key]
+
+
+class Dropping:
+    """Events that a limit discards without any trace but the books and the record, by what they have in common."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[object, ...], tuple[list[str], list[int], Settlement]] = {}
+
+    def add(self, place: int, settlement: Settlement, outcome: Dropped) -> None:
+        """One more, the ``place``-th of the settlements."""
+        subject = settlement.subject
+        if isinstance(subject, Spoiled):
+            raise TypeError(f"{subject} was dropped, expected an event")
+        key = (subject.event.category, id(outcome.denied), is_remembered(subject.event, subject.id))
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = ([], [], settlement)
+        group[0].append(subject.id)
+        group[1].append(place)
+
+    @property
+    def places(self) -> list[int]:
+        """The places of all, in the order of the ids."""
+        return [place for _, places, _ in self._groups.values() for place in places]
+
+    def row(self) -> dict[str, Any]:
+        """What settle.lua is told; empty where nothing is dropped."""
+        if not self._groups:
+            return {}
+        ids = [id_ for ids, _, _ in self._groups.values() for id_ in ids]
+        groups = []
+        for (category, _, remember), (members, _, example) in self._groups.items():
+            group = {
+                "category": category,
+                "configured": example.terms is not None and example.terms.configured,
+                "why": why_of(example),
+                "count": len(members),
+            }
+            groups.append({**group, "remember": True} if remember else group)
+        return {"dropped": {"ids": ids, "groups": groups}}
+
+
+def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
+    """One of line_up.lua's events."""
+    leased, terms = deferral.candidate.leased, deferral.candidate.terms
+    row: dict[str, Any] = {
+        "id": leased.id,
+        "seq": leased.seq,
+        "category": leased.event.category,
+        "configured": terms.configured,
+        "line": deferral.line,
+        "priority": leased.event.priority.value,
+        "max": deferral.most,
+        "deadline": str(terms.deadline_us),
+    }
+    if deferral.denied is not None:
+        row |= {"scope": deferral.denied.scope, "wait_us": deferral.denied.retry_after_us}
+        if leased.takes > 1:  # a worker that died may have been admitted with it
+            row |= {"slot": leased.slot, "release": table.scopes(terms)}
+    return row
+
+
+def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
+    """One of settle.lua's events."""
+    subject, terms = settlement.subject, settlement.terms
+    row: dict[str, Any]
+    if isinstance(subject, Spoiled) or terms is None:
+        row = {"id": subject.id, "category": NO_CATEGORY, "configured": True, "scopes": []}
+    else:
+        row = table.subject(subject, terms)
+        row["deadline"] = str(terms.deadline_us)
+        if not isinstance(settlement.outcome, Parked) and is_remembered(subject.event, subject.id):
+            row["remember"] = True
+    row["slots"] = settlement.slots.value
+    if (why := why_of(settlement)) is not None:
+        row |= {"why": why, "limited": is_limited(settlement)}
+    row |= _ended(settlement.outcome, settlement)
+    if isinstance(settlement.outcome, Dropped):
+        del row["channel"]  # it never had a turn or a place in a line
+    if settlement.replied:
+        row["replied"] = True
+    if settlement.resume:
+        row["resume"] = True
+    if settlement.cooldown_us is not None:
+        row["cooldown_us"] = settlement.cooldown_us
+    if settlement.pause is not None:
+        row["pause"] = {"code": settlement.pause.code, "detail": settlement.pause.detail}
+    return row
+
+
+def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
+    match outcome:
+        case Sent():
+            return {"outcome": "sent"}
+        case Dropped():
+            return {"outcome": "dropped"}
+        case DeadLettered():
+            return {"outcome": "dead", "letter": _letter(outcome, settlement)}
+        case Parked(place, _, wait_us):
+            return {
+                "outcome": "parked",
+                "place": place.value,
+                "wait_us": wait_us,
+                "attempt": settlement.attempt,
+                "unknown": settlement.unknown,
+            }
+        case _:
+            assert_never(outcome)
+
+
+def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
+    letter = {"reason": outcome.reason.value, "detail": outcome.detail, "attempts": str(settlement.attempt)}
+    if settlement.subject.replays:
+        letter["replays"] = str(settlement.subject.replays)
+    if outcome.code is not None:
+        letter["code"] = outcome.code
+    if outcome.denied is not None:
+        letter |= {
+            "scope": outcome.denied.scope,
+            "limit": str(outcome.denied.limit),
+            "retry_after_us": str(outcome.denied.retry_after_us),
+        }
+    if isinstance(settlement.subject, Leased):
+        letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
+    return letter

@@ -1,0 +1,87 @@
+-- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value).
+-- A line is ordered by rank: priority, then first sight. It waits for one scope, the one that refused its head; `awaited`
+-- says which, `waits` holds all lines that wait for a scope, by the rank of their heads, and the scope stands in `lines`
+-- as 'scope:NAME' with the instant at which one more may pass it; 'inf' while somebody decides about heads of its.
+--
+-- `deciding` says of each worker what it took and has not decided: the first seq, since when, and the scopes whose heads
+-- it holds. Its next take means that it has decided. Nobody overtakes: who was seen later waits until those before are
+-- decided, but no longer than ORDER_US for a worker that is slow.
+--
+-- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding; and the prefixes line and waits.
+local ORDER_US = 1000000
+local RANK = 2251799813685248 -- 2^51: seq is below it
+local RANKS = { high = 0, normal = 1, low = 2 }
+
+-- Notes for which scope the line waits, and as whose head; forgets a line that is empty.
+local function rank_line(at, line, scope)
+  local before = redis.call('HGET', at.awaited, line)
+  local head = redis.call('ZRANGE', at.line .. line, 0, 0, 'WITHSCORES')
+  if before and (before ~= scope or not head[2]) then
+    redis.call('ZREM', at.waits .. before, line)
+    if redis.call('EXISTS', at.waits .. before) == 0 then
+      redis.call('ZREM', at.lines, 'scope:' .. before)
+    end
+  end
+  if head[2] then
+    redis.call('ZADD', at.waits .. scope, head[2], line)
+    redis.call('HSET', at.awaited, line, scope)
+  elseif before then
+    redis.call('HDEL', at.awaited, line)
+  end
+end
+
+-- Puts an event into its line and counts it; `scope` refused it, or nothing did and it waits behind others.
+local function stand(at, id, header, payload, scope)
+  redis.call('ZADD', at.line .. header.line, digits(header.rank * RANK + header.seq), id)
+  redis.call('ZADD', at.parked, header.deadline, id)
+  rank_line(at, header.line, scope or redis.call('HGET', at.awaited, header.line) or header.line)
+  redis.call('HINCRBY', at.deferred, header.category, 1)
+  count(at.totals, 'parked', header.counted, 1)
+  header.state = 'waiting'
+  write_record(at.events, id, header, payload)
+end
+
+-- Takes an event out of its line; where it is written next, and that it is no longer parked, is the caller's matter.
+local function leave_line(at, id, header)
+  redis.call('ZREM', at.line .. header.line, id)
+  rank_line(at, header.line, redis.call('HGET', at.awaited, header.line))
+  if redis.call('HINCRBY', at.deferred, header.category, -1) == 0 then
+    redis.call('HDEL', at.deferred, header.category)
+  end
+end
+
+-- One more may pass the scope from `instant` on, or from earlier if that is known.
+local function open_scope_at(at, scope, instant)
+  if redis.call('EXISTS', at.waits .. scope) == 1 then
+    redis.call('ZADD', at.lines, 'LT', digits(instant), 'scope:' .. scope)
+  end
+end
+
+-- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of a scope the
+-- instant at which one more may pass it; where it is silent, one may try now. Returns whether there was anything.
+local function decided(at, owner, opened, now)
+  local mark = redis.call('HGET', at.deciding, owner)
+  if not mark then
+    return false
+  end
+  redis.call('HDEL', at.deciding, owner)
+  for _, scope in ipairs(cjson.decode(mark).scopes) do
+    open_scope_at(at, scope, opened and opened[scope] and tonumber(opened[scope][1]) or now)
+  end
+  return true
+end
+
+-- Until when events of this seq and later have to wait for what other owners are deciding; nothing when they need not.
+local function earlier_undecided(at, owner, seq, now)
+  local rows, wait_until = redis.call('HGETALL', at.deciding), nil
+  for i = 1, #rows, 2 do
+    if rows[i] ~= owner then
+      local mark = cjson.decode(rows[i + 1])
+      local ends = tonumber(mark.since) + ORDER_US
+      if mark.seq < seq and ends > now then
+        wait_until = math.max(wait_until or 0, ends)
+      end
+    end
+  end
+  return wait_until
+end

@@ -1,0 +1,49 @@
+-- What is due, for take.lua: the heads of lines, unless another worker is deciding about an earlier event.
+local behind -- until when heads wait for what others are deciding
+
+local function is_behind(seq)
+  local wait_until = earlier_undecided(at, call.owner, seq, now)
+  behind = wait_until and math.min(behind or wait_until, wait_until) or behind
+  return wait_until
+end
+
+-- The head of a channel's line: its turn, where the channel takes one post at a time. Returns how many.
+local function take_turn(entry)
+  local head = redis.call('ZRANGE', call.line .. entry, 0, 0, 'WITHSCORES')
+  if is_behind(tonumber(head[2])) then
+    return 0
+  end
+  local id = head[1]
+  redis.call('ZREM', call.line .. entry, id)
+  local header = unpark_found(id)
+  if redis.call('EXISTS', call.line .. entry) == 0 then
+    redis.call('ZREM', lines, entry)
+  elseif header.solo then
+    redis.call('ZADD', lines, 'inf', entry)
+  end
+  if header.solo then
+    redis.call('HSET', posting, header.channel, id)
+  end
+  return 1
+end
+
+-- Up to `most` heads of the lines that wait for a scope, by rank; until they are decided nobody gets another one.
+-- Returns how many.
+local function take_heads(scope, most)
+  for taken = 0, most - 1 do
+    local line = redis.call('ZRANGE', call.waits .. scope, 0, 0)[1]
+    if not line then
+      redis.call('ZREM', lines, 'scope:' .. scope)
+      return taken
+    end
+    local id = redis.call('ZRANGE', call.line .. line, 0, 0)[1]
+    local header, payload = read_record(redis.call('HGET', events, id))
+    if is_behind(header.seq) then
+      return taken
+    end
+    leave_line(at, id, header)
+    unpark(id, header, payload)
+    to_decide(header.seq)
+  end
+  return most
+end

@@ -1,0 +1,312 @@
+"""Who goes first: what workers say they are deciding, batches taken ahead, and what is left of a head that was taken.
+
+In made-up time. ``test_store_deferred.py`` says what a deferred event's way is; here it is disturbed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.model import US, Limit, Receipt, Rejected, Retryable
+from dispatcher.outcome import Leased
+from dispatcher.policy import CategoryRule, OnLimit
+from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
+from tests.support.doubles import START_US
+from tests.support.places import INF
+from tests.support.servers import Database
+from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
+
+WINDOW_US = 1_800 * US
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis, policy_of("100/30m", "2/30m", on_limit=OnLimit.DEFER))
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Worker:
+    return stage.worker("ann")
+
+
+@pytest.fixture
+def bob(stage: Stage) -> Worker:
+    return stage.worker("bob")
+
+
+def charge(stage: Stage, slot: str, category: str = "errors") -> None:
+    """Somebody else takes a slot of everything that an event of the category is counted against."""
+    stage.gate.try_acquire_many([(slot, stage.policy.scopes(category))])
+
+
+# What a worker is deciding
+
+
+def test_a_worker_is_deciding_from_one_take_to_the_next(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", "b")
+    batch = ann.take(new=1).batch
+    assert marks(stage) == {"ann"}
+    ann.deliver(ann.dispatch(batch))
+    assert marks(stage) == {"ann"}
+    ann.decided()
+    assert marks(stage) == set()
+
+
+def test_a_batch_is_taken_ahead_only_where_all_before_it_is_new(stage: Stage, ann: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(6)))
+    ann.take(new=1)
+    ann.give_back()
+    old = ann.take(new=2)
+    assert [each.id for each in old.batch] == ["e0", "e1"]
+    ann.outbox.take_ahead(old, 2, 9)
+    assert stage.redis.scard(stage.keys.leased("ann")) == 2
+    assert old.more
+
+
+def test_what_was_taken_ahead_goes_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(6)))
+    first = ann.outbox.take(2, 9)
+    ann.outbox.take_ahead(first, 2, 9)
+    assert ann.keep_only() == 4
+    assert ann.taken() == ["e0", "e1", "e2", "e3", "e4", "e5"]
+    assert bob.taken() == []
+
+
+def test_who_waits_for_several_workers_waits_for_the_last_of_them(stage: Stage, ann: Worker, bob: Worker) -> None:
+    send(stage, "a", "b", "c")
+    ann.take(new=1)
+    stage.clock.now_us += 300_000
+    stage.worker("cid").take(new=1)
+    stage.clock.now_us += 300_000
+    bob.dispatch(bob.take().batch)
+    assert category_line(stage) == ["c"]
+    bob.decided()
+    assert bob.take().next_us == START_US + 300_000 + US
+
+
+def test_a_worker_that_has_decided_wakes_one_who_waited_for_it(stage: Stage, ann: Worker, bob: Worker) -> None:
+    send(stage, "a", "b", "c")
+    before = ann.take(new=1).batch
+    bob.dispatch(bob.take().batch)
+    assert category_line(stage) == ["b", "c"]
+    ann.deliver(ann.dispatch(before))
+    stage.collect_tokens()
+    ann.take(new=5, due=0)
+    assert stage.collect_tokens() == 1
+
+
+def test_an_earlier_event_of_a_paced_channel_that_is_being_decided_goes_first(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    stage.policy = policy_of("100/30m", "50/30m")
+    stage.send("a", "b")
+    before = ann.take(new=1).batch
+    assert bob.go() == []
+    assert stage.line("#general") == ["b"]
+    ann.deliver(ann.dispatch(before))
+    ann.decided()
+    run(bob)
+    assert posted(stage) == ["a", "b"]
+
+
+def test_a_channel_without_pace_waits_for_no_decision(stage: Stage, ann: Worker, bob: Worker) -> None:
+    stage.policy = policy_of("100/30m", "50/30m")
+    send(stage, "a", "b")
+    ann.take(new=1)
+    assert [each.candidate.leased.id for each in bob.go()] == ["b"]
+
+
+# Heads that were taken
+
+
+def test_of_a_scope_whose_head_is_being_decided_nobody_gets_another_one(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    send(stage, "a", "b", "low", priority="low")
+    ann.run()
+    send(stage, "high", priority="high")
+    ann.run()
+    stage.clock.now_us += WINDOW_US
+    assert ann.taken() == ["high"]
+    assert opens_at(stage, "category:errors") == INF
+    stage.clock.now_us += 2 * US
+    assert bob.taken() == []
+
+
+def test_after_the_first_head_as_many_follow_as_there_is_room(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "5/30m", on_limit=OnLimit.DEFER))
+    ann = stage.worker()
+    send(stage, *(f"e{n:02}" for n in range(14)))
+    ann.run()
+    stage.clock.now_us += WINDOW_US
+    batches = []
+    for _ in range(3):
+        batch = ann.take().batch
+        batches.append([each.id for each in batch])
+        ann.deliver(ann.dispatch(batch))
+    assert batches == [["e05"], ["e06", "e07", "e08", "e09"], []]
+    assert opens_at(stage, "category:errors") == START_US + 2 * WINDOW_US
+
+
+def test_a_line_waits_for_the_scope_that_refused_its_head_last(redis: Database) -> None:
+    policy = policy_of("2/1m", "", on_limit=OnLimit.DEFER)
+    slow = CategoryRule((Limit.parse("1/30m"),), UNPACED, OnLimit.DEFER, 86_400 * US)
+    stage = Stage(redis, replace(policy, categories={"slow": slow}))
+    ann = stage.worker()
+    send(stage, "a", "b", category="fast")
+    send(stage, "s1", "s2", "s3", category="slow")
+    send(stage, "c", category="fast")
+    run(ann)
+    assert stage.redis.hgetall(stage.keys.awaited) == {b"category:slow": b"global", b"category:fast": b"global"}
+    stage.clock.forward(60)
+    run(ann)
+    assert posted(stage) == ["a", "b", "s1", "c"]
+    assert stage.redis.hgetall(stage.keys.awaited) == {b"category:slow": b"category:slow"}
+    assert opens_at(stage, "category:slow") == START_US + 60 * US + WINDOW_US
+    assert opens_at(stage, "global") is None
+
+
+def test_a_head_that_is_refused_again_finds_its_place_in_a_full_line(redis: Database) -> None:
+    policy = policy_of("100/30m", "1/30m", on_limit=OnLimit.DEFER)
+    stage = Stage(redis, replace(policy, categories={"errors": replace(policy.defaults, max_parked=2)}))
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    send(stage, "a", "b", "c")
+    ann.run()
+    stage.clock.now_us += WINDOW_US
+    head = ann.take().batch
+    send(stage, "d")
+    bob.dispatch(bob.take(new=9, due=0).batch)
+    assert category_line(stage) == ["c", "d"]
+    charge(stage, "somebody")
+    ann.dispatch(head)
+    assert category_line(stage) == ["b", "c", "d"]
+    assert stage.letters() == []
+    assert stage.look().deferred == {"errors": 3}
+
+
+def test_an_admitted_event_asks_again_without_standing_in_line(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", "b", "c")
+    first, second = ann.go()
+    ann.answer(first, Retryable("refused", "connection refused"))
+    ann.answer(second, Receipt("C1", "1.0"))
+    assert category_line(stage) == ["c"]
+    stage.clock.now_us += BACKOFF_US
+    assert [each.candidate.leased.id for each in ann.go(new=0)] == ["a"]
+    assert category_line(stage) == ["c"]
+
+
+def test_an_event_that_was_deferred_and_then_admitted_waits_for_its_channel_alone(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/1m", pace="1/10s", on_limit=OnLimit.DEFER))
+    ann = stage.worker()
+    stage.send("a", "b", channel="#ops")
+    run(ann)
+    stage.clock.forward(55)
+    stage.send("x", category="deploys", channel="#ops")
+    run(ann)
+    stage.clock.forward(5)
+    (head,) = ann.take().batch
+    assert ann.dispatch([head]) == []
+    assert (stage.line("#ops"), category_line(stage), stage.look().deferred) == (["b"], [], {})
+    stage.clock.now_us = START_US + 86_400 * US
+    stage.prolongs = True
+    (again,) = ann.take().batch
+    assert again.id == "b"
+    ann.dispatch([again])
+    assert [letter["reason"] for letter in stage.letters()] == ["expired"]
+
+
+# Workers that die, and workers that come back
+
+
+def test_a_head_whose_worker_dies_stands_in_its_line_again(stage: Stage, ann: Worker, bob: Worker) -> None:
+    send(stage, "a", "b", "c", "d")
+    ann.run()
+    stage.clock.now_us += WINDOW_US
+    bob.renew()
+    stage.clock.forward(2)
+    ann.take()
+    keep_beating(stage, LEASE_US // US, "bob")
+    bob.decided()
+    assert category_line(stage) == ["c", "d"]
+    assert (stage.look().orphans, stage.look().deferred, marks(stage)) == (0, {"errors": 2}, set())
+    assert stage.header("c")["takes"] == 2
+
+
+@pytest.mark.parametrize("end", ["dies", "gives back"])
+def test_what_a_worker_was_admitted_with_before_its_end_goes_back_with_a_refusal(redis: Database, end: str) -> None:
+    policy = policy_of("1/1m", "", on_limit=OnLimit.DEFER)
+    rule = CategoryRule((Limit.parse("2/30m"),), UNPACED, OnLimit.DEFER, 86_400 * US)
+    stage = Stage(redis, replace(policy, categories={"errors": rule}))
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    send(stage, "a", "b")
+    bob.run()
+    keep_beating(stage, 60, "bob")
+    (head,) = ann.take().batch
+    assert isinstance(head, Leased)
+    charge(stage, head.slot)
+    if end == "gives back":
+        ann.give_back()
+    keep_beating(stage, 60, "bob")
+    charge(stage, "somebody", "other")
+    (again,) = bob.take().batch
+    assert again.id == "b"
+    assert set(stage.slots("category:errors")) == {"a", "b"}
+    bob.dispatch([again])
+    assert category_line(stage) == ["b"]
+    assert set(stage.slots("category:errors")) == {"a"}
+
+
+def the_only_head(stage: Stage) -> Worker:
+    """A worker that holds the only deferred event there is, which waited for a slot of all."""
+    stage.policy = policy_of("1/1m", "", on_limit=OnLimit.DEFER)
+    ann = stage.worker("ann")
+    send(stage, "a", "b")
+    run(ann)
+    keep_beating(stage, 60, "bob")
+    assert ann.taken() == ["b"]
+    return ann
+
+
+def test_the_only_head_is_taken_again_when_its_worker_dies(stage: Stage, bob: Worker) -> None:
+    the_only_head(stage)
+    keep_beating(stage, LEASE_US // US, "bob")
+    assert bob.taken() == ["b"]
+
+
+def test_the_only_head_is_taken_again_when_it_is_given_back(stage: Stage, bob: Worker) -> None:
+    assert the_only_head(stage).give_back() == 1
+    assert bob.taken() == ["b"]
+
+
+def test_the_only_head_is_taken_again_when_its_worker_comes_back_without_it(stage: Stage, bob: Worker) -> None:
+    assert the_only_head(stage).keep_only() == 1
+    assert bob.taken() == ["b"]
+
+
+def test_a_worker_that_comes_back_has_one_lease_and_one_mark_under_its_new_name(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    send(stage, "a", "b", "c", "d")
+    a, _ = ann.take(new=2).batch
+    assert ann.keep_only(a.id) == 1
+    assert ann.outbox.owner != "ann"
+    assert stage.redis.zrange(stage.keys.leases, 0, -1) == [ann.outbox.owner.encode()]
+    assert stage.redis.smembers(stage.keys.leased(ann.outbox.owner)) == {b"a"}
+    assert marks(stage) == set()
+    assert bob.taken() == ["b", "c", "d"]
+
+
+def test_a_slot_that_comes_back_lets_the_head_of_another_category_pass(redis: Database) -> None:
+    stage = Stage(redis, policy_of("1/30m", "", on_limit=OnLimit.DEFER))
+    ann = stage.worker()
+    send(stage, "a", category="one")
+    send(stage, "b", category="two")
+    (first,) = ann.go()
+    ann.decided()
+    assert opens_at(stage, "global") == START_US + WINDOW_US
+    ann.answer(first, Rejected("channel_not_found", "no such channel"))
+    assert opens_at(stage, "global") == START_US
+    run(ann)
+    assert posted(stage) == ["a", "b"]
