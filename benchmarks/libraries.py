@@ -210,12 +210,12 @@ PEERS: Final[Sequence[Callable[[RedisServer, Redis], Peer]]] = (Limits, Pyrate, 
 PACKAGES: Final = (Limits.package, Pyrate.package, Throttled.package)
 
 
-def find() -> dict[str, str]:
+def find(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """The version of each that can be imported, from now on."""
     if str(FOLDER) not in sys.path:
         sys.path.append(str(FOLDER))
     versions = {}
-    for package in PACKAGES:
+    for package in packages:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

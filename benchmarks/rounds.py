@@ -22,7 +22,7 @@ class Contender:
     """One way to do the work.
 
     A turn is ``passes`` times: ``prepare``, which is not measured, then ``decide``, which is; it returns how many were
-    admitted, and ``admitted`` is how many have to be.
+    admitted, and ``admitted`` is how many have to be. ``proof`` names that count where the work is another one.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Contender:
     admitted: int
     prepare: Callable[[], object] = lambda: None
     passes: int = 1
+    proof: str = "admitted by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _lap(contender: Contender, client: Any, proofs: Proofs) -> Lap:  # noqa: ANN
         seconds += time.perf_counter() - begun
         cpu_s += _cpu_s(client) - before_s
         scripts_us += script_time_us(client) - before_us
-        proofs.add(f"admitted by {contender.name}", admitted, contender.admitted)
+        proofs.add(f"{contender.proof} {contender.name}", admitted, contender.admitted)
     decided = contender.passes * contender.decisions
     return Lap(seconds * US / decided, scripts_us / decided, cpu_s * US / decided)
 

@@ -1,0 +1,1 @@
+"""What the other queues run: a job asks the recipe's limiter once, and does nothing else."""

@@ -1,0 +1,109 @@
+"""How fast a full queue drains while nearly everything is over the limit: our workers and other queues' workers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import libraries
+from benchmarks.drains import US, Drain, Queue, drain
+from benchmarks.effort import Effort
+from benchmarks.figures import Goal, Proofs, Report, Spread, Table
+from benchmarks.ours import Ours
+from benchmarks.queues import NODE_FOLDER, PACKAGES, BullMQ, Dramatiq, StockRQ, has_bullmq
+from benchmarks.slack import Slack, slack
+from benchmarks.stage import stage
+from benchmarks.storms import Storm
+from tests.support.servers import RedisServer
+
+ONE: Final = "ours, 1 process"
+TWO: Final = "ours, 2 processes"
+FOUR: Final = "ours, 4 processes"
+
+
+def run(effort: Effort) -> Report:
+    """One drain of each in each round, one after another."""
+    proofs = Proofs()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as made,
+        stage(effort.cores) as (server, client),
+        slack(Path(made)) as posted,
+    ):
+        queues = _queues(effort, server, posted, Path(made))
+        drains: dict[str, list[Drain]] = {queue.name: [] for queue in queues}
+        for _ in range(effort.rounds):
+            for queue in queues:
+                drains[queue.name].append(drain(queue, client, proofs))
+    return Report((_table(queues, drains),), tuple(_goals(drains)), proofs.collected(), _notes(drains))
+
+
+def _queues(effort: Effort, server: RedisServer, posted: Slack, folder: Path) -> list[Queue]:
+    storm = Storm(effort.of(100_000, quick=2_000))
+    queues: list[Queue] = [
+        Ours(name, storm, server.url, posted, folder, processes)
+        for name, processes in effort.of(((ONE, 1), (TWO, 2), (FOUR, 4)), quick=((ONE, 1), (TWO, 2)))
+    ]
+    queues.append(StockRQ(Storm(effort.of(5_000, quick=200)), server, folder))
+    if effort.peers:
+        queues.append(Dramatiq(Storm(effort.of(20_000, quick=1_000)), server, folder))
+        if has_bullmq():
+            queues.append(BullMQ(Storm(effort.of(50_000, quick=1_000)), server, folder))
+    return queues
+
+
+def _table(queues: Sequence[Queue], drains: dict[str, list[Drain]]) -> Table:
+    rows = [
+        (
+            queue.name,
+            queue.storm.events,
+            Spread.of(US / each.wall_us for each in drains[queue.name]),
+            Spread.of(each.wall_us for each in drains[queue.name]),
+            Spread.of(each.workers_us for each in drains[queue.name]),
+            Spread.of(each.server_us for each in drains[queue.name]),
+            _ratio(drains, queue.name, StockRQ.name),
+        )
+        for queue in queues
+    ]
+    columns = ("", "events", "events/s", "us", "CPU of the workers, us", "CPU of the server, us", "times RQ")
+    return Table("a full queue of 50 categories, 99 % over the limit", columns, tuple(rows))
+
+
+def _goals(drains: dict[str, list[Drain]]) -> list[Goal]:
+    return [
+        Goal(f"{ours} / {theirs}", _ratio(drains, ours, theirs), at_least=bound)
+        for ours, theirs, bound in (
+            (ONE, StockRQ.name, 100.0),
+            (ONE, BullMQ.name, 3.0),
+            (TWO, ONE, 1.0),
+            (FOUR, ONE, 0.9),
+        )
+        if ours in drains and theirs in drains
+    ]
+
+
+def _ratio(drains: dict[str, list[Drain]], ours: str, theirs: str) -> Spread:
+    """How many times as fast ours is, taken inside each round."""
+    return Spread.of(b.wall_us / a.wall_us for a, b in zip(drains[ours], drains[theirs], strict=True))
+
+
+def _notes(drains: dict[str, list[Drain]]) -> tuple[str, ...]:
+    versions = [f"RQ {version('rq')}"]
+    if Dramatiq.name in drains:
+        versions += (f"Dramatiq {each}" for each in libraries.find(PACKAGES).values())
+    if BullMQ.name in drains:
+        versions.append(f"BullMQ {_bullmq_version()}")
+    left_out = () if BullMQ.name in drains else ("Without BullMQ, which needs Node.js and npm.",)
+    return (
+        f"{', '.join(versions)}; each job is one EVALSHA of the recipe, which refuses as many, and posts nothing.",
+        "Ours posts what is admitted, counts every event and writes a line of JSON for it to a file.",
+        *left_out,
+    )
+
+
+def _bullmq_version() -> Any:  # noqa: ANN401 - JSON
+    package = NODE_FOLDER / "node_modules" / "bullmq" / "package.json"
+    return json.loads(package.read_text(encoding="utf-8"))["version"]
