@@ -18,6 +18,7 @@ from dispatcher.settings.limits_schema import (
     CategorySection,
     ChannelSection,
     DeadLettersSection,
+    DecisionsSection,
     GlobalSection,
     LimitsFile,
     RuleSection,
@@ -116,6 +117,7 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
         *(f"defaults.{key}" for key in RuleSection.key_names()),
         *(f"categories.NAME.{key}" for key in CategorySection.key_names()),
         *(f"dead_letters.{key}" for key in DeadLettersSection.key_names()),
+        *(f"decisions.{key}" for key in DecisionsSection.key_names()),
         "unknown_categories",
     }
     assert set(first_cells(section(page, "The keys"))) == available
