@@ -6,7 +6,7 @@ Two steps, never mixed: the *budget* (global, category) is decided at once for e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, assert_never
 
@@ -88,15 +88,18 @@ class Dispatcher:
     observer: Observer
     backoff: Backoff
 
-    def dispatch(self, batch: Sequence[Leased | Spoiled], now_us: int, free: int) -> list[Started]:
+    def dispatch(
+        self, batch: Sequence[Leased | Spoiled], now_us: int, free: int, meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
-        ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. Raises
+        ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``meanwhile`` is
+        called when the gate has answered: from then on the store has nothing to do for a while. Raises
         ``GateUnavailable`` with nothing posted: what was not settled stays leased.
         """
         ended, candidates = self._triage(batch, now_us)
         asking = self._behind_others(candidates, ended)
-        admitted, refused = self._ask(asking, ended)
+        admitted, refused = self._ask(asking, ended, meanwhile)
         self._line_up(refused, ended)
         self.settle(ended)
         return self._start(admitted, free)
@@ -142,14 +145,16 @@ class Dispatcher:
         going = self._line_up(list(newcomers.values()), ended)
         return [each for each in candidates if each.leased.id not in newcomers or each.leased.id in going]
 
-    def _ask(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> tuple[list[Candidate], list[Deferral]]:
+    def _ask(
+        self, candidates: Sequence[Candidate], ended: list[Settlement], meanwhile: Callable[[], None]
+    ) -> tuple[list[Candidate], list[Deferral]]:
         """The budget: who was admitted, and who was refused and waits; what a refusal ends is added to ``ended``."""
         requests = [(each.leased.slot, each.terms.scopes) for each in candidates]
-        heads = {
-            scope.name: scope for each in candidates if each.leased.line for scope in all_scopes(each.terms.scopes)
-        }
+        waited = [each for each in candidates if each.leased.line or each.leased.held]
+        ahead = {scope.name: scope for each in waited for scope in all_scopes(each.terms.scopes)}
         fresh = all(each.leased.is_fresh for each in candidates)
-        verdicts, openings = self.gate.decide(requests, fresh=fresh, ahead=list(heads.values()))
+        verdicts, openings = self.gate.decide(requests, fresh=fresh, ahead=list(ahead.values()))
+        meanwhile()
         admitted: list[Candidate] = []
         refused: list[Deferral] = []
         for candidate, verdict in zip(candidates, verdicts, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final, Literal, TextIO, assert_never
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from dispatcher.json_text import encode
 from dispatcher.line_batch import LineBatch
 from dispatcher.log_lines import TerminalLine
 from dispatcher.model import US, Denied, Reason
@@ -58,7 +60,7 @@ def build_log(
     render: Processor = (
         TerminalLine(out, in_colour=out.isatty() and not _no_color())
         if console
-        else structlog.processors.JSONRenderer(ensure_ascii=False)
+        else structlog.processors.JSONRenderer(serializer=_json)
     )
     _quiet_rq()
     logger: FilteringBoundLogger = structlog.wrap_logger(
@@ -232,6 +234,13 @@ def _printable(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:
                 char if char.isprintable() or char in kept else "\N{REPLACEMENT CHARACTER}" for char in value
             )
     return entry
+
+
+def _json(entry: object, **_options: object) -> str:
+    try:
+        return encode(entry).decode()
+    except TypeError:  # half of a surrogate pair, a number of very many digits
+        return json.dumps(entry, default=repr, separators=(",", ":"))
 
 
 def _is_for_people(style: str, out: TextIO) -> bool:

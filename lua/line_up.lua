@@ -31,7 +31,7 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local at = {
   events = events, parked = KEYS[3], lines = lines, totals = KEYS[6],
-  awaited = KEYS[9], deferred = KEYS[10], deciding = KEYS[11], line = call.line, waits = call.waits,
+  awaited = KEYS[9], deferred = KEYS[10], deciding = KEYS[11], line = call.line, waits = call.waits, now = now,
 }
 redis.call('HDEL', at.awaited, '') -- a first write that a full server allows: after it the rest is allowed too
 local before = first_instant(lines, timers)
@@ -67,11 +67,7 @@ for n, event in ipairs(call.events) do
       header.category, header.deadline = event.category, event.deadline
       header.counted = counted_name(KEYS[7], event.category, event.configured)
       header.line, header.rank = event.line, RANKS[event.priority]
-      stand(at, event.id, header, payload, event.scope)
-      local scope = redis.call('HGET', at.awaited, event.line)
-      if event.scope or not redis.call('ZSCORE', lines, 'scope:' .. scope) then
-        open_scope_at(at, scope, now + (event.wait_us or 0))
-      end
+      stand(at, event.id, header, payload, event.scope, event.scope and now + event.wait_us)
       answers[n] = place_of(event.line)
     end
   end

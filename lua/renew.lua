@@ -19,7 +19,7 @@ local now = microseconds(call.now)
 local returned = 0
 local at = {
   events = KEYS[1], parked = KEYS[7], lines = KEYS[8], totals = KEYS[9], awaited = KEYS[10], deferred = KEYS[11],
-  deciding = KEYS[12], line = call.line, waits = call.waits,
+  deciding = KEYS[12], line = call.line, waits = call.waits, now = now,
 }
 redis.call('HDEL', KEYS[5], '') -- a first write that a full server allows: after it the rest is allowed too
 if call.keep then
@@ -30,7 +30,7 @@ if call.keep then
       redis.call('SUNIONSTORE', KEYS[3], KEYS[3], call.leased .. owner)
       redis.call('DEL', call.leased .. owner)
       redis.call('ZREM', KEYS[2], owner)
-      decided(at, owner, nil, now)
+      decided(at, owner)
     end
   end
   local kept = {}
@@ -54,7 +54,7 @@ if call.keep then
       returned = returned + 1
     end
   end
-  decided(at, call.owner, nil, now)
+  decided(at, call.owner)
 end
 if call.lease_us > 0 then
   renew_lease(KEYS[2], KEYS[5], call.owner, call.lease_us, now)

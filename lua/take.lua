@@ -24,8 +24,8 @@
 --          23 24 25 26    HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits": prefixes of keys, "most_decisions",
---           "opened": {scope: [instant, room]} | absent: of scopes whose heads this owner took the last time, from when on
---           one more may pass and how many at once,
+--           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
+--           when on one more may pass and how many at once,
 --           "undecided": the first seq of what this owner took the last time and is still deciding | absent: then no heads
 --             of categories' lines are handed out, which what is being decided could overtake,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes}
@@ -52,7 +52,7 @@ local now = microseconds(call.now)
 local at = {
   events = events, leases = leases, orphans = orphans, parked = parked, lines = lines, timers = timers,
   posting = posting, totals = totals, awaited = KEYS[19], deferred = KEYS[20], deciding = KEYS[21],
-  line = call.line, waits = call.waits,
+  line = call.line, waits = call.waits, now = now,
 }
 -- @include hand_out
 
@@ -67,7 +67,7 @@ redis.call('HDEL', beat, '')
 -- 1. Renew this lease; what was taken the last time is decided.
 renew_lease(leases, beat, call.owner, call.lease_us, now)
 local grace = tonumber(redis.call('HGET', beat, 'grace')) or 0
-local has_decided = decided(at, call.owner, call.opened, now)
+local has_decided = decided(at, call.owner, call.opened)
 
 -- 2. Take over from owners whose lease has ended.
 if now >= grace then

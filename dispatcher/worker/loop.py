@@ -215,10 +215,12 @@ class Worker(RegisteredWorker):
             self._unsettled = []
 
     def _dispatch(self, taken: Taken) -> None:
-        try:
+        def meanwhile() -> None:
             if not self._stop_requested:
                 self._outbox.take_ahead(taken, self._batch, self._senders.free)
-            for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free):
+
+        try:
+            for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free, meanwhile):
                 self._senders.start(started)
         except GateUnavailable as error:
             self._reconnect(error)

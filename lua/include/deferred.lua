@@ -7,7 +7,7 @@
 -- it holds. Its next take means that it has decided. Nobody overtakes: who was seen later waits until those before are
 -- decided, but no longer than ORDER_US for a worker that is slow.
 --
--- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding; and the prefixes line and waits.
+-- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding; the prefixes line and waits; and now.
 local ORDER_US = 1000000
 local RANK = 2251799813685248 -- 2^51: seq is below it
 local RANKS = { high = 0, normal = 1, low = 2 }
@@ -30,11 +30,22 @@ local function rank_line(at, line, scope)
   end
 end
 
--- Puts an event into its line and counts it; `scope` refused it, or nothing did and it waits behind others.
-local function stand(at, id, header, payload, scope)
+-- One more may pass the scope from `instant` on, or from earlier if that is known.
+local function open_scope_at(at, scope, instant)
+  if redis.call('EXISTS', at.waits .. scope) == 1 then
+    redis.call('ZADD', at.lines, 'LT', digits(instant), 'scope:' .. scope)
+  end
+end
+
+-- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
+local function stand(at, id, header, payload, scope, instant)
   redis.call('ZADD', at.line .. header.line, digits(header.rank * RANK + header.seq), id)
   redis.call('ZADD', at.parked, header.deadline, id)
-  rank_line(at, header.line, scope or redis.call('HGET', at.awaited, header.line) or header.line)
+  scope = scope or redis.call('HGET', at.awaited, header.line) or header.line
+  rank_line(at, header.line, scope)
+  if instant or not redis.call('ZSCORE', at.lines, 'scope:' .. scope) then
+    open_scope_at(at, scope, instant or at.now)
+  end
   redis.call('HINCRBY', at.deferred, header.category, 1)
   count(at.totals, 'parked', header.counted, 1)
   header.state = 'waiting'
@@ -50,37 +61,46 @@ local function leave_line(at, id, header)
   end
 end
 
--- One more may pass the scope from `instant` on, or from earlier if that is known.
-local function open_scope_at(at, scope, instant)
-  if redis.call('EXISTS', at.waits .. scope) == 1 then
-    redis.call('ZADD', at.lines, 'LT', digits(instant), 'scope:' .. scope)
+-- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of scopes the
+-- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. Returns whether
+-- there was anything.
+local function decided(at, owner, opened)
+  for scope, opening in pairs(opened or {}) do
+    local known = tonumber(redis.call('ZSCORE', at.lines, 'scope:' .. scope) or nil)
+    if known and known < math.huge then -- others wait for it, and nobody is deciding about its heads
+      open_scope_at(at, scope, tonumber(opening[1]))
+    end
   end
-end
-
--- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of a scope the
--- instant at which one more may pass it; where it is silent, one may try now. Returns whether there was anything.
-local function decided(at, owner, opened, now)
   local mark = redis.call('HGET', at.deciding, owner)
   if not mark then
     return false
   end
   redis.call('HDEL', at.deciding, owner)
   for _, scope in ipairs(cjson.decode(mark).scopes) do
-    open_scope_at(at, scope, opened and opened[scope] and tonumber(opened[scope][1]) or now)
+    open_scope_at(at, scope, opened and opened[scope] and tonumber(opened[scope][1]) or at.now)
   end
   return true
 end
 
+local marks -- of other owners that are not slow; read when they are needed
+
 -- Until when events of this seq and later have to wait for what other owners are deciding; nothing when they need not.
 local function earlier_undecided(at, owner, seq, now)
-  local rows, wait_until = redis.call('HGETALL', at.deciding), nil
-  for i = 1, #rows, 2 do
-    if rows[i] ~= owner then
+  if not marks then
+    marks = {}
+    local rows = redis.call('HGETALL', at.deciding)
+    for i = 1, #rows, 2 do
       local mark = cjson.decode(rows[i + 1])
-      local ends = tonumber(mark.since) + ORDER_US
-      if mark.seq < seq and ends > now then
-        wait_until = math.max(wait_until or 0, ends)
+      mark.ends = tonumber(mark.since) + ORDER_US
+      if rows[i] ~= owner and mark.ends > now then
+        marks[#marks + 1] = mark
       end
+    end
+  end
+  local wait_until
+  for _, mark in ipairs(marks) do
+    if mark.seq < seq then
+      wait_until = math.max(wait_until or 0, mark.ends)
     end
   end
   return wait_until

@@ -30,5 +30,5 @@ local function take_over(at, owner, theirs, now)
   end
   redis.call('DEL', theirs)
   redis.call('ZREM', at.leases, owner)
-  decided(at, owner, nil, now)
+  decided(at, owner)
 end

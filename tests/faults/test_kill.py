@@ -1,170 +1,165 @@
-"""kill -9 of workers and of the server, in the middle of work: nothing is lost, the books balance at every look."""
+"""kill -9 of workers, at every step and at any instant: every event has one outcome, and no limit is passed."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
-import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dispatcher.connection import connect
-from dispatcher.event import Event
-from dispatcher.keys import Keys, QueueKeys
 from dispatcher.producer import Producer
-from dispatcher.slack.sink import event_mark
 from dispatcher.slack.stand_in import StandIn
-from dispatcher.store.snapshot import Books, Snapshot
-from tests.support.processes import Command, environment, settled, until
-from tests.support.servers import RedisServer
+from dispatcher.store.snapshot import Books
+from tests.support.doom import Doom
+from tests.support.kill_round import KEYS, QUEUE, Round, check, limits, mixed
+from tests.support.looks import is_settled, watch
+from tests.support.nursery import Nursery
+from tests.support.processes import Command, environment, until
 
-KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
-LIMITS = """\
-global: {limits: [600/30m]}
-channels: {default: {pace: none}}
-defaults: {limits: [50/30m], channel: "#n"}
-"""
-LEASE_S = 3
+EVENTS_PER_KILL = 50
+ROUNDS = [pytest.param(4, id="4 kills"), pytest.param(100, id="100 kills", marks=pytest.mark.slow)]
+Begin = Callable[[int], Round]
+
+STEPS = {
+    "take": [("take", "after", 4), ("ask for more", "middle", 4), ("take ahead", "after", 3)],
+    "gate": [("gate", "before", 3), ("gate", "middle", 3), ("gate", "after", 3)],
+    "line up": [("line up", "before", 2), ("line up", "middle", 2), ("line up", "after", 2)],
+    "advance": [("advance", "after", 2)],
+    "start": [("start", "before", 3), ("start", "middle", 3), ("start", "after", 3)],
+    "settle": [("settle", "before", 4), ("settle", "middle", 4), ("settle", "after", 4)],
+    "post": [("post", "before", 8), ("post", "after", 8)],
+    "park": [("park", "after", 3), ("start", "middle", 3)],
+    "wake": [("wake", "after", 3)],
+    "take over": [("take", "after", 2), ("take over", "after", 1)],
+    "renew": [("renew", "before", 2), ("renew", "middle", 2), ("renew", "after", 2)],
+    "give back": [("give back", "before", 3), ("give back", "middle", 3), ("keep only", "middle", 3)],
+}
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
+        yield bearing
 
 
 @pytest.fixture
-def limits(tmp_path: Path) -> Path:
+def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
+    """Makes a round whose limits bind for so many events."""
     path = tmp_path / "limits.yaml"
-    path.write_text(LIMITS, encoding="utf-8")
-    return path
-
-
-def storm(count: int) -> list[Event]:
-    return [Event(f"type{n % 20}", f"message {n}", id=f"event-{n}", channel=f"#type{n % 20}") for n in range(count)]
-
-
-def watch(books: Books, done: Callable[[Snapshot], bool], timeout_s: float) -> Snapshot:
-    """Look at the books again and again until ``done``; they balance at every look."""
-    end = time.monotonic() + timeout_s
-    while True:
-        snapshot = books.snapshot()
-        assert snapshot.imbalances() == []
-        if done(snapshot):
-            return snapshot
-        assert time.monotonic() < end, f"not done after {timeout_s} s: {snapshot}"
-
-
-def test_a_worker_killed_in_the_middle_loses_nothing(redis_url: str, limits: Path, tmp_path: Path) -> None:
-    client = connect(redis_url)
-    books = Books(client, KEYS, QUEUE)
-    ids = Producer(client).send_many(storm(5000))
     with StandIn() as slack:
         env = environment(
             redis_url,
             slack.base_url,
             slack.token,
-            limits,
-            DISPATCHER_LEASE=str(LEASE_S),
-            DISPATCHER_SLACK_TIMEOUT="1",
-            DISPATCHER_BATCH="32",
+            path,
+            DISPATCHER_LEASE="1",
+            DISPATCHER_SLACK_TIMEOUT="0.5",
+            DISPATCHER_BATCH="12",
         )
-        workers = [Command("worker", env=env, cwd=tmp_path, name=f"worker{n}") for n in range(3)]
-        try:
-            watch(books, lambda look: look.received >= 1000 and look.leased > 0, 20)
-            workers[0].signal(signal.SIGKILL)
-            end = watch(books, lambda look: look.waiting + look.events == 0, LEASE_S + 10)
-            for worker in workers[1:]:
-                worker.signal(signal.SIGTERM)
-            assert [worker.wait() for worker in workers[1:]] == [0, 0]
-            lines = settled(workers)
-        finally:
-            for worker in workers:
-                worker.__exit__(None, None, None)
 
-    assert end.received == 5000
-    assert end.overall()["sent"] == 600
-    assert end.overall()["dropped"] == 4400
-    assert max(end.by_category("sent").values()) <= 50
-    # A line may be missing where the kill came between settle and log; none is there twice.
-    assert lines.keys() <= set(ids)
-    assert all(len(each) == 1 for each in lines.values())
-    assert len(ids) - len(lines) <= 32 + 8
-    # At the gate nothing is over a limit: every attempt owns a slot of its own.
-    assert client.zcard(KEYS.scope("global")) <= 601
-    marks = Counter(posted.mark for posted in slack.ledger.posted())
-    twice = [mark for mark, count in marks.items() if count > 1]
-    sent = {event_mark(event_id) for event_id, (line,) in lines.items() if line["outcome"] == "sent"}
-    assert sent <= set(marks)
-    assert len(twice) <= 8, "more posts arrived twice than could be under way at the kill"
+        def make(events: int) -> Round:
+            path.write_text(limits(events), encoding="utf-8")
+            return Round(nursery, connect(redis_url), slack, env)
+
+        yield make
+        nursery.clear()
 
 
-def test_the_server_killed_and_restarted_in_the_middle(own_server: RedisServer, limits: Path, tmp_path: Path) -> None:
-    client = connect(own_server.url)
-    client.config_set("appendfsync", "always")
-    books = Books(client, KEYS, QUEUE)
-    Producer(client).send_many(storm(3000))
-    with StandIn() as slack:
-        env = environment(own_server.url, slack.base_url, slack.token, limits, DISPATCHER_BATCH="16")
-        with Command("worker", env=env, cwd=tmp_path) as worker:
-            watch(books, lambda look: look.received >= 300, 20)
-            own_server.kill()
-            worker.await_line("redis.lost")
-            own_server.start()
-            worker.await_line("redis.found")
-            end = watch(books, lambda look: look.waiting + look.events == 0, 30)
-            worker.signal(signal.SIGTERM)
-            assert worker.wait() == 0
-            assert len(worker.named("redis.lost")) == 1
-            assert len(worker.named("redis.found")) == 1
-            lines = settled([worker])
-    assert end.overall()["received"] == 3000
-    assert end.overall()["sent"] <= 600
-    assert end.overall()["sent"] + end.overall()["dropped"] == 3000
-    assert all(len(each) == 1 for each in lines.values())
+@pytest.mark.parametrize("kills", ROUNDS)
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_a_step_nothing_is_lost(begin: Begin, step: str, kills: int) -> None:
+    chance = random.Random(step)
+    deaths = STEPS[step]
+    dooms = []
+    for n in range(kills):
+        name, moment, latest = deaths[n % len(deaths)]
+        dooms.append(Doom(name, moment, chance.randint(1, latest)))
+    events = kills * EVENTS_PER_KILL
+    a_round = begin(events)
+    end = a_round.run(dooms, events, timeout_s=10 + 2 * kills)
+    assert len(a_round.killed) == kills
+    check(a_round, end)
 
 
-def test_a_frozen_worker_that_wakes_after_its_lease_changes_nothing(
-    redis_url: str, limits: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kills", ROUNDS)
+def test_killed_at_any_instant_nothing_is_lost(begin: Begin, kills: int) -> None:
+    chance = random.Random(kills)
+    shots = [chance.uniform(0.1, 0.3 * kills) for _ in range(kills)]
+    events = kills * EVENTS_PER_KILL
+    a_round = begin(events)
+    end = a_round.run([], events, shots=sorted(shots), timeout_s=10 + 2 * kills)
+    assert len(a_round.killed) == kills
+    check(a_round, end)
+
+
+PLAIN = """\
+global: {limits: [600/30m]}
+channels: {default: {pace: none}}
+defaults: {limits: [50/30m], channel: "#n"}
+"""
+
+
+@pytest.fixture
+def plain_limits(tmp_path: Path) -> Path:
+    path = tmp_path / "limits.yaml"
+    path.write_text(PLAIN, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [("gate", "before"), ("line up", "before"), ("start", "before"), ("settle", "before"), ("post", "before")],
+)
+def test_a_worker_that_freezes_and_wakes_after_its_lease_changes_nothing(begin: Begin, step: str, moment: str) -> None:
+    a_round = begin(300)
+    books = Books(a_round.client, KEYS, QUEUE)
+    a_round.ids += Producer(a_round.client).send_many(mixed(0, 300))
+    frozen = a_round.nursery.bear(a_round.env, Doom(step, moment, 2, signal.SIGSTOP))
+    until(frozen.is_stopped, "the worker frozen")
+    a_round.nursery.bear(a_round.env)
+    watch(books, is_settled, 20)
+    frozen.signal(signal.SIGCONT)
+    a_round.nursery.stop()
+    assert frozen.code == 0
+    assert frozen.life().lost
+    check(a_round, books.snapshot())
+
+
+def test_a_worker_that_wakes_leaves_alone_what_another_holds_now(begin: Begin) -> None:
+    a_round = begin(300)
+    books = Books(a_round.client, KEYS, QUEUE)
+    a_round.ids += Producer(a_round.client).send_many(mixed(0, 300))
+    first = a_round.nursery.bear(a_round.env, Doom("settle", "before", 2, signal.SIGSTOP))
+    until(first.is_stopped, "the first worker frozen")
+    second = a_round.nursery.bear(a_round.env, Doom("take over", "after", 1, signal.SIGSTOP))
+    until(second.is_stopped, "the second worker frozen with what the first one held")
+    first.signal(signal.SIGCONT)
+    watch(books, is_settled, 20)
+    second.signal(signal.SIGCONT)
+    a_round.nursery.stop()
+    assert (first.code, second.code) == (0, 0)
+    assert first.life().lost & second.life().lost
+    check(a_round, books.snapshot())
+
+
+def test_workers_end_when_their_parent_is_killed(redis_url: str, plain_limits: Path, tmp_path: Path) -> None:
     client = connect(redis_url)
-    books = Books(client, KEYS, QUEUE)
     with StandIn() as slack:
-        env = environment(
-            redis_url, slack.base_url, slack.token, limits, DISPATCHER_LEASE="1", DISPATCHER_SLACK_TIMEOUT="0.5"
-        )
-        with (
-            Command("worker", env=env, cwd=tmp_path, name="frozen") as frozen,
-            Command("worker", env=env, cwd=tmp_path, name="other") as other,
-        ):
-            for worker in (frozen, other):
-                worker.await_line("worker.started")
-            Producer(client).send_many(storm(2000))
-            frozen.signal(signal.SIGSTOP)
-            watch(books, lambda look: look.waiting + look.events == 0, 20)
-            frozen.signal(signal.SIGCONT)
-            for worker in (frozen, other):
-                worker.signal(signal.SIGTERM)
-            assert [frozen.wait(), other.wait()] == [0, 0]
-            lines = settled([frozen, other])
-    end = books.snapshot()
-    assert end.imbalances() == []
-    assert end.overall()["received"] == 2000
-    assert end.overall()["sent"] == 600
-    assert all(len(each) == 1 for each in lines.values())
-
-
-def test_workers_end_when_their_parent_is_killed(redis_url: str, limits: Path, tmp_path: Path) -> None:
-    client = connect(redis_url)
-    with StandIn() as slack:
-        env = environment(redis_url, slack.base_url, slack.token, limits)
+        env = environment(redis_url, slack.base_url, slack.token, plain_limits)
         with Command("worker", "--processes", "2", env=env, cwd=tmp_path) as parent:
             until(lambda: client.scard("rq:workers") == 2, "two workers")
             parent.signal(signal.SIGKILL)
             until(lambda: client.scard("rq:workers") == 0, "no worker")
 
 
-def test_a_worker_that_crashes_is_started_again(redis_url: str, limits: Path, tmp_path: Path) -> None:
+def test_a_worker_that_crashes_is_started_again(redis_url: str, plain_limits: Path, tmp_path: Path) -> None:
     client = connect(redis_url)
     with StandIn() as slack:
-        env = environment(redis_url, slack.base_url, slack.token, limits)
+        env = environment(redis_url, slack.base_url, slack.token, plain_limits)
         with Command("worker", "--processes", "2", env=env, cwd=tmp_path) as parent:
             until(lambda: len(parent.named("worker.started")) == 2, "two workers")
             victim = int(parent.named("worker.started")[0]["worker"].rsplit(".", 2)[1])

@@ -121,13 +121,11 @@ def test_a_channel_without_pace_waits_for_no_decision(stage: Stage, ann: Worker,
 # Heads that were taken
 
 
-def test_of_a_scope_whose_head_is_being_decided_nobody_gets_another_one(
-    stage: Stage, ann: Worker, bob: Worker
-) -> None:
+def test_of_a_scope_whose_head_is_being_decided_nobody_gets_another_one(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "low", priority="low")
-    ann.run()
+    run(ann)
     send(stage, "high", priority="high")
-    ann.run()
+    run(ann)
     stage.clock.now_us += WINDOW_US
     assert ann.taken() == ["high"]
     assert opens_at(stage, "category:errors") == INF
@@ -139,7 +137,7 @@ def test_after_the_first_head_as_many_follow_as_there_is_room(redis: Database) -
     stage = Stage(redis, policy_of("", "5/30m", on_limit=OnLimit.DEFER))
     ann = stage.worker()
     send(stage, *(f"e{n:02}" for n in range(14)))
-    ann.run()
+    run(ann)
     stage.clock.now_us += WINDOW_US
     batches = []
     for _ in range(3):
@@ -173,7 +171,7 @@ def test_a_head_that_is_refused_again_finds_its_place_in_a_full_line(redis: Data
     stage = Stage(redis, replace(policy, categories={"errors": replace(policy.defaults, max_parked=2)}))
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "a", "b", "c")
-    ann.run()
+    run(ann)
     stage.clock.now_us += WINDOW_US
     head = ann.take().batch
     send(stage, "d")
@@ -195,6 +193,42 @@ def test_an_admitted_event_asks_again_without_standing_in_line(stage: Stage, ann
     stage.clock.now_us += BACKOFF_US
     assert [each.candidate.leased.id for each in ann.go(new=0)] == ["a"]
     assert category_line(stage) == ["c"]
+
+
+def test_a_line_that_was_refused_for_a_held_slot_goes_on_a_window_after_that_event_was_posted(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/1m", on_limit=OnLimit.DEFER))
+    ann = stage.worker()
+    send(stage, "a")
+    (first,) = ann.go()
+    ann.answer(first, Retryable("refused", "connection refused"))
+    send(stage, "b")
+    run(ann)
+    assert category_line(stage) == ["b"]
+    stage.clock.now_us += BACKOFF_US
+    run(ann)
+    assert posted(stage) == ["a", "a"]
+    keep_beating(stage, 60, ann.owner)
+    run(ann)
+    assert posted(stage) == ["a", "a", "b"]
+
+
+def test_what_is_known_of_a_scope_does_not_let_anybody_pass_while_its_head_is_being_decided(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    stage.policy = policy_of("", "2/1m", on_limit=OnLimit.DEFER)
+    send(stage, "a", "h", "b", "c")
+    first, second = ann.go(new=2)
+    ann.answer(first, Receipt(UNPACED, "1.0"))
+    ann.answer(second, Retryable("refused", "connection refused"))
+    run(ann)
+    assert category_line(stage) == ["b", "c"]
+    stage.clock.now_us += BACKOFF_US
+    assert [each.candidate.leased.id for each in bob.go()] == ["h"]
+    stage.clock.now_us = START_US + 60 * US
+    stage.worker("eve").renew()
+    assert ann.taken() == ["b"]
+    bob.decided()
+    assert opens_at(stage, "category:errors") == INF
 
 
 def test_an_event_that_was_deferred_and_then_admitted_waits_for_its_channel_alone(redis: Database) -> None:
@@ -222,7 +256,7 @@ def test_an_event_that_was_deferred_and_then_admitted_waits_for_its_channel_alon
 
 def test_a_head_whose_worker_dies_stands_in_its_line_again(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c", "d")
-    ann.run()
+    run(ann)
     stage.clock.now_us += WINDOW_US
     bob.renew()
     stage.clock.forward(2)
@@ -241,7 +275,7 @@ def test_what_a_worker_was_admitted_with_before_its_end_goes_back_with_a_refusal
     stage = Stage(redis, replace(policy, categories={"errors": rule}))
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "a", "b")
-    bob.run()
+    run(bob)
     keep_beating(stage, 60, "bob")
     (head,) = ann.take().batch
     assert isinstance(head, Leased)

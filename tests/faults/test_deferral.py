@@ -1,0 +1,121 @@
+"""Deferred events in real time: they use all of a limit and never more, in order, over several workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.connection import connect
+from dispatcher.model import US
+from dispatcher.producer import Producer
+from dispatcher.slack.stand_in import RateLimited, StandIn, not_landed
+from dispatcher.store.snapshot import Books, Snapshot
+from tests.support.kill_round import KEYS, QUEUE
+from tests.support.looks import is_drained, watch
+from tests.support.models import HELD
+from tests.support.nursery import Nursery
+from tests.support.processes import environment, until
+from tests.support.servers import Database
+
+WORKERS: Final = 3
+COOL_S: Final = 5
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
+        yield bearing
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+def bear(nursery: Nursery, redis_url: str, slack: StandIn, cwd: Path, limit: str) -> None:
+    """Workers of one category, which defers."""
+    path = cwd / "limits.yaml"
+    path.write_text(
+        f"""\
+global: {{limits: []}}
+channels: {{default: {{pace: 1000/1s}}}}
+categories:
+  later: {{limits: [{limit}], channel: "#later", on_limit: defer}}
+""",
+        encoding="utf-8",
+    )
+    for _ in range(WORKERS):
+        nursery.bear(environment(redis_url, slack.base_url, slack.token, path))
+
+
+@pytest.mark.parametrize(
+    ("count", "window_ms", "excess"),
+    [
+        pytest.param(60, 500, 0.4, id="60 events"),
+        pytest.param(300, 2_000, 0.05, id="300 events", marks=pytest.mark.slow),
+    ],
+)
+def test_deferred_events_use_all_of_a_limit_in_order_and_never_more(  # noqa: PLR0913, PLR0917 - fixtures and figures
+    redis: Database,
+    redis_url: str,
+    nursery: Nursery,
+    slack: StandIn,
+    tmp_path: Path,
+    count: int,
+    window_ms: int,
+    excess: float,
+) -> None:
+    books = Books(redis, KEYS, QUEUE)
+    Producer(redis).send_many({"category": "later", "text": str(n)} for n in range(count))
+    slots: dict[bytes, int] = {}
+
+    def is_done(look: Snapshot) -> bool:
+        slots.update((owner, int(score)) for owner, score in redis.zrange(scope, 0, -1, withscores=True))
+        return is_drained(look)
+
+    scope = KEYS.scope("category:later")
+    ideal_s = (count // 10 - 1) * window_ms / 1_000
+    bear(nursery, redis_url, slack, tmp_path, f"10/{window_ms}ms")
+    try:
+        end = watch(books, is_done, 2 * ideal_s + 10)
+        nursery.stop()
+        assert [mortal.code for mortal in nursery.mortals] == [0] * WORKERS
+    finally:
+        nursery.clear()
+
+    assert end.overall()["sent"] == count
+    posted = slack.ledger.posted()
+    assert [each.text for each in posted] == [str(n) for n in range(count)]
+    instants = sorted(slots.values())
+    assert instants[-1] < HELD
+    assert len(instants) == count
+    assert min(later - earlier for earlier, later in zip(instants, instants[10:], strict=False)) >= window_ms * 1_000
+    assert ideal_s <= (instants[-1] - instants[0]) / US <= ideal_s * (1 + excess)
+
+
+def test_a_channel_that_cools_down_holds_up_no_other_of_its_category(
+    redis: Database, redis_url: str, nursery: Nursery, slack: StandIn, tmp_path: Path
+) -> None:
+    books, producer = Books(redis, KEYS, QUEUE), Producer(connect(redis_url))
+    slack.faults.add(not_landed(RateLimited(retry_after=str(COOL_S))))
+    bear(nursery, redis_url, slack, tmp_path, "10/500ms")
+    try:
+        producer.send("later", "0", channel="#cold")
+        (until_us,) = until(lambda: books.snapshot().cooldowns, "the cool-down").values()
+        for n in range(1, 21):
+            producer.send("later", str(n), channel="#cold")
+            producer.send("later", str(n), channel="#warm")
+        watch(books, is_drained, 2 * COOL_S + 10)
+        nursery.stop()
+    finally:
+        nursery.clear()
+    posted = slack.ledger.posted()
+    warm = [each for each in posted if each.channel == "#warm"]
+    cold = [each for each in posted if each.channel == "#cold"]
+    assert {int(each.text) for each in warm} == set(range(1, 21))
+    assert {int(each.text) for each in cold} == set(range(21))
+    assert max(each.arrived_at for each in warm) * US < until_us <= min(each.arrived_at for each in cold) * US

@@ -1,0 +1,218 @@
+"""A worker that is told to stop, whatever it is doing: it ends in time with 0, and others go on where it stopped."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.connection import connect
+from dispatcher.producer import Producer
+from dispatcher.slack.stand_in import Hang, Held, Hold, StandIn, landed
+from dispatcher.store.snapshot import Books, Snapshot
+from dispatcher.worker.loop import SAME_SIGNAL_S, STOP_GRACE_S
+from tests.support.doom import Doom
+from tests.support.kill_round import KEYS, QUEUE
+from tests.support.looks import is_drained, watch
+from tests.support.nursery import Mortal, Nursery
+from tests.support.processes import environment, until
+from tests.support.servers import RedisServer
+
+SLACK_TIMEOUT_S: Final = 1.0
+LIMITS: Final = """\
+global: {limits: []}
+channels: {default: {pace: 1000/1s}}
+defaults: {limits: [], channel: "#one"}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A server, a Slack, and workers born when they are needed."""
+
+    nursery: Nursery
+    slack: StandIn
+    books: Books
+    producer: Producer
+    env: dict[str, str]
+
+    def send(self, count: int) -> list[str]:
+        """Send events of one channel, numbered."""
+        return self.producer.send_many({"category": "news", "text": str(n)} for n in range(count))
+
+    def bear(self, doom: Doom | None = None) -> Mortal:
+        """A worker."""
+        return self.nursery.bear(self.env, doom)
+
+    def ended(self, worker: Mortal, within_s: float = SLACK_TIMEOUT_S + STOP_GRACE_S) -> int:
+        """The exit code of a worker that ends within the time that a stop may take."""
+        end = time.monotonic() + within_s
+        while worker.code is None:
+            assert time.monotonic() < end, f"still running after {within_s} s: {worker.said()[-500:]}"
+            self.nursery.poll(0.05)
+        return worker.code
+
+    def look(self) -> Snapshot:
+        """The books, which balance."""
+        look = self.books.snapshot()
+        assert look.imbalances() == []
+        return look
+
+    def posted(self) -> list[int]:
+        """The numbers that arrived, in order."""
+        return [int(posted.text) for posted in self.slack.ledger.posted()]
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
+        yield bearing
+
+
+@pytest.fixture
+def shop(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
+    path = tmp_path / "limits.yaml"
+    path.write_text(LIMITS, encoding="utf-8")
+    client = connect(own_server.url)
+    with StandIn() as slack:
+        env = environment(
+            own_server.url,
+            slack.base_url,
+            slack.token,
+            path,
+            DISPATCHER_SLACK_TIMEOUT=str(SLACK_TIMEOUT_S),
+            DISPATCHER_LEASE="1.5",
+            DISPATCHER_BATCH="16",
+        )
+        yield Shop(nursery, slack, Books(client, KEYS, QUEUE), Producer(client), env)
+        nursery.clear()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_an_idle_worker_ends(shop: Shop, number: signal.Signals) -> None:
+    worker = shop.bear()
+    shop.send(3)
+    watch(shop.books, is_drained, 10)
+    worker.signal(number)
+    assert shop.ended(worker) == 0
+    assert [line["given_back"] for line in worker.lines("worker.stopped")] == [0]
+    assert shop.look().leases == {}
+
+
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [
+        *((step, moment) for step in ("ask for more", "gate", "start", "settle") for moment in ("before", "middle")),
+        ("take", "after"),
+        ("start", "after"),
+        ("settle", "after"),
+        ("post", "before"),
+        ("post", "after"),
+    ],
+)
+def test_a_worker_stopped_in_the_middle_of_a_batch_leaves_the_rest_in_order(shop: Shop, step: str, moment: str) -> None:
+    ids = shop.send(40)
+    first = shop.bear(Doom(step, moment, 2, signal.SIGTERM))
+    assert shop.ended(first) == 0
+    look = shop.look()
+    assert (look.leased, look.leases) == (0, {})
+    assert look.waiting + look.orphans + look.parked == 40 - len(first.lines("event.settled"))
+    assert len(first.lines("worker.stopped")) == 1
+    second = shop.bear()
+    watch(shop.books, is_drained, 10)
+    second.signal(signal.SIGTERM)
+    assert shop.ended(second) == 0
+    settled = [line["event_id"] for worker in (first, second) for line in worker.lines("event.settled")]
+    assert settled == ids
+    assert shop.posted() == list(range(40))
+
+
+def test_a_worker_stopped_while_a_post_is_never_answered_parks_it(shop: Shop) -> None:
+    shop.slack.faults.add(landed(Hang()))
+    shop.send(2)
+    worker = shop.bear()
+    until(lambda: shop.slack.faults.played, "the post")
+    worker.signal(signal.SIGTERM)
+    assert shop.ended(worker) == 0
+    look = shop.look()
+    assert (look.in_flight, look.timers, look.leases) == (0, 1, {})
+    assert [line["reason"] for line in worker.lines("event.parked")][-1] == "retry"
+
+
+def test_a_second_signal_ends_it_at_once_and_the_post_is_made_again(shop: Shop) -> None:
+    hold = Hold()
+    shop.slack.faults.add(landed(Held(hold)))
+    shop.send(1)
+    env = shop.env | {"DISPATCHER_SLACK_TIMEOUT": "60", "DISPATCHER_LEASE": "61"}
+    stubborn = shop.nursery.bear(env)
+    hold.wait_for_arrival()
+    stubborn.signal(signal.SIGTERM)
+    asked = time.monotonic()
+    until(lambda: time.monotonic() - asked > 1.5 * SAME_SIGNAL_S, "a signal of its own")
+    shop.nursery.poll()
+    assert stubborn.code is None, "the first signal waits for the post"
+    stubborn.signal(signal.SIGTERM)
+    assert shop.ended(stubborn, 2.0) == 128 + signal.SIGTERM
+    hold.release()
+    look = shop.look()
+    assert look.leased == 1
+    assert [f".{stubborn.pid}." in owner for owner in look.leases] == [True]
+
+
+def test_a_worker_stopped_while_its_server_is_away_ends(shop: Shop, own_server: RedisServer) -> None:
+    worker = shop.bear()
+    shop.send(3)
+    watch(shop.books, is_drained, 10)
+    own_server.kill()
+    until(lambda: worker.lines("redis.lost"), "redis.lost")
+    worker.signal(signal.SIGTERM)
+    assert shop.ended(worker) == 0
+    own_server.start()
+    assert shop.look().in_flight == 0
+
+
+def test_a_worker_stopped_with_a_post_that_cannot_be_settled_ends_in_time(shop: Shop, own_server: RedisServer) -> None:
+    hold = Hold()
+    shop.slack.faults.add(landed(Held(hold)))
+    shop.send(40)
+    worker = shop.bear()
+    hold.wait_for_arrival()
+    own_server.kill()
+    hold.release()
+    until(lambda: worker.lines("redis.lost"), "redis.lost")
+    worker.signal(signal.SIGTERM)
+    assert shop.ended(worker) == 0
+    own_server.start()
+    _finish(shop, worker)
+
+
+@pytest.mark.slow  # a command waits 5 s for its answer
+def test_a_worker_stopped_while_its_server_hangs_ends_in_time(shop: Shop, own_server: RedisServer) -> None:
+    shop.send(40)
+    worker = shop.bear()
+    until(lambda: len(shop.posted()) >= 5, "some posts")
+    own_server.freeze()
+    worker.signal(signal.SIGTERM)
+    try:
+        assert shop.ended(worker) == 0
+    finally:
+        own_server.cont()
+    _finish(shop, worker)
+
+
+def _finish(shop: Shop, stopped: Mortal) -> None:
+    """Another worker settles what is left; each event once, and posts are doubled only where one was in flight."""
+    shop.look()
+    other = shop.bear()
+    watch(shop.books, is_drained, 20)
+    other.signal(signal.SIGTERM)
+    assert shop.ended(other) == 0
+    told = [line["event_id"] for each in (stopped, other) for line in each.lines("event.settled")]
+    assert len(told) == len(set(told))
+    assert set(shop.posted()) == set(range(40))
+    assert 40 <= len(shop.posted()) <= 41

@@ -1,0 +1,101 @@
+"""A million events: memory of workers and server stays what it was after the first of them, and no key is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.connection import connect
+from dispatcher.keys import Keys
+from dispatcher.producer import Producer
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.snapshot import Books
+from tests.support.kill_round import KEYS, QUEUE
+from tests.support.looks import watch
+from tests.support.processes import Command, environment
+from tests.support.servers import Database, RedisServer
+
+EVENTS: Final = 1_000_000
+FIRST: Final = 100_000
+CHUNK: Final = 5_000
+MOST_WAITING: Final = 20_000
+GROWTH_BYTES: Final = 10 * 2**20
+LIMITS: Final = """\
+global: {limits: [20/1s]}
+channels: {default: {pace: none}}
+defaults: {limits: [5/1m]}
+categories:
+  later: {limits: [10/1s], on_limit: defer, max_parked: 100, guarantee: 10}
+  kept: {limits: [1/1h], on_limit: dead-letter}
+dead_letters: {max: 1000}
+decisions: {max: 10000}
+"""
+LATER_S: Final = 30
+"""Longer than what is deferred waits for its guarantee."""
+
+
+@pytest.mark.slow
+def test_a_million_events_leave_memory_as_it_was_and_no_key(own_server: RedisServer, tmp_path: Path) -> None:
+    path = tmp_path / "limits.yaml"
+    path.write_text(LIMITS, encoding="utf-8")
+    database: Database = connect(own_server.url)
+    database.config_set("appendonly", "no")
+    books = Books(database, KEYS, QUEUE)
+    with StandIn() as slack, ExitStack() as stack:
+        env = environment(own_server.url, slack.base_url, slack.token, path, DISPATCHER_LOG_LEVEL="warning")
+        workers = [stack.enter_context(Command("worker", env=env, cwd=tmp_path)) for _ in range(2)]
+        _send(database, books, FIRST)
+        before = [*(_resident(worker.pid) for worker in workers), _used(database)]
+        _send(database, books, EVENTS - FIRST)
+        after = [*(_resident(worker.pid) for worker in workers), _used(database)]
+        growth = [now - then for then, now in zip(before, after, strict=True)]
+        end = watch(books, lambda look: look.events == 0, LATER_S)
+        for worker in workers:
+            worker.process.terminate()
+        assert [worker.wait() for worker in workers] == [0, 0]
+        posts = len(slack.ledger)
+
+    assert end.received == EVENTS
+    assert end.overall()["sent"] == posts > 0
+    assert max(growth) < GROWTH_BYTES, growth
+    forever = {name.decode() for name in database.scan_iter(count=1_000) if database.ttl(name) == -1}
+    assert forever <= {*_permanent(KEYS), KEYS.dead_ids, QUEUE.binding, QUEUE.queues}
+
+
+def _send(database: Database, books: Books, count: int) -> None:
+    """Send so many, never far ahead of the workers; return when none of them waits on a lane."""
+    producer = Producer(database)
+    for first in range(0, count, CHUNK):
+        producer.send_many(_events(first, min(CHUNK, count - first)))
+        watch(books, lambda look: look.waiting < MOST_WAITING, 60)
+    watch(books, lambda look: look.waiting == 0 and look.leased == 0, 60)
+
+
+def _events(first: int, count: int) -> Iterator[dict[str, str]]:
+    for n in range(first, first + count):
+        category = "later" if n % 500 == 0 else "kept" if n % 500 == 1 else f"type{n % 50}"
+        yield {"category": category, "text": f"message {n}"}
+
+
+def _resident(pid: int) -> int:
+    """The resident memory of a process in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) * 1_024 for line in status.splitlines() if line.startswith("VmRSS:"))
+
+
+def _used(database: Database) -> int:
+    """What the server's data takes, in bytes."""
+    return int(database.info("memory")["used_memory"])
+
+
+def _permanent(keys: Keys) -> set[str]:
+    """The keys that are documented to stay."""
+    found = set()
+    for name, attribute in vars(Keys).items():
+        if isinstance(attribute, property) and "permanent" in (attribute.__doc__ or ""):
+            found.add(getattr(keys, name))
+    return found

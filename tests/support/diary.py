@@ -1,0 +1,184 @@
+"""What one worker process did with which events, written down before and after each step: it outlives kill -9.
+
+The test learns from it exactly which events a killed worker held, and whose posts were under way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dispatcher.outcome import Leased, Started, Turn, Waiting
+from dispatcher.store.outbox import Outbox
+from tests.support.doom import Method, wrap
+
+
+def keep_diary(path: Path) -> None:
+    """From now on the steps of this process are written to ``path``; wrap what is to die around this."""
+    book = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def note(entry: str, **ids: Iterable[str]) -> None:
+        os.write(book, (json.dumps([entry, {name: list(each) for name, each in ids.items()}]) + "\n").encode())
+
+    wrap(Outbox, "take", lambda take: _taking(take, note))
+    wrap(Outbox, "take_ahead", lambda take_ahead: _taking_ahead(take_ahead, note))
+    wrap(Outbox, "line_up", lambda line_up: _lining_up(line_up, note))
+    wrap(Outbox, "start", lambda start: _starting(start, note))
+    wrap(Outbox, "settle", lambda settle: _settling(settle, note))
+    wrap(Outbox, "keep_only", lambda keep_only: _keeping(keep_only, note))
+    wrap(Outbox, "give_back", lambda give_back: _giving_back(give_back, note))
+
+
+@dataclass(slots=True)
+class Life:
+    """One worker's diary, read.
+
+    At its end it held ``held``, with the posts of ``posting`` under way, and had settled ``untold`` last. Before that
+    it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
+    the fate of a post was unknown. ``batches`` are the events of each take that nobody had taken before, in order.
+    ``owners`` says what their slots are called, but for the number of posts of unknown fate. ``is_taking`` and
+    ``is_settling``: it had asked for that when the diary ended, and nobody knows with what result.
+    """
+
+    held: set[str] = field(default_factory=set)
+    posting: set[str] = field(default_factory=set)
+    batches: list[list[str]] = field(default_factory=list)
+    untold: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    returned: set[str] = field(default_factory=set)
+    is_taking: bool = False
+    is_settling: bool = False
+    owners: dict[str, str] = field(default_factory=dict)
+
+
+def read_diary(path: Path) -> Life:
+    """The life that was written down; a process that died before it took anything has none."""
+    life = Life()
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        entry, ids = json.loads(line)
+        _live(life, entry, {name: set(each) for name, each in ids.items()})
+        if entry == "took":
+            life.batches.append(ids["fresh"])
+            life.owners |= dict(zip(ids["all"], ids["slots"], strict=True))
+    return life
+
+
+def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
+    if entry != "settled":
+        if life.is_settling:  # the answer got lost
+            life.lost |= life.untold
+        life.untold = set()
+    life.is_settling = entry == "settling"
+    if entry in {"taking", "took", "kept", "gave back"}:
+        life.is_taking = entry == "taking"
+    match entry:
+        case "taking":
+            pass
+        case "took":
+            life.held |= ids["all"]
+        case "lined up" | "started":
+            life.posting |= ids["started"]
+            life.held -= ids["parked"] | ids["lost"]
+            life.lost |= ids["lost"]
+        case "settling":
+            life.untold = ids["all"]
+            life.unknown |= ids["unknown"]
+        case "settled":
+            life.held -= ids["all"]
+            life.posting -= ids["done"]
+            life.lost |= ids["all"] - ids["done"]
+        case "kept" | "gave back":
+            life.returned |= life.held - ids["all"]
+            life.held &= ids["all"]
+            life.posting &= ids["all"]
+        case _:
+            raise AssertionError(f"a diary says {entry!r}")
+
+
+Note = Callable[..., None]
+
+
+def _taking(take: Method, note: Note) -> Method:
+    def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take takes
+        note("taking")
+        taken = take(outbox, *arguments, **named)
+        fresh = (each.id for each in taken.batch if isinstance(each, Leased) and each.is_fresh)
+        slots = (each.slot.partition("#")[0] if isinstance(each, Leased) else "" for each in taken.batch)
+        note("took", all=(each.id for each in taken.batch), fresh=fresh, slots=slots)
+        return taken
+
+    return call
+
+
+def _taking_ahead(take_ahead: Method, note: Note) -> Method:
+    def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take_ahead takes
+        note("taking")
+        return take_ahead(outbox, *arguments, **named)
+
+    return call
+
+
+def _lining_up(line_up: Method, note: Note) -> Method:
+    def call(outbox: Outbox, deferrals: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what line_up takes
+        answers = line_up(outbox, deferrals, *arguments, **named)
+        ids = [(each.candidate.leased.id, answer) for each, answer in zip(deferrals, answers, strict=True)]
+        note(
+            "lined up",
+            started=(),
+            parked=(id_ for id_, answer in ids if isinstance(answer, Waiting)),
+            lost=(id_ for id_, answer in ids if answer is Turn.LOST),
+        )
+        return answers
+
+    return call
+
+
+def _starting(start: Method, note: Note) -> Method:
+    def call(outbox: Outbox, candidates: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what start takes
+        answers = start(outbox, candidates, *arguments, **named)
+        ids = [(each.leased.id, answer) for each, answer in zip(candidates, answers, strict=True)]
+        note(
+            "started",
+            started=(id_ for id_, answer in ids if isinstance(answer, Started)),
+            parked=(id_ for id_, answer in ids if isinstance(answer, Waiting)),
+            lost=(id_ for id_, answer in ids if answer is None),
+        )
+        return answers
+
+    return call
+
+
+def _settling(settle: Method, note: Note) -> Method:
+    def call(outbox: Outbox, settlements: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what settle takes
+        ids = [each.subject.id for each in settlements]
+        note("settling", all=ids, unknown=(each.subject.id for each in settlements if each.unknown))
+        applied = settle(outbox, settlements, *arguments, **named)
+        note("settled", all=ids, done=(id_ for id_, done in zip(ids, applied, strict=True) if done))
+        return applied
+
+    return call
+
+
+def _keeping(keep_only: Method, note: Note) -> Method:
+    def call(outbox: Outbox, ids: Iterable[str]) -> Any:  # noqa: ANN401 - what keep_only answers
+        kept = list(ids)
+        answer = keep_only(outbox, kept)
+        note("kept", all=kept)
+        return answer
+
+    return call
+
+
+def _giving_back(give_back: Method, note: Note) -> Method:
+    def call(outbox: Outbox, keep: Iterable[str] = ()) -> Any:  # noqa: ANN401 - what give_back answers
+        kept = list(keep)
+        answer = give_back(outbox, kept)
+        note("gave back", all=kept)
+        return answer
+
+    return call

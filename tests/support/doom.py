@@ -1,0 +1,154 @@
+"""Death at a chosen step: wraps the steps of the real worker so that its process gets SIGKILL there.
+
+The product knows nothing of it: what is wrapped are methods that ``dispatcher`` promises, in a process of the test's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from typing import Any, Final
+
+from redis.connection import AbstractConnection
+
+from dispatcher.limiter import Gate
+from dispatcher.outcome import Leased, Waiting
+from dispatcher.slack.sink import SlackSink
+from dispatcher.store.outbox import Outbox
+
+Method = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Doom:
+    """The process dies ``before``, in the ``middle`` of or ``after`` the ``call``-th call of a step of ``STEPS``.
+
+    In the middle means that the command has been sent and nobody hears the answer. Of steps that are known by what
+    they brought, only calls that brought it count, and they are died after. ``number`` is the signal that the process
+    gets; after any but SIGKILL it goes on, and is left alone from then on.
+    """
+
+    step: str
+    moment: str
+    call: int
+    number: int = signal.SIGKILL
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``Doom(**...)`` reads."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A method, and the answers of it that count; with ``at_stop`` the process is told to stop at a take first."""
+
+    owner: type
+    method: str
+    counts: Callable[[Any], bool] | None = None
+    at_stop: bool = False
+
+
+def _took_over(taken: Any) -> bool:  # noqa: ANN401 - what take answers
+    return any(isinstance(each, Leased) and each.deaths for each in taken.batch)
+
+
+def _woke(taken: Any) -> bool:  # noqa: ANN401 - what take answers
+    return any(isinstance(each, Leased) and each.held and not each.deaths for each in taken.batch)
+
+
+def _advanced(taken: Any) -> bool:  # noqa: ANN401 - what take answers
+    return any(isinstance(each, Leased) and each.line for each in taken.batch)
+
+
+def _parked(answers: Any) -> bool:  # noqa: ANN401 - what start answers
+    return any(isinstance(each, Waiting) for each in answers)
+
+
+STEPS: Final = {
+    "take": Step(Outbox, "take", lambda taken: bool(taken.batch)),
+    "ask for more": Step(Outbox, "take"),
+    "take ahead": Step(Outbox, "take_ahead"),
+    "gate": Step(Gate, "decide"),
+    "line up": Step(Outbox, "line_up"),
+    "advance": Step(Outbox, "take", _advanced),
+    "start": Step(Outbox, "start"),
+    "settle": Step(Outbox, "settle"),
+    "renew": Step(Outbox, "renew"),
+    "take over": Step(Outbox, "take", _took_over),
+    "wake": Step(Outbox, "take", _woke),
+    "park": Step(Outbox, "start", _parked),
+    "post": Step(SlackSink, "post"),
+    "give back": Step(Outbox, "give_back", at_stop=True),
+    "keep only": Step(Outbox, "keep_only", at_stop=True),
+}
+
+
+def wrap(owner: type, name: str, around: Callable[[Method], Method]) -> None:
+    """Put a method in the place of another of a class, for this process."""
+    setattr(owner, name, around(getattr(owner, name)))
+
+
+def doom(fate: Doom) -> None:
+    """From now on this process dies as told."""
+    step = STEPS[fate.step]
+    if step.at_stop:
+        takes = count(1)
+        wrap(Outbox, "take", lambda take: _stopping(take, lambda: next(takes) == fate.call))
+        fate = replace(fate, call=1)
+    wrap(step.owner, step.method, lambda method: _deadly(method, fate, step.counts))
+
+
+def _deadly(method: Method, fate: Doom, counts: Callable[[Any], bool] | None) -> Method:
+    calls = count(1)
+
+    def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the method takes
+        if counts is not None:
+            answer = method(*arguments, **named)
+            if counts(answer) and next(calls) == fate.call:
+                _strike(fate)
+            return answer
+        is_last = next(calls) == fate.call
+        if is_last and fate.moment == "before":
+            _strike(fate)
+        if is_last and fate.moment == "middle":
+            _strike_at_reply(fate)
+        answer = method(*arguments, **named)
+        if is_last and fate.moment == "after":
+            _strike(fate)
+        return answer
+
+    return call
+
+
+def _strike(fate: Doom) -> None:
+    os.kill(os.getpid(), fate.number)
+
+
+def _strike_at_reply(fate: Doom) -> None:
+    """The next answer that this thread would read from a server finds nobody."""
+    thread = threading.get_ident()
+    strikes = count(1)
+
+    def deaf(read: Method) -> Method:
+        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - redis-py's
+            if threading.get_ident() == thread and next(strikes) == 1:
+                _strike(fate)
+            return read(*arguments, **named)
+
+        return call
+
+    wrap(AbstractConnection, "read_response", deaf)
+
+
+def _stopping(take: Method, is_time: Callable[[], bool]) -> Method:
+    def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take takes
+        taken = take(*arguments, **named)
+        if taken.batch and is_time():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return taken
+
+    return call

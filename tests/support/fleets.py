@@ -1,0 +1,110 @@
+"""Two workers whose server something happens to, and what is expected of them: back at work soon, told once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from dispatcher.connection import Client
+from dispatcher.producer import Producer
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.snapshot import Books
+from tests.support.kill_round import KEYS, QUEUE, Round, check, limits, mixed
+from tests.support.looks import is_settled, watch
+from tests.support.nursery import Mortal, Nursery
+from tests.support.processes import environment, until
+
+BACK_S: Final = 5.0
+"""Within this time after the server's return everybody is at work again."""
+
+WORKERS: Final = 2
+BUSY: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Two workers, what they were given, and where it is looked at."""
+
+    round: Round
+    books: Books
+    workers: list[Mortal]
+
+    def work(self, load: str) -> None:
+        """Hand them what lasts a while and let them begin, or some events that they settle and then idle."""
+        self.send(BUSY if load == "busy" else 20)
+        if load == "busy":
+            watch(self.books, lambda look: look.received > BUSY // 10, 20)
+        else:
+            watch(self.books, is_settled, 20)
+
+    def send(self, count: int) -> list[str]:
+        """Send so many more events."""
+        sent = Producer(self.round.client).send_many(mixed(len(self.round.ids), count))
+        self.round.ids += sent
+        return sent
+
+    def come_back(self) -> None:
+        """Everything sent so far, and some more sent now, is settled; something within ``BACK_S`` from now on."""
+        returned = time.time()
+        self.send(10)
+        watch(self.books, is_settled, 30)
+        times = [_time(line) for worker in self.workers for line in worker.lines("event.settled")]
+        assert min(time for time in times if time > returned) - returned < BACK_S
+
+    def await_told(self, event: str) -> None:
+        """Return when each worker has said it."""
+        for worker in self.workers:
+            until(lambda: worker.lines(event) or self._ended(), event)  # noqa: B023 - called at once
+        assert self._ended() == []
+
+    def _ended(self) -> list[tuple[int | None, str]]:
+        """Those that have ended, with the last that they said."""
+        self.round.nursery.poll()
+        return [(worker.code, worker.said()[-2000:]) for worker in self.workers if worker.code is not None]
+
+    def check_told(self, *, times: int | None, returned: float) -> None:
+        """Each worker said ``times`` times (None: once at most) that the server was lost, and that it was found."""
+        for worker in self.workers:
+            lost, found = worker.lines("redis.lost"), worker.lines("redis.found")
+            assert len(lost) == len(found)
+            assert len(lost) <= 1 if times is None else len(lost) == times, worker.said()
+            assert all(_time(line) - returned < BACK_S for line in found)
+
+    def check_everything(self) -> None:
+        """Every id has its outcome, once; see ``kill_round.check``."""
+        self.round.nursery.stop()
+        assert [worker.code for worker in self.workers] == [0] * len(self.workers)
+        check(self.round, self.books.snapshot())
+
+
+def _time(line: dict[str, str]) -> float:
+    return datetime.fromisoformat(line["time"]).timestamp()
+
+
+@contextmanager
+def fleet_of(nursery: Nursery, client: Client, url: str, cwd: Path) -> Iterator[Fleet]:
+    """Two workers of the server at ``url``; the test itself goes there by ``client``."""
+    path = cwd / "limits.yaml"
+    path.write_text(limits(BUSY), encoding="utf-8")
+    with StandIn() as slack:
+        env = environment(
+            url,
+            slack.base_url,
+            slack.token,
+            path,
+            DISPATCHER_LEASE="1.5",
+            DISPATCHER_SLACK_TIMEOUT="1",
+            DISPATCHER_BATCH="8",
+        )
+        workers = [nursery.bear(env) for _ in range(WORKERS)]
+        found = Fleet(Round(nursery, client, slack, env), Books(client, KEYS, QUEUE), workers)
+        try:
+            found.await_told("worker.started")
+            yield found
+        finally:
+            nursery.clear()

@@ -1,0 +1,220 @@
+"""One round of kills: workers die as told while events come in, then everything is accounted for, id by id."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dispatcher.connection import Client
+from dispatcher.event import Event
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.model import Lane
+from dispatcher.producer import Producer
+from dispatcher.slack.sink import event_mark
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.decisions import Decision, Decisions
+from dispatcher.store.snapshot import Books, Snapshot
+from tests.support.diary import Life
+from tests.support.doom import Doom
+from tests.support.looks import is_settled
+from tests.support.nursery import Mortal, Nursery
+from tests.support.servers import Database
+
+KEYS: Final = Keys("dispatcher")
+QUEUE: Final = QueueKeys("notifications")
+PLACES: Final = 3
+"""Workers at a time."""
+
+PACED: Final = ("#calm", "#quiet")
+"""Channels in which order is looked at; what is deferred is handed out one by one, to any worker."""
+
+_LOOK_S: Final = 0.02
+_DEATHS: Final = 3
+"""An event that so many workers died with is a dead letter."""
+
+
+def limits(events: int) -> str:
+    """A limits file of which every limit binds when ``events`` are sent; what is deferred has room of its own."""
+    return f"""\
+global: {{limits: [{events // 3 + 10 * events}/30m]}}
+channels:
+  default: {{pace: none}}
+  "#calm": {{pace: 100/1s}}
+  "#quiet": {{pace: 10/100ms}}
+  "#later": {{pace: 100/1s}}
+defaults: {{limits: [{events // 20}/30m], channel: "#loud"}}
+categories:
+  calm: {{limits: [{events}/30m], channel: "#calm"}}
+  quiet: {{limits: [{events}/30m], channel: "#quiet"}}
+  buried: {{limits: [{events // 20}/30m], channel: "#loud", on_limit: dead-letter}}
+  later: {{limits: [20/500ms], channel: "#later", on_limit: defer, guarantee: {10 * events}}}
+"""
+
+
+def mixed(first: int, count: int) -> list[Event]:
+    """Events of all kinds: dropped, buried, deferred, waiting in lines, on all lanes."""
+    kinds = ("calm", "loud1", "quiet", "later", "calm", "loud1", "buried", "quiet", "loud2", "buried")
+    lanes = (Lane.NORMAL, Lane.NORMAL, Lane.LOW, Lane.HIGH)
+    return [
+        Event(kinds[n % len(kinds)], f"message {n}", id=f"event-{n}", priority=lanes[n % 7 % 4])
+        for n in range(first, first + count)
+    ]
+
+
+@dataclass(slots=True)
+class Round:
+    """Kills workers in the middle of work; ``ids`` is what was sent, ``killed`` who died."""
+
+    nursery: Nursery
+    client: Client
+    slack: StandIn
+    env: Mapping[str, str]
+    ids: list[str] = field(default_factory=list)
+    killed: list[Mortal] = field(default_factory=list)
+
+    def run(self, dooms: Sequence[Doom], count: int, *, shots: Iterable[float] = (), timeout_s: float) -> Snapshot:
+        """Kill one worker for each doom, and one at random at each instant of ``shots``; then let the others finish.
+
+        ``count`` events at least are sent, and more as long as somebody has yet to die. Returns the last look. The
+        books balance at every look.
+        """
+        books, producer = Books(self.client, KEYS, QUEUE), Producer(self.client)
+        fates, instants = deque(dooms), deque(shots)
+        chance = random.Random(count)
+        portion = max(20, count // max(1, len(fates) + len(instants)))
+        began = time.monotonic()
+        while True:
+            self._ended_well()
+            self._fill_places(fates)
+            look = books.snapshot()
+            assert look.imbalances() == []
+            if instants and time.monotonic() - began > instants[0]:
+                instants.popleft()
+                self._shoot(chance)
+            is_killing = bool(fates or instants) or any(each.doom for each in self.nursery.living())
+            if look.waiting < PLACES and (len(self.ids) < count or (is_killing and look.events < portion)):
+                self.ids += producer.send_many(mixed(len(self.ids), portion))
+            elif not is_killing and is_settled(look):
+                break
+            assert time.monotonic() - began < timeout_s, (
+                f"not done after {timeout_s} s: {look}; {fates}; {self._retries()}"
+            )
+            self.nursery.poll(_LOOK_S)
+        self.nursery.stop()
+        self._ended_well()
+        self.killed = [each for each in self.nursery.mortals if each.code == -signal.SIGKILL]
+        return books.snapshot()
+
+    def _ended_well(self) -> None:
+        ended = (each for each in self.nursery.mortals if each.code not in {None, 0, -signal.SIGKILL})
+        assert [(each.code, each.said()[-2000:]) for each in ended] == []
+
+    def _fill_places(self, fates: deque[Doom]) -> None:
+        for _ in range(PLACES - len(self.nursery.living())):
+            self.nursery.bear(self.env, fates.popleft() if fates else None)
+
+    def _shoot(self, chance: random.Random) -> None:
+        victim = chance.choice(self.nursery.living())
+        victim.signal(signal.SIGKILL)
+        while victim.code is None:
+            self.nursery.poll(1.0)
+
+    def _retries(self) -> list[str]:
+        """What the workers say of posts that did not succeed at once."""
+        parked = [line for each in self.nursery.mortals for line in each.lines("event.parked")]
+        return [str(line) for line in parked if line["reason"] == "retry"]
+
+
+def check(ended: Round, look: Snapshot) -> None:
+    """Fails unless every id has exactly one outcome, no limit was passed, and what nobody died with kept its order."""
+    by_number = {mortal.number: mortal.life() for mortal in ended.nursery.mortals}
+    lives = list(by_number.values())
+    dead_lives = [by_number[mortal.number] for mortal in ended.killed]
+    decided = {each.id: each for each in Decisions(ended.client, KEYS).all()}
+    _check_outcomes(ended, look, decided, lives, dead_lives)
+    _check_limits(ended, decided, lives)
+    _check_posts(ended, decided, lives, dead_lives)
+    _check_order(ended, lives, dead_lives)
+
+
+def _check_outcomes(
+    ended: Round, look: Snapshot, decided: Mapping[str, Decision], lives: Iterable[Life], dead_lives: Iterable[Life]
+) -> None:
+    assert look.imbalances() == []
+    database: Database = ended.client
+    stuck = {id_.decode() for id_ in database.hkeys(KEYS.events)}
+    assert (look.waiting, look.in_flight, look.parked) == (0, 0, len(stuck))
+    assert stuck <= set().union(*(life.unknown for life in lives))
+    assert decided.keys() | stuck == set(ended.ids)
+    assert decided.keys().isdisjoint(stuck)
+    outcomes = Counter(each.outcome for each in decided.values())
+    assert look.received == len(ended.ids)
+    assert {name: look.overall()[name] for name in outcomes} == dict(outcomes)
+
+    lines = [line for mortal in ended.nursery.mortals for line in mortal.lines("event.settled")]
+    told = {line["event_id"]: line["outcome"] for line in lines}
+    assert len(told) == len(lines), "an outcome was told twice"
+    assert {id_ for id_, outcome in told.items() if decided[id_].outcome != outcome} == set()
+    untold = set().union(*(life.untold for life in dead_lives), *(life.lost for life in lives))
+    assert decided.keys() - told.keys() <= untold, "an outcome that was not told, though nobody died before it could be"
+
+    deaths = Counter(id_ for life in dead_lives for id_ in life.held)
+    deaths.update(id_ for life in lives for id_ in life.lost)  # taken over from one that was too slow
+    unheard = sum(life.is_taking for life in dead_lives)
+    exhausted = {id_ for id_, each in decided.items() if each.reason == "exhausted"}
+    too_few = {id_: deaths[id_] for id_ in exhausted if deaths[id_] + unheard < _DEATHS}
+    assert too_few == {}, "dead letters that too few died with"
+
+
+def _check_limits(ended: Round, decided: Mapping[str, Decision], lives: Iterable[Life]) -> None:
+    """Every event that was sent owns a slot of every scope; a scope holds no more slots than its limit."""
+    database: Database = ended.client
+    owners = {id_: owner for life in lives for id_, owner in life.owners.items()}
+    sent: dict[str, set[str]] = defaultdict(set)
+    for id_, each in decided.items():
+        if each.outcome == "sent":
+            scopes = {"global", "shared", f"category:{each.category}"}
+            if each.category == "later":  # what has left its short window is forgotten
+                scopes = {"global", "guarantee:later"}
+            for scope in scopes:
+                sent[scope].add(owners[id_])
+    for scope, expected in sent.items():
+        slots = {member.decode().partition("#")[0] for member in database.zrange(KEYS.scope(scope), 0, -1)}
+        assert expected <= slots, f"sent without a slot of {scope}"
+
+
+def _check_posts(
+    ended: Round, decided: Mapping[str, Decision], lives: Iterable[Life], dead_lives: Iterable[Life]
+) -> None:
+    """What was sent arrived; only a post that was under way when its worker died may have arrived and not count."""
+    posts = Counter(posted.mark for posted in ended.slack.ledger.posted())
+    marks = {event_mark(id_): id_ for id_ in ended.ids}
+    in_doubt = set().union(*(life.posting for life in dead_lives), *(life.lost | life.unknown for life in lives))
+    twice = {marks[mark] for mark, count in posts.items() if count > 1 and mark is not None}
+    assert twice <= in_doubt, "posted twice, though no post was in doubt"
+    arrived = {marks[mark] for mark in posts if mark is not None}
+    sent = {id_ for id_, each in decided.items() if each.outcome == "sent"}
+    assert sent <= arrived
+    assert arrived - sent <= in_doubt, "posted, and settled as something else"
+
+
+def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]) -> None:
+    """What one worker took at once for one channel arrives in that order, but for what others had to take up."""
+    moved = set().union(
+        *(life.held for life in dead_lives), *(life.lost | life.unknown | life.returned for life in lives)
+    )
+    places: dict[str, dict[str | None, int]] = {channel: {} for channel in PACED}
+    for n, posted in enumerate(ended.slack.ledger.posted()):
+        if posted.channel in places:
+            places[posted.channel].setdefault(posted.mark, n)
+    for life in lives:
+        for batch in life.batches:
+            for channel, place in places.items():
+                stayed = [id_ for id_ in batch if id_ not in moved and event_mark(id_) in place]
+                arrived = sorted(stayed, key=lambda id_: place[event_mark(id_)])
+                assert arrived == stayed, f"out of order in {channel}"

@@ -1,0 +1,94 @@
+"""``python -m tests.support.mortals``: forks workers that are to die, a few milliseconds each; see ``nursery``.
+
+An order is a line of JSON on stdin: environment, files, and the doom. What began and what ended is told on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dispatcher.app
+import dispatcher.settings
+import dispatcher.worker.keeper  # noqa: F401 - what every child would import
+from dispatcher.cli.exits import conclude
+from dispatcher.cli.terminal import Terminal
+from dispatcher.cli.worker import prepared
+from dispatcher.worker.child import Bond
+from tests.support.diary import keep_diary
+from tests.support.doom import Doom, doom
+
+PATIENCE_S = 5.0
+
+
+def main() -> None:
+    """Fork what is ordered until stdin ends; the children end with this process."""
+    heard, rung = os.pipe()
+    os.set_blocking(heard, False)
+    os.set_blocking(rung, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(rung)
+    bond = Bond(PATIENCE_S)
+    bond.release()
+    orders = b""
+    while True:
+        ready, _, _ = select.select([0, heard], [], [])
+        with suppress(BlockingIOError):
+            os.read(heard, 4096)
+        _tell_of_the_dead()
+        if 0 not in ready:
+            continue
+        piece = os.read(0, 65_536)
+        if not piece:
+            return
+        *whole, orders = (orders + piece).split(b"\n")
+        for line in whole:
+            order = json.loads(line)
+            _tell(began=order["number"], pid=bond.fork(partial(live, order)))
+
+
+def live(order: dict[str, Any]) -> int:
+    """One worker's life, as ``dispatcher worker`` leads it; returns its exit code."""
+    signal.set_wakeup_fd(-1)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for ours, theirs in ((nothing, 0), (nothing, 1), (log, 2)):
+        os.dup2(ours, theirs)
+    keep_diary(Path(order["diary"]))
+    if order["doom"]:
+        doom(Doom(**order["doom"]))
+    terminal = Terminal()
+    try:
+        with prepared(terminal) as job:
+            job.say_doubts()
+            return job.work()
+    except Exception as error:  # noqa: BLE001 - as the command does
+        return conclude(error, terminal)
+
+
+def _tell_of_the_dead() -> None:
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            _tell(ended=pid, code=os.waitstatus_to_exitcode(status))
+
+
+def _tell(**facts: int) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
