@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dispatcher import Producer
-from dispatcher.dispatch import Dispatcher, Request
+from dispatcher.dispatch import Admitting, Asking, Dispatcher, Gate
 from dispatcher.keys import Keys, QueueKeys
-from dispatcher.limiter import Gate
-from dispatcher.model import US, Admitted, Message, Opening, PostResult, Receipt, Scope, Verdict
+from dispatcher.model import US, Admitted, Message, PostResult, Receipt, Scope
 from dispatcher.outcome import Settlement, Started
 from dispatcher.policy import Policy
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
+from dispatcher.worker.admission import Admission
 from tests.support.doubles import Clock, Told
 from tests.support.servers import Database
 
@@ -34,21 +34,32 @@ _REMEMBER_US: Final = 86_400 * US
 class CountingGate:
     """The gate, and how many decisions it was asked for; to move a slot that is owned already is none."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self) -> None:
         self._owned: set[str] = set()
         self.decisions = 0
 
-    def decide(
-        self, requests: Sequence[Request], *, fresh: bool, ahead: Sequence[Scope]
-    ) -> tuple[list[Verdict], list[Opening]]:
-        """As ``dispatch.Gate`` says."""
-        self.decisions += sum(slot not in self._owned for slot, _ in requests)
-        verdicts, openings = self._gate.decide(requests, fresh=fresh, ahead=ahead)
+    def admit(self, gate: Gate, asking: Sequence[Asking], ahead: Sequence[Scope]) -> Admitting:
+        """Ask a worker's gate, and count."""
+        self.decisions += sum(each.candidate.leased.slot not in self._owned for each in asking)
+        answer = gate.admit(asking, ahead=ahead)
         self._owned.update(
-            slot for (slot, _), verdict in zip(requests, verdicts, strict=True) if type(verdict) is Admitted
+            each.candidate.leased.slot
+            for each, verdict in zip(asking, answer.verdicts, strict=True)
+            if type(verdict) is Admitted
         )
-        return verdicts, openings
+        return answer
+
+
+class CountedGate:
+    """A worker's gate, as ``dispatch.Gate`` says."""
+
+    def __init__(self, gate: Gate, counting: CountingGate) -> None:
+        self._gate = gate
+        self._counting = counting
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        """As ``dispatch.Gate`` says."""
+        return self._counting.admit(self._gate, asking, ahead)
 
 
 @dataclass(slots=True)
@@ -71,7 +82,7 @@ class Simulation:
         self.keys, queue = Keys("simulation"), QueueKeys("simulation")
         self.clock = Clock()
         self.board = Board(self.clock)
-        self.gate = CountingGate(Gate(client, namespace=self.keys.namespace, clock=self.clock))
+        self.gate = CountingGate()
         self.books = Books(client, self.keys, queue, clock=self.clock)
         self._producer = Producer(client, namespace=self.keys.namespace, queue=queue.queue)
         self._chance = random.Random(SEED)  # noqa: S311 - whose turn it is, no cryptography
@@ -116,8 +127,16 @@ class _Worker:
             remember_us=_REMEMBER_US,
             clock=simulation.clock,
         )
+        admission = Admission(
+            client,
+            simulation.keys,
+            self._outbox.leased_key,
+            remember_us=_REMEMBER_US,
+            clock=simulation.clock,
+        )
+        gate = CountedGate(admission, simulation.gate)
         self._dispatcher = Dispatcher(
-            policy, simulation.gate, self._outbox, simulation.board, Told(), lambda attempt: attempt * US
+            policy, gate, self._outbox, simulation.board, Told(), lambda attempt: attempt * US
         )
         self._taken: Taken | None = None
         self._started: list[Started] = []

@@ -8,27 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, assert_never
+from typing import NamedTuple, Protocol, assert_never
 
 from dispatcher import policy as rules
 from dispatcher.content import message_for
-from dispatcher.model import Admitted, Demand, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
+from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
 from dispatcher.outcome import Candidate, Deferral, Leased, Settlement, Spoiled, Started, Turn, Waiting
 from dispatcher.policy import Backoff, Policy
 
-Request: TypeAlias = tuple[str, tuple[Demand, ...]]
-"""The id that is to own the slots, and the scopes to charge."""
+
+class Asking(NamedTuple):
+    """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed."""
+
+    candidate: Candidate
+    drops: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admitting:
+    """A verdict for each that asked; those that were refused and drop have ended, but for the places in ``lost``."""
+
+    verdicts: list[Verdict]
+    openings: list[Opening]
+    lost: frozenset[int]
 
 
 class Gate(Protocol):
     """The budget: one shared limiter."""
 
-    def decide(
-        self, requests: Sequence[Request], *, fresh: bool, ahead: Sequence[Scope]
-    ) -> tuple[list[Verdict], list[Opening]]:
-        """A verdict for each request, as if they were asked one after another; then when each scope ahead has room.
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        """Decide for each, as if they asked one after another; then say when each scope ahead has room for one more.
 
-        ``fresh``: none of them was ever asked for before.
+        What is refused and drops is dropped in the same step: durable, counted, on record.
         """
         ...
 
@@ -68,6 +79,10 @@ class Observer(Protocol):
         """One line for each event at its end, or where it is parked."""
         ...
 
+    def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
+        """One line for each event that a limit has dropped."""
+        ...
+
     def waiting(self, events: Sequence[Waiting]) -> None:
         """Events that wait in a line: admitted ones for their channel, deferred ones for room in a limit."""
         ...
@@ -98,8 +113,8 @@ class Dispatcher:
         ``GateUnavailable`` with nothing posted: what was not settled stays leased.
         """
         ended, candidates = self._triage(batch, now_us)
-        asking = self._behind_others(candidates, ended)
-        admitted, refused = self._ask(asking, ended, meanwhile)
+        going = self._behind_others(candidates, ended)
+        admitted, refused = self._ask(going, ended, meanwhile)
         self._line_up(refused, ended)
         self.settle(ended)
         return self._start(admitted, free)
@@ -125,12 +140,11 @@ class Dispatcher:
             if isinstance(item, Spoiled):
                 ended.append(rules.spoiled(item))
                 continue
-            candidate = Candidate(item, self.policy.terms(item))
-            refusal = rules.refused_unseen(candidate, self.policy, now_us)
-            if refusal is None:
-                candidates.append(candidate)
-            else:
-                ended.append(refusal)
+            match rules.on_arrival(item, self.policy, now_us):
+                case Candidate() as candidate:
+                    candidates.append(candidate)
+                case Settlement() as settlement:
+                    ended.append(settlement)
         return ended, candidates
 
     def _behind_others(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> Sequence[Candidate]:
@@ -148,19 +162,22 @@ class Dispatcher:
     def _ask(
         self, candidates: Sequence[Candidate], ended: list[Settlement], meanwhile: Callable[[], None]
     ) -> tuple[list[Candidate], list[Deferral]]:
-        """The budget: who was admitted, and who was refused and waits; what a refusal ends is added to ``ended``."""
-        requests = [(each.leased.slot, each.terms.scopes) for each in candidates]
-        waited = [each for each in candidates if each.leased.line or each.leased.held]
-        ahead = {scope.name: scope for each in waited for scope in all_scopes(each.terms.scopes)}
-        fresh = all(each.leased.is_fresh for each in candidates)
-        verdicts, openings = self.gate.decide(requests, fresh=fresh, ahead=list(ahead.values()))
+        """The budget: who was admitted, and who was refused and waits; other ends of a refusal are in ``ended``."""
+        heads = [each for each in candidates if each.leased.line]
+        ahead = {scope.name: scope for each in heads for scope in all_scopes(each.terms.scopes)}
+        asking = [Asking(each, rules.drops(each, self.policy)) for each in candidates]
+        answer = self.gate.admit(asking, ahead=list(ahead.values()))
         meanwhile()
+        self.outbox.expect(answer.openings)
         admitted: list[Candidate] = []
         refused: list[Deferral] = []
-        for candidate, verdict in zip(candidates, verdicts, strict=True):
+        dropped: list[tuple[Leased, Denied]] = []
+        for (candidate, drops), verdict in zip(asking, answer.verdicts, strict=True):
             match verdict:
                 case Admitted():
                     admitted.append(candidate)
+                case Denied() if drops:
+                    dropped.append((candidate.leased, verdict))
                 case Denied():
                     match rules.denied(candidate, verdict, self.policy):
                         case Deferral() as deferral:
@@ -169,7 +186,11 @@ class Dispatcher:
                             ended.append(settlement)
                 case _:
                     assert_never(verdict)
-        self.outbox.expect(openings)
+        if answer.lost:
+            gone = {asking[place].candidate.leased.id for place in answer.lost}
+            self.observer.lost([leased for leased, _ in dropped if leased.id in gone])
+            dropped = [(leased, denied) for leased, denied in dropped if leased.id not in gone]
+        self.observer.dropped(dropped)
         return admitted, refused
 
     def _line_up(self, deferrals: Sequence[Deferral], ended: list[Settlement]) -> set[str]:

@@ -207,7 +207,7 @@ def _is_labels(value: object) -> bool:
     return value == {} or (
         isinstance(value, Mapping)
         and len(value) <= MAX_LABELS
-        and all(isinstance(key, str) and isinstance(text, str) for key, text in value.items())
+        and all(_is_text(key) and _is_text(text) for key, text in value.items())
     )
 
 
@@ -280,7 +280,7 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("channel", _is_channel, "a name such as #ops, or a channel id"),
     ("thread_ts", _is_thread_ts, "Slack's ts, for example 1732100000.123456"),
     ("priority", lambda value: value in tuple(Lane), "high, normal or low"),
-    ("labels", _is_labels, f"an object of at most {MAX_LABELS} strings"),
+    ("labels", _is_labels, f"an object of at most {MAX_LABELS} strings of well-formed Unicode"),
     ("created_at", lambda value: value is None or _is_number(value, 0, MAX_INSTANT), "seconds since 1970"),
     (
         "max_age",

@@ -123,6 +123,11 @@ class Keys:
         return self._key("deciding")
 
     @property
+    def freed(self) -> str:
+        """HASH, scope -> instant (us) at which a slot became free; lives while somebody is deciding."""
+        return self._key("freed")
+
+    @property
     def timers(self) -> str:
         """ZSET, id -> its instant (us); empty."""
         return self._key("timers")

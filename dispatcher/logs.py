@@ -25,6 +25,7 @@ from dispatcher.outcome import (
     Spoiled,
     Waiting,
 )
+from dispatcher.policy import limit_reason
 
 HIDDEN: Final = "***"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -128,20 +129,24 @@ class EventLog:
         """``event.settled``, or ``event.parked`` for what waits; ``slack.paused`` when posting stops."""
         ended: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
-        facts_of: dict[int, dict[str, object]] = {}
         for settlement in settlements:
-            outcome = settlement.outcome
-            if isinstance(outcome, Dropped):  # by the hundred, for a few reasons
-                facts = facts_of.get(id(outcome.denied))
-                if facts is None:
-                    facts = facts_of[id(outcome.denied)] = _facts(settlement)
-            else:
-                facts = _facts(settlement)
-            (parked if isinstance(outcome, Parked) else ended).append({**_subject(settlement.subject), **facts})
+            entry = {**_subject(settlement.subject), **_facts(settlement)}
+            (parked if isinstance(settlement.outcome, Parked) else ended).append(entry)
         self._write_all("event.settled", ended)
         self._write_all("event.parked", parked)
         for pause in [each.pause for each in settlements if each.pause is not None]:
             self._write(self._log.error, "slack.paused", {"code": pause.code, "detail": pause.detail})
+
+    def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
+        """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
+        facts_of: dict[int, dict[str, object]] = {}
+        entries = []
+        for leased, denied in events:
+            facts = facts_of.get(id(denied))
+            if facts is None:
+                facts = facts_of[id(denied)] = _dropped(denied, limit_reason(denied.scope))
+            entries.append({"event_id": leased.name, "category": leased.event.category, **facts})
+        self._write_all("event.settled", entries)
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
@@ -170,6 +175,8 @@ class EventLog:
             left = entries if self._batch is None else self._batch.write(event, "info", entries)
         except (OSError, ValueError):
             return  # see below
+        except TypeError:  # one of them is no JSON; the slower way knows what to do
+            left = entries
         for entry in left:
             self._write(self._log.info, event, entry)
 
@@ -204,7 +211,7 @@ def _facts(settlement: Settlement) -> dict[str, object]:
                 facts["channel_id"] = receipt.channel
             return facts if receipt.ts is None else {**facts, "ts": receipt.ts}
         case Dropped(denied, reason):
-            return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
+            return _dropped(denied, reason)
         case DeadLettered(reason, detail, code, denied):
             where = channel if denied is None else {}
             facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where, "detail": detail}
@@ -216,6 +223,10 @@ def _facts(settlement: Settlement) -> dict[str, object]:
             return {**facts, **{name: words for name, words in said.items() if words}}
         case _:
             assert_never(settlement.outcome)
+
+
+def _dropped(denied: Denied, reason: Reason) -> dict[str, object]:
+    return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
 
 
 def _denial(denied: Denied | None) -> dict[str, object]:

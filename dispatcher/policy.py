@@ -223,7 +223,10 @@ class Policy:
     def line(self, event: Event) -> str:
         """The line in which the event waits for room: its category's, or one for the values of its limited labels."""
         scopes = tuple(_label_scopes(event.category, self.rule(event.category).per_label, event.labels))
-        return " ".join(scope.name for scope in scopes) or f"category:{event.category}"
+        names = [scope.name for scope in scopes]
+        if len(names) > 1:  # parted by blanks, of which a value may have some
+            names = [name.replace("%", "%25").replace(" ", "%20") for name in names]
+        return " ".join(names) or f"category:{event.category}"
 
 
 def _label_scopes(
@@ -242,6 +245,19 @@ def limit_reason(scope: str) -> Reason:
     return _REASONS.get(kind, Reason.LIMIT_CATEGORY)
 
 
+def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settlement:
+    """The event with its terms, or what ends it before the gate is asked. Raises nothing.
+
+    A defect of ours that one event brings to light must not stop the events beside it.
+    """
+    try:
+        candidate = Candidate(leased, policy.terms(leased))
+    except Exception as error:  # noqa: BLE001 - see above; the payload is kept with the words
+        detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
+        return spoiled(Spoiled(leased.id, Reason.INVALID, detail, leased.replays))
+    return refused_unseen(candidate, policy, now_us) or candidate
+
+
 def spoiled(subject: Spoiled) -> Settlement:
     """What cannot be read is a dead letter at once."""
     return Settlement(subject, None, DeadLettered(subject.reason, subject.detail))
@@ -250,16 +266,17 @@ def spoiled(subject: Spoiled) -> Settlement:
 def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
     """What ends before the gate: an event that has waited as long as it may, or whose category is rejected."""
     leased, terms = candidate.leased, candidate.terms
+    posted = leased.unknown or (leased.attempt and not leased.held)  # perhaps: then its slot stays
+    slots = Slots.KEEP if posted else Slots.RELEASE
     if now_us >= terms.deadline_us:
         letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
-        posted = leased.unknown or (leased.attempt and not leased.held)  # perhaps: then its slot stays
-        return Settlement(leased, terms, letter, Slots.KEEP if posted else Slots.RELEASE)
+        return Settlement(leased, terms, letter, slots)
     if leased.deaths >= MAX_DEATHS:
         detail = f"{leased.deaths} workers died while they held it"
-        return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), attempt=leased.attempt)
+        return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), slots, attempt=leased.attempt)
     if policy.reject_unknown and not terms.configured and not leased.held:
         detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
-        return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"))
+        return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"), slots)
     return None
 
 
@@ -280,6 +297,12 @@ def overflow(deferral: Deferral) -> Settlement:
     return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
 
 
+def drops(candidate: Candidate, policy: Policy) -> bool:
+    """Whether a refusal ends the event with nothing else to be changed: nobody was ever admitted with it."""
+    leased = candidate.leased
+    return leased.is_fresh and not leased.replays and policy.rule(leased.event.category).on_limit is OnLimit.DROP
+
+
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
     """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says.
 
@@ -291,7 +314,8 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
         return Settlement(
             leased,
             terms,
-            Parked(Place.TIMER, reason, verdict.retry_after_us, denied=verdict),
+            # What rests on a held slot may take until its deadline; once that is posted, it takes a window.
+            Parked(Place.TIMER, reason, min(verdict.retry_after_us, verdict.limit.window_us), denied=verdict),
             Slots.HOLD,
             attempt=leased.attempt,
             unknown=leased.unknown,

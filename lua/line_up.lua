@@ -8,9 +8,9 @@
 --           6 totals    HASH  the books
 --           7 names     SET   category names counted that no limits file knows
 --           8 wake      LIST  a token for one sleeper
---           9 awaited, 10 deferred, 11 deciding: HASH, see include/deferred.lua
---          12 ...       ZSET  the slots of the scopes that "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits": prefixes of keys,
+--           9 awaited, 10 deferred, 11 deciding, 12 freed: HASH, see include/deferred.lua
+--          13 ...       ZSET  the slots of the scopes that "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope": prefixes of keys,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; absent: not asked for yet,
@@ -31,7 +31,8 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local at = {
   events = events, parked = KEYS[3], lines = lines, totals = KEYS[6],
-  awaited = KEYS[9], deferred = KEYS[10], deciding = KEYS[11], line = call.line, waits = call.waits, now = now,
+  awaited = KEYS[9], deferred = KEYS[10], deciding = KEYS[11], freed = KEYS[12], line = call.line,
+  waits = call.waits, owner = call.owner, now = now,
 }
 redis.call('HDEL', at.awaited, '') -- a first write that a full server allows: after it the rest is allowed too
 local before = first_instant(lines, timers)
@@ -48,7 +49,7 @@ local function waits_before(event)
   return head and tonumber(head) < RANKS[event.priority] * RANK + event.seq
 end
 
-local answers = {}
+local answers, released = {}, {}
 for n, event in ipairs(call.events) do
   if redis.call('SISMEMBER', leased, event.id) == 0 then
     answers[n] = '"lost"'
@@ -62,7 +63,9 @@ for n, event in ipairs(call.events) do
     else
       redis.call('SREM', leased, event.id)
       for _, scope in ipairs(event.release or {}) do
-        release_slot(KEYS[scope], event.slot)
+        if release_slot(KEYS[scope], event.slot) == 1 then
+          released[#released + 1] = string.sub(KEYS[scope], #call.scope + 1)
+        end
       end
       header.category, header.deadline = event.category, event.deadline
       header.counted = counted_name(KEYS[7], event.category, event.configured)
@@ -71,6 +74,9 @@ for n, event in ipairs(call.events) do
       answers[n] = place_of(event.line)
     end
   end
+end
+for _, scope in ipairs(released) do
+  reopen_scope(at, scope)
 end
 if first_instant(lines, timers) < before then
   ring(KEYS[8])

@@ -1,7 +1,7 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
 -- KEYS      1 events, 2 leases, 3 leased, 4 orphans, 5 beat as in take.lua; 6 wake LIST a token for one sleeper;
---           7 parked, 8 lines, 9 totals, 10 awaited, 11 deferred, 12 deciding as in take.lua
+--           7 parked, 8 lines, 9 totals, 10 awaited, 11 deferred, 12 deciding, 13 freed as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits": prefixes of keys,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
@@ -19,7 +19,7 @@ local now = microseconds(call.now)
 local returned = 0
 local at = {
   events = KEYS[1], parked = KEYS[7], lines = KEYS[8], totals = KEYS[9], awaited = KEYS[10], deferred = KEYS[11],
-  deciding = KEYS[12], line = call.line, waits = call.waits, now = now,
+  deciding = KEYS[12], freed = KEYS[13], line = call.line, waits = call.waits, owner = call.owner, now = now,
 }
 redis.call('HDEL', KEYS[5], '') -- a first write that a full server allows: after it the rest is allowed too
 if call.keep then
@@ -64,7 +64,6 @@ else
   redis.call('ZADD', KEYS[2], digits(now), call.owner)
 end
 if returned > 0 then
-  redis.call('RPUSH', KEYS[6], '1')
-  redis.call('LTRIM', KEYS[6], 0, 15)
+  ring(KEYS[6])
 end
 return returned

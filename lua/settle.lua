@@ -6,11 +6,10 @@
 --          13 dead      STREAM  dead letters, oldest first
 --          14 dead_ids  HASH    id -> entry of its dead letter
 --          15 16 17 18  HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
---          19 ...       the keys that "channels" and "events" point to
+--          19 deciding, 20 freed  HASH  see include/deferred.lua
+--          21 ...       the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us"} bounds of the dead letters,
 --           "most_decisions", "scope", "waits": prefixes of keys,
---           "dropped": {"ids", "groups": [{"category", "configured", "why", "remember", "count"}, ...]} | absent: what ends
---             without a trace but for the books and the record; count of the ids belong to the first group, and so on,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked",
 --             "slot", "scopes": [...], "holds": [...] as in pace.lua,
@@ -21,8 +20,8 @@
 --             "cooldown_us": nobody posts to the channel for so long, "pause": {"code", "detail"}, "resume": true,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
 --             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...]}
--- Returns   JSON {"now", "settled": [1 | 0, ...] of the events, "dropped": [1 | 0, ...] of the ids, "trimmed": dead
---           letters lost to their bounds}; 0: the lease was taken over, nothing was changed
+-- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds}; 0: the lease was taken over,
+--           nothing was changed
 -- @include prelude
 -- @include record
 -- @include slots
@@ -31,6 +30,7 @@
 -- @include dead
 -- @include deferred
 -- @include decisions
+-- @include dropping
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -56,49 +56,6 @@ local function bury(event, payload)
   end
   redis.call('HSET', dead_ids, event.id, redis.call('XADD', dead, '*', unpack(entry)))
   buried = buried + 1
-end
-
--- Remembers all of the ids, and forgets twice as many whose time has come.
-local function remember(ids)
-  local old = redis.call('ZRANGEBYSCORE', seen, '-inf', digits(now), 'LIMIT', 0, 2 * #ids)
-  if #old > 0 then
-    redis.call('ZREM', seen, unpack(old))
-  end
-  local until_us, rows = digits(now + call.remember_us), {}
-  for n, id in ipairs(ids) do
-    rows[2 * n - 1], rows[2 * n] = until_us, id
-  end
-  redis.call('ZADD', seen, unpack(rows))
-  keep_alive(seen, call.remember_us)
-end
-
--- Ends what is still this owner's of what was dropped; returns 1 for each that was.
-local function drop(ids, groups)
-  local ours, gone, last = redis.call('SMISMEMBER', leased, unpack(ids)), {}, 0
-  for _, group in ipairs(groups) do
-    local why, first = digits(now) .. ' ' .. group.why, #gone + 1
-    for n = last + 1, last + group.count do
-      if ours[n] == 1 then
-        gone[#gone + 1] = ids[n]
-        limited[#limited + 1] = ids[n]
-        limited[#limited + 1] = why
-      end
-    end
-    last = last + group.count
-    local dropped = #gone - first + 1
-    if dropped > 0 then
-      redis.call('HINCRBY', totals, 'dropped ' .. counted_name(KEYS[10], group.category, group.configured), dropped)
-      if group.remember then
-        remember({ unpack(gone, first) })
-      end
-    end
-  end
-  if #gone > 0 then
-    redis.call('SREM', leased, unpack(gone))
-    redis.call('HDEL', events, unpack(gone))
-    redis.call('HINCRBY', totals, 'dropped', #gone)
-  end
-  return ours
 end
 
 local function park(event, header, payload)
@@ -129,8 +86,10 @@ local function turn_channel(event, channel)
   end
 end
 
-local dropped = call.dropped and drop(call.dropped.ids, call.dropped.groups) or {}
-
+local at = {
+  seen = seen, lines = keys.lines, deciding = KEYS[19], freed = KEYS[20], waits = call.waits, now = now,
+  remember_us = call.remember_us,
+}
 local settled = {}
 for n, event in ipairs(call.events) do
   settled[n] = redis.call('SREM', leased, event.id)
@@ -142,13 +101,16 @@ for n, event in ipairs(call.events) do
     end
     for _, scope in ipairs(event.slots == 'release' and event.scopes or {}) do
       if release_slot(KEYS[scope], event.slot) == 1 then
-        open_scope_at({ lines = keys.lines, waits = call.waits }, string.sub(KEYS[scope], #call.scope + 1), now)
+        reopen_scope(at, string.sub(KEYS[scope], #call.scope + 1))
       end
     end
     local header, payload = read_record(redis.call('HGET', events, event.id))
     header.counted = name
     if channel then
       header.channel, header.solo = channel.name, channel.max ~= nil
+    elseif header.channel then -- it cannot be read at its turn
+      free_channel(posting, header.channel, event.id)
+      redis.call('ZADD', keys.lines, 'XX', digits(now), 'channel:' .. header.channel)
     end
     if event.outcome == 'parked' then
       park(event, header, payload)
@@ -160,7 +122,7 @@ for n, event in ipairs(call.events) do
     end
     count(totals, event.outcome, name, 1)
     if event.remember then
-      remember({ event.id })
+      remember(at, { event.id })
     end
     if event.why then
       local rows = event.limited and limited or others
@@ -193,5 +155,4 @@ if first_instant(keys.lines, keys.timers) < before then
   ring(KEYS[11])
 end
 local trimmed = buried > 0 and trim_dead(dead, dead_ids, call.dead, now, 2 * buried) or 0
-return string.format('{"now":%.0f,"settled":[%s],"dropped":[%s],"trimmed":%d}', now, table.concat(settled, ','),
-  table.concat(dropped, ','), trimmed)
+return string.format('{"now":%.0f,"settled":[%s],"trimmed":%d}', now, table.concat(settled, ','), trimmed)

@@ -21,16 +21,18 @@
 --          20 deferred    HASH    category -> how many stand in its lines
 --          21 deciding    HASH    owner -> JSON {seq, since, scopes} of what it has not decided
 --          22 wake        LIST    a token for one sleeper
+--          27 freed       HASH    scope -> instant at which a slot became free, while somebody is deciding
 --          23 24 25 26    HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits": prefixes of keys, "most_decisions",
 --           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
 --           when on one more may pass and how many at once,
---           "undecided": the first seq of what this owner took the last time and is still deciding | absent: then no heads
---             of categories' lines are handed out, which what is being decided could overtake,
+--           "undecided": the first seq of what this owner took before and is still deciding | absent: then nothing older is
+--             handed out that it could overtake, no heads of categories' lines and no orphans,
+--           "starts": true for the first take of a worker,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes}
 -- Returns   [JSON {"now", "next": us | null (next instant at which something may be taken), "more": lanes hold more,
---           "suspended", "heads_wait": some are due that were not handed out for that, "duplicates": [id, ...], "ids": of what was taken, "sizes": [bytes of each record, ...],
+--           "suspended", "old_wait": whether there are some that were not handed out, "duplicates": [id, ...], "ids": of what was taken, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]
 -- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line and waits keys are built from what was found: the one
 -- exception to keys through KEYS. All but RQ's share the namespace's hash tag.
@@ -52,7 +54,7 @@ local now = microseconds(call.now)
 local at = {
   events = events, leases = leases, orphans = orphans, parked = parked, lines = lines, timers = timers,
   posting = posting, totals = totals, awaited = KEYS[19], deferred = KEYS[20], deciding = KEYS[21],
-  line = call.line, waits = call.waits, now = now,
+  freed = KEYS[27], line = call.line, waits = call.waits, owner = call.owner, now = now,
 }
 -- @include hand_out
 
@@ -68,6 +70,13 @@ redis.call('HDEL', beat, '')
 renew_lease(leases, beat, call.owner, call.lease_us, now)
 local grace = tonumber(redis.call('HGET', beat, 'grace')) or 0
 local has_decided = decided(at, call.owner, call.opened)
+if call.starts then -- its limits may be others than those by which instants were found: each scope is asked anew
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', lines, digits(now), '(inf')) do
+    if string.find(entry, '^scope:') then
+      redis.call('ZADD', lines, digits(now), entry)
+    end
+  end
+end
 
 -- 2. Take over from owners whose lease has ended.
 if now >= grace then
@@ -95,7 +104,7 @@ end
 
 local suspended = redis.call('EXISTS', KEYS[15]) == 1
 if not suspended then
-  local orphan = call.new > 0 and redis.call('ZRANGE', orphans, 0, 0)[1]
+  local orphan = call.new > 0 and not call.undecided and redis.call('ZRANGE', orphans, 0, 0)[1]
   local timer = redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, call.due > 0 and 1 or 0)[1]
   if orphan and is_suspect(orphan) then
     alone = true
@@ -107,9 +116,8 @@ if not suspended then
   end
 end
 
+local old_wait = false
 -- @include due
-
-local heads_wait = false
 
 if not suspended and not alone then
   -- 3. What has waited as long as it may: handed out to be settled as expired.
@@ -144,7 +152,7 @@ if not suspended and not alone then
     due = due - 1
   end
   local passed = 0
-  while due > 0 do
+  while due > 0 and not alone do
     local entry = redis.call('ZRANGEBYSCORE', lines, '-inf', digits(now), 'LIMIT', passed, 1)[1]
     if not entry then
       break
@@ -153,7 +161,7 @@ if not suspended and not alone then
     if not scope then
       taken = take_turn(entry)
     elseif call.undecided then -- those could be overtaken by what this owner is deciding
-      taken, heads_wait = 0, true
+      taken, old_wait = 0, true
     else
       local known = call.opened and call.opened[scope]
       taken = take_heads(scope, math.min(due, known and math.max(known[2], 1) or 1))
@@ -170,8 +178,9 @@ if not suspended and not alone then
   end
 
   -- 5. What dead or stopped workers left.
-  for _, id in ipairs(call.new > 0 and redis.call('ZRANGE', orphans, 0, call.new - 1) or {}) do
-    if is_suspect(id) then
+  local most = call.undecided and 0 or call.new
+  for _, id in ipairs(most > 0 and not alone and redis.call('ZRANGE', orphans, 0, most - 1) or {}) do
+    if is_suspect(id) or bytes >= MAX_BATCH then
       break
     end
     take_orphan(id)
@@ -213,7 +222,7 @@ if #duplicates > 0 then
   for _, id in ipairs(duplicates) do
     if not is_decided(id) then
       rows[#rows + 1] = id
-      rows[#rows + 1] = digits(now) .. ' ["duplicate","duplicate"]'
+      rows[#rows + 1] = digits(now) .. ' ["duplicate",null,"duplicate",null,{}]'
     end
   end
   if #rows > 0 then
@@ -244,14 +253,16 @@ if not suspended then
   if call.due > 0 and waits_until < math.huge then
     consider(math.max(waits_until, tonumber(redis.call('HGET', pause, 'probe')) or 0))
   end
-  more = more or redis.call('EXISTS', orphans) == 1
+  if redis.call('EXISTS', orphans) == 1 then
+    more, old_wait = true, true
+  end
 end
 return { cjson.encode({
   now = digits(now),
   next = next_at < math.huge and digits(next_at) or cjson.null,
   more = more,
   suspended = suspended,
-  heads_wait = heads_wait,
+  old_wait = old_wait,
   duplicates = #duplicates > 0 and duplicates or cjson.null,
   ids = table.concat(ids_taken, ' '),
   sizes = #sizes > 0 and sizes or cjson.null,

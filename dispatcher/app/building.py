@@ -27,6 +27,7 @@ from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import wrong_layout
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books
+from dispatcher.worker.admission import Admission
 
 _BACKOFF_FROM_S: Final = 1.0
 _BACKOFF_TO_S: Final = 300.0
@@ -87,6 +88,13 @@ def build_outbox(settings: Settings, policy: Policy, client: Client, owner: str)
         remember_us=_us(settings.dedup_window.total_seconds()),
         bounds=policy.dead_letters,
     )
+
+
+def build_gate(settings: Settings, policy: Policy, client: Client, outbox: Outbox) -> Admission:
+    """The budget, for the events that the outbox's owner holds."""
+    keys, _ = keys_of(settings)
+    remember_us = _us(settings.dedup_window.total_seconds())
+    return Admission(client, keys, outbox.leased_key, remember_us=remember_us, bounds=policy.dead_letters)
 
 
 def build_producer(settings: Settings, server: Server) -> Producer:

@@ -7,12 +7,11 @@ import secrets
 import socket
 from typing import Final
 
-from dispatcher.app.building import LimitsFile, build_backoff, build_outbox, build_sink, open_limits
+from dispatcher.app.building import LimitsFile, build_backoff, build_gate, build_outbox, build_sink, open_limits
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.dispatch import Dispatcher, Sink
 from dispatcher.errors import GateUnavailable
-from dispatcher.limiter import Gate
 from dispatcher.logs import EventLog, build_event_log
 from dispatcher.model import US
 from dispatcher.settings import Settings, load_settings
@@ -65,7 +64,7 @@ def dispatch_one(job_id: str, data: str) -> str:
         client = connect(server.url)
         claim_namespace(client, *keys_of(settings))
         outbox = build_outbox(settings, limits.policy, client, owner)
-        gate = Gate(client, namespace=settings.namespace, drains=True)
+        gate = build_gate(settings, limits.policy, client, outbox)
         dispatcher = Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff())
         taken = outbox.adopt(job_id, data)
         if taken.duplicates:
@@ -83,7 +82,7 @@ def _build_worker(  # noqa: PLR0913, PLR0917 - what a run has made, and what it 
     keys, queue = keys_of(settings)
     outbox = build_outbox(settings, limits.policy, client, name)
     dead_letters = DeadLetters(client, keys, queue)
-    gate = Gate(client, namespace=settings.namespace, drains=True)
+    gate = build_gate(settings, limits.policy, client, outbox)
     return Worker(
         name=name,
         client=client,

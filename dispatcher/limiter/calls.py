@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.json_text import decode, encode
@@ -219,6 +219,11 @@ def read_verdicts(answer: bytes | str, call: Call, ids: Sequence[str] | None) ->
     facts = decode(answer)
     if "stale" in facts:
         raise StaleLimits(call.version, facts["stale"])
+    return verdicts_of(facts, call, ids)
+
+
+def verdicts_of(facts: dict[str, Any], call: Call, ids: Sequence[str] | None) -> list[Verdict]:
+    """The verdicts in an answer that was decoded."""
     rows = facts["verdicts"]
     known: dict[tuple[int, ...], Denied] = {}
     verdicts: list[Verdict] = []
@@ -236,9 +241,12 @@ def read_verdicts(answer: bytes | str, call: Call, ids: Sequence[str] | None) ->
 
 def read_openings(answer: bytes | str, ahead: Sequence[Scope]) -> list[Opening]:
     """What gate.lua says of the scopes ahead."""
-    if not ahead:
-        return []
-    rows = json.loads(answer)["ahead"]
+    return openings_of(decode(answer), ahead) if ahead else []
+
+
+def openings_of(facts: dict[str, Any], ahead: Sequence[Scope]) -> list[Opening]:
+    """The openings in an answer that was decoded."""
+    rows = facts["ahead"] if ahead else []
     return [Opening(scope.name, int(at), room) for scope, (at, room) in zip(ahead, rows, strict=True)]
 
 

@@ -42,7 +42,14 @@ SPAN: Final = _text(_SPAN, "Span of time", "24h", "90s")
 CHANNEL_NAME: Final = _text(CHANNEL.pattern, "Channel", "#errors", "C0123ABCD")
 CHANNEL_KEY: Final = _text(f"{DEFAULT_CHANNEL_KEY}|{CHANNEL.pattern}", "Channel, or default", "default", "#ops")
 CATEGORY_NAME: Final = _text(CATEGORY.pattern, "Category", "errors")
-LABEL_NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": MAX_LABEL_NAME}
+LABEL_NAME: Final[dict[str, Any]] = {
+    "title": "name of a label",
+    "examples": ["host"],
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_LABEL_NAME,
+    "pattern": "^[^ :=]*$",
+}
 GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}

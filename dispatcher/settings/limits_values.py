@@ -142,8 +142,10 @@ def read_guarantee(value: object) -> int:
 
 def read_label(value: str) -> str:
     """A label's name."""
-    if not value or not value.isprintable() or len(value) > MAX_LABEL_NAME:
-        raise fault(f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters")
+    if not value or not value.isprintable() or len(value) > MAX_LABEL_NAME or set(value) & set(" :="):
+        raise fault(
+            f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters without blank, : and ="
+        )
     return value
 
 

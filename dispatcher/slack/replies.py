@@ -33,7 +33,7 @@ def read_api_reply(status: int, headers: Mapping[str, str], data: object, channe
     fields = data if isinstance(data, dict) else {}
     if status == HTTPStatus.OK and fields.get("ok") is True:
         ts, posted_to = fields.get("ts"), fields.get("channel")
-        return Receipt(posted_to if isinstance(posted_to, str) else channel, ts if isinstance(ts, str) else None)
+        return Receipt(posted_to if _is_plain(posted_to) else channel, ts if _is_plain(ts) else None)
     return read_api_problem(status, headers, data)
 
 
@@ -43,6 +43,10 @@ def read_api_problem(status: int, headers: Mapping[str, str], data: object) -> P
     error = fields.get("error")
     code = error if fields.get("ok") is False and _is_code(error) else None
     return _problem(status, headers, code, _said(fields) if code else error)
+
+
+def _is_plain(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isprintable()
 
 
 def read_webhook_reply(status: int, headers: Mapping[str, str], body: str, channel: str) -> Receipt | Problem:

@@ -63,10 +63,7 @@ class Decisions:
 def read_decision(event_id: str, row: bytes) -> Decision:
     """A row of the record."""
     instant, _, why = row.partition(b" ")
-    outcome, reason, *facts = decode(why)
-    if not facts:
-        return Decision(event_id, int(instant), outcome, reason)
-    category, denied, said = facts
+    outcome, category, reason, denied, said = decode(why)
     more: dict[str, Any] = dict(said)
     if denied is not None:
         scope, limit, retry_after_us = denied
@@ -100,4 +97,4 @@ def is_limited(settlement: Settlement) -> bool:
 
 def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:
     refusal = None if denied is None else [denied.scope, str(denied.limit), denied.retry_after_us]
-    return encode([outcome, reason.value, category, refusal, said]).decode()
+    return encode([outcome, category, reason.value, refusal, said]).decode()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
 from dispatcher.json_text import decode
@@ -17,10 +17,8 @@ from dispatcher.outcome import (
     Bounds,
     Candidate,
     Deferral,
-    Dropped,
     Leased,
     Settlement,
-    Slots,
     Spoiled,
     Started,
     Turn,
@@ -28,7 +26,10 @@ from dispatcher.outcome import (
 )
 from dispatcher.policy import limit_reason
 from dispatcher.store.envelope import read, read_new
-from dispatcher.store.rows import Dropping, Table, deferral_row, settlement_row
+from dispatcher.store.rows import Table, deferral_row, settlement_row
+
+AHEAD: Final = 2
+"""Batches that may be asked for before the one in hand is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ class Outbox:
         self._remember_us = remember_us
         self._bounds = bounds
         self._opened: dict[str, list[Any]] = {}
+        self._is_new = True
         self._reader: _Reader | None = None
-        self._is_ahead = False
+        self.ahead = 0
+        """Batches that were asked for and not taken."""
         self.trimmed = 0
         """Dead letters lost to their bounds so far; whoever tells of them sets it back."""
         self._take, self._line_up, self._pace, self._settle, self._renew = (
@@ -88,21 +91,29 @@ class Outbox:
 
         It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for.
         """
-        if self._is_ahead:
-            return self._arrived()
-        opened, self._opened = self._opened, {}
-        return _taken(self._ask({"new": new, "due": due, "opened": opened} if opened else {"new": new, "due": due})())
+        ahead = self._arrived() if self.ahead else None
+        if ahead is not None and (ahead.batch or self.ahead):
+            return ahead
+        call: dict[str, Any] = {"new": new, "due": due}
+        if self._opened:
+            call["opened"], self._opened = self._opened, {}
+        if self._is_new:
+            call["starts"] = True
+        taken = _taken(self._ask(call)())
+        self._is_new = False
+        return taken if ahead is None else replace(taken, duplicates=[*ahead.duplicates, *taken.duplicates])
 
     def take_ahead(self, taken: Taken, new: int, due: int) -> None:
-        """Let the server take the next batch while this one is decided, if there is more and all of it is new.
+        """Let the server take another batch while this one is decided, if there is more and all of this one is new.
 
-        What is new can wait for nothing but this decision, so nobody else needs to hear of it in between.
+        It brings new events, and admitted ones that are due. Up to ``AHEAD`` batches are asked for at once: one is read
+        while the server takes the next, so that neither waits for the other.
         """
-        if taken.more and not taken.suspended and taken.first_new is not None:
+        if self.ahead < AHEAD and taken.more and not taken.suspended and taken.first_new is not None:
             answer = self._ask({"new": new, "due": due, "undecided": taken.first_new})
             self._reader = self._reader or _Reader()
             self._reader.ask(lambda: _taken(answer()))
-            self._is_ahead = True
+            self.ahead += 1
 
     def adopt(self, job_id: str, payload: str) -> Taken:
         """Enter one event that a stock RQ worker is running, as if it had been taken from its lane."""
@@ -118,13 +129,14 @@ class Outbox:
         table = Table(
             keys,
             [
-                keys.events, self._leased, keys.parked, keys.lines, keys.timers, keys.totals, keys.names, keys.wake,
-                keys.awaited, keys.deferred, keys.deciding,
+                keys.events, self.leased_key(), keys.parked, keys.lines, keys.timers, keys.totals, keys.names,
+                keys.wake, keys.awaited, keys.deferred, keys.deciding, keys.freed,
             ],
         )  # fmt: skip
         call = {
             "owner": self.owner,
             **self._prefixes,
+            "scope": keys.scope_prefix,
             "events": [deferral_row(each, table) for each in deferrals],
         }
         answer = decode(self._line_up(table.keys, call))
@@ -132,7 +144,7 @@ class Outbox:
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         """See ``dispatch.Outbox.start``."""
-        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding])
+        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding, self._keys.freed])
         events = [
             {
                 **table.subject(each.leased, each.terms),
@@ -141,37 +153,29 @@ class Outbox:
             }
             for each in candidates
         ]
-        call = {"owner": self.owner, "free": free, "channels": table.channels, "events": events}
+        prefixes = {"scope": self._keys.scope_prefix, "waits": self._keys.waits_prefix}
+        call = {"owner": self.owner, **prefixes, "free": free, "channels": table.channels, "events": events}
         answer = decode(self._pace(table.keys, call))
         return [_started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """See ``dispatch.Outbox.settle``."""
         keys = self._keys
-        table = Table(keys, [*self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions])
-        dropping = Dropping()
-        others: list[int] = []
-        for place, each in enumerate(settlements):
-            if isinstance(each.outcome, Dropped) and each.slots is Slots.KEEP:
-                dropping.add(place, each, each.outcome)
-            else:
-                others.append(place)
+        table = Table(
+            keys, [*self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions, keys.deciding, keys.freed]
+        )
         call = {
             "remember_us": self._remember_us,
             "dead": {"max": self._bounds.max, "max_age_us": self._bounds.max_age_us},
             "most_decisions": self._bounds.decisions,
             "scope": keys.scope_prefix,
             "waits": keys.waits_prefix,
-            **dropping.row(),
-            "events": [settlement_row(settlements[place], table) for place in others],
+            "events": [settlement_row(each, table) for each in settlements],
             "channels": table.channels,
         }
         answer = decode(self._settle(table.keys, call))
         self.trimmed += answer["trimmed"]
-        done = [False] * len(settlements)
-        for place, row in zip([*dropping.places, *others], [*answer["dropped"], *answer["settled"]], strict=True):
-            done[place] = row == 1
-        return done
+        return [row == 1 for row in answer["settled"]]
 
     def renew(self) -> None:
         """Prolong the lease."""
@@ -193,16 +197,16 @@ class Outbox:
     def _arrived(self) -> Taken:
         if self._reader is None:
             raise RuntimeError("nothing was asked for ahead")
-        self._is_ahead = False
+        self.ahead -= 1
         return self._reader.result()
 
     def _await_ahead(self) -> None:
         """Let what was asked for ahead arrive, to be given back with the rest."""
-        if self._is_ahead:
+        while self.ahead:
             self._arrived()
 
-    @property
-    def _leased(self) -> str:
+    def leased_key(self) -> str:
+        """The key of what this worker holds, under the name it has now."""
         return self._keys.leased(self.owner)
 
     @property
@@ -213,16 +217,16 @@ class Outbox:
     def _waiting_keys(self) -> list[str]:
         keys = self._keys
         return [
-            keys.events, self._leased, keys.parked, keys.lines, keys.timers, keys.posting, keys.cooldowns,
+            keys.events, self.leased_key(), keys.parked, keys.lines, keys.timers, keys.posting, keys.cooldowns,
             keys.pause, keys.totals, keys.names, keys.wake,
         ]  # fmt: skip
 
     def _ask(self, call: dict[str, Any]) -> Callable[[], Any]:
         keys = self._keys
         names = [
-            keys.events, keys.leases, self._leased, keys.orphans, keys.parked, keys.lines, keys.timers, keys.posting,
-            keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
-            *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions,
+            keys.events, keys.leases, self.leased_key(), keys.orphans, keys.parked, keys.lines, keys.timers,
+            keys.posting, keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
+            *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions, keys.freed,
         ]  # fmt: skip
         call |= {
             "owner": self.owner,
@@ -236,8 +240,8 @@ class Outbox:
     def _renewed(self, call: dict[str, Any]) -> int:
         keys = self._keys
         names = [
-            keys.events, keys.leases, self._leased, keys.orphans, keys.beat, keys.wake, keys.parked, keys.lines,
-            keys.totals, keys.awaited, keys.deferred, keys.deciding,
+            keys.events, keys.leases, self.leased_key(), keys.orphans, keys.beat, keys.wake, keys.parked, keys.lines,
+            keys.totals, keys.awaited, keys.deferred, keys.deciding, keys.freed,
         ]  # fmt: skip
         facts = {"owner": self.owner, "leased": keys.leased_prefix, **self._prefixes}
         return int(self._renew(names, facts | call))
@@ -279,7 +283,7 @@ def _taken(answer: Any) -> Taken:  # noqa: ANN401 - what take.lua returns
         more=facts["more"],
         suspended=facts["suspended"],
         duplicates=facts["duplicates"] or [],
-        first_new=min(facts["seqs"]) or None if facts["seqs"] and not facts["heads_wait"] else None,
+        first_new=min(facts["seqs"]) or None if facts["seqs"] and not facts["old_wait"] else None,
     )
 
 

@@ -83,46 +83,6 @@ class Table:
         return self._positions[key]
 
 
-class Dropping:
-    """Events that a limit discards without any trace but the books and the record, by what they have in common."""
-
-    def __init__(self) -> None:
-        self._groups: dict[tuple[object, ...], tuple[list[str], list[int], Settlement]] = {}
-
-    def add(self, place: int, settlement: Settlement, outcome: Dropped) -> None:
-        """One more, the ``place``-th of the settlements."""
-        subject = settlement.subject
-        if isinstance(subject, Spoiled):
-            raise TypeError(f"{subject} was dropped, expected an event")
-        key = (subject.event.category, id(outcome.denied), is_remembered(subject.event, subject.id))
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = ([], [], settlement)
-        group[0].append(subject.id)
-        group[1].append(place)
-
-    @property
-    def places(self) -> list[int]:
-        """The places of all, in the order of the ids."""
-        return [place for _, places, _ in self._groups.values() for place in places]
-
-    def row(self) -> dict[str, Any]:
-        """What settle.lua is told; empty where nothing is dropped."""
-        if not self._groups:
-            return {}
-        ids = [id_ for ids, _, _ in self._groups.values() for id_ in ids]
-        groups = []
-        for (category, _, remember), (members, _, example) in self._groups.items():
-            group = {
-                "category": category,
-                "configured": example.terms is not None and example.terms.configured,
-                "why": why_of(example),
-                "count": len(members),
-            }
-            groups.append({**group, "remember": True} if remember else group)
-        return {"dropped": {"ids": ids, "groups": groups}}
-
-
 def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
     """One of line_up.lua's events."""
     leased, terms = deferral.candidate.leased, deferral.candidate.terms
@@ -136,8 +96,9 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
         "max": deferral.most,
         "deadline": str(terms.deadline_us),
     }
-    if deferral.denied is not None:
-        row |= {"scope": deferral.denied.scope, "wait_us": deferral.denied.retry_after_us}
+    denied = deferral.denied
+    if denied is not None:  # what rests on a held slot may say a day: once that is posted, it takes a window
+        row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
         if leased.takes > 1:  # a worker that died may have been admitted with it
             row |= {"slot": leased.slot, "release": table.scopes(terms)}
     return row

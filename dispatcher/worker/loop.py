@@ -163,11 +163,16 @@ class Worker(RegisteredWorker):
         self._tell.say("limits.kept", detail="reading the limits file again is not available in this version")
 
     def teardown(self) -> None:
-        """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself."""
+        """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself.
+
+        After a failure nothing is given back: if an event has caused it, the end of its lease counts as a death.
+        """
+        returned = 0
         try:
-            self._finish_posts()
+            returned = self._finish_posts()
             self._tell_trimmed()
-            returned = self._outbox.give_back()
+            if self.failure is None:
+                returned += self._outbox.give_back()
             self._doorbell.close()
             with answered():
                 super().teardown()  # type: ignore[no-untyped-call]  # RQ's
@@ -215,12 +220,14 @@ class Worker(RegisteredWorker):
             self._unsettled = []
 
     def _dispatch(self, taken: Taken) -> None:
-        def meanwhile() -> None:
+        def take_ahead() -> None:
             if not self._stop_requested:
                 self._outbox.take_ahead(taken, self._batch, self._senders.free)
 
         try:
-            for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free, meanwhile):
+            if not self._outbox.ahead:
+                take_ahead()
+            for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free, take_ahead):
                 self._senders.start(started)
         except GateUnavailable as error:
             self._reconnect(error)
@@ -235,17 +242,20 @@ class Worker(RegisteredWorker):
         self._beat_due = time.monotonic() + self._beat_s
         self._keep_up()
 
-    def _finish_posts(self) -> None:
-        """Settle what is in flight, as long as a stop may take; a server that is away may come back meanwhile.
+    def _finish_posts(self) -> int:
+        """Give back what is not in flight and settle what is, as long as a stop may take; returns how many went back.
 
+        A server that is away may come back meanwhile.
         Raises ``GateUnavailable`` where it is still away and nothing is left to be done: leases end by themselves.
         """
         end = (self._asked_at or time.monotonic()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
+        returned = 0
         while True:
             left = end - time.monotonic()
             try:
                 if self._lost is None or self._in_hand() or left > ANSWER_TIMEOUT_S:
-                    self._outbox.keep_only(self._in_hand())
+                    if self.failure is None:
+                        returned += self._outbox.keep_only(self._in_hand())
                     self._settle_posts()
                     self._lost = None
             except GateUnavailable as error:
@@ -253,7 +263,7 @@ class Worker(RegisteredWorker):
             if left <= 0 or not self._in_hand():
                 if self._lost is not None:
                     raise self._lost
-                return
+                return returned
             pause_s = _RECONNECT_FROM_S * 4 if self._lost else self._beat_s
             deadline = self._senders.next_deadline()
             if deadline is not None:

@@ -7,7 +7,8 @@
 -- it holds. Its next take means that it has decided. Nobody overtakes: who was seen later waits until those before are
 -- decided, but no longer than ORDER_US for a worker that is slow.
 --
--- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding; the prefixes line and waits; and now.
+-- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed; the prefixes line and waits; the
+-- owner; and now.
 local ORDER_US = 1000000
 local RANK = 2251799813685248 -- 2^51: seq is below it
 local RANKS = { high = 0, normal = 1, low = 2 }
@@ -37,6 +38,35 @@ local function open_scope_at(at, scope, instant)
   end
 end
 
+-- A slot of the scope was given back, or is held no longer: who was refused for it may ask again. While somebody is
+-- deciding that is noted in `freed`, since a refusal that is older may still be on its way here. One who waits for a
+-- guarantee or for what the guarantees leave takes either.
+local reopen_scope
+function reopen_scope(at, scope)
+  if redis.call('EXISTS', at.deciding) == 1 then
+    redis.call('HSET', at.freed, scope, digits(at.now))
+  end
+  local known = tonumber(redis.call('ZSCORE', at.lines, 'scope:' .. scope) or nil)
+  if known and known < math.huge then
+    open_scope_at(at, scope, at.now)
+  end
+  if string.find(scope, '^guarantee:') then
+    reopen_scope(at, 'shared')
+  elseif scope == 'shared' then
+    for _, entry in ipairs(redis.call('ZRANGEBYSCORE', at.lines, digits(at.now), '(inf')) do
+      if string.find(entry, '^scope:guarantee:') then
+        redis.call('ZADD', at.lines, digits(at.now), entry)
+      end
+    end
+  end
+end
+
+-- Whether a slot of the scope has become free since the instant.
+local function is_freed(at, scope, since)
+  local freed = tonumber(redis.call('HGET', at.freed, scope) or nil)
+  return freed and freed >= tonumber(since)
+end
+
 -- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
 local function stand(at, id, header, payload, scope, instant)
   redis.call('ZADD', at.line .. header.line, digits(header.rank * RANK + header.seq), id)
@@ -44,6 +74,10 @@ local function stand(at, id, header, payload, scope, instant)
   scope = scope or redis.call('HGET', at.awaited, header.line) or header.line
   rank_line(at, header.line, scope)
   if instant or not redis.call('ZSCORE', at.lines, 'scope:' .. scope) then
+    local mark = instant and redis.call('HGET', at.deciding, at.owner)
+    if mark and is_freed(at, scope, cjson.decode(mark).since) then
+      instant = at.now
+    end
     open_scope_at(at, scope, instant or at.now)
   end
   redis.call('HINCRBY', at.deferred, header.category, 1)
@@ -65,19 +99,18 @@ end
 -- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. Returns whether
 -- there was anything.
 local function decided(at, owner, opened)
-  for scope, opening in pairs(opened or {}) do
-    local known = tonumber(redis.call('ZSCORE', at.lines, 'scope:' .. scope) or nil)
-    if known and known < math.huge then -- others wait for it, and nobody is deciding about its heads
-      open_scope_at(at, scope, tonumber(opening[1]))
-    end
-  end
   local mark = redis.call('HGET', at.deciding, owner)
   if not mark then
     return false
   end
   redis.call('HDEL', at.deciding, owner)
-  for _, scope in ipairs(cjson.decode(mark).scopes) do
-    open_scope_at(at, scope, opened and opened[scope] and tonumber(opened[scope][1]) or at.now)
+  mark = cjson.decode(mark)
+  for _, scope in ipairs(mark.scopes) do
+    local known = opened and opened[scope] and not is_freed(at, scope, mark.since)
+    open_scope_at(at, scope, known and tonumber(opened[scope][1]) or at.now)
+  end
+  if redis.call('EXISTS', at.deciding) == 0 then
+    redis.call('DEL', at.freed)
   end
   return true
 end
@@ -92,7 +125,7 @@ local function earlier_undecided(at, owner, seq, now)
     for i = 1, #rows, 2 do
       local mark = cjson.decode(rows[i + 1])
       mark.ends = tonumber(mark.since) + ORDER_US
-      if rows[i] ~= owner and mark.ends > now then
+      if rows[i] ~= owner and tonumber(mark.since) <= now and mark.ends > now then
         marks[#marks + 1] = mark
       end
     end

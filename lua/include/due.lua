@@ -7,6 +7,16 @@ local function is_behind(seq)
   return wait_until
 end
 
+-- A suspect is taken alone, or not now.
+local function may_take(id)
+  if is_suspect(id) then
+    old_wait = old_wait or #ids_taken > 0
+    alone = #ids_taken == 0
+    return alone
+  end
+  return not alone
+end
+
 -- The head of a channel's line: its turn, where the channel takes one post at a time. Returns how many.
 local function take_turn(entry)
   local head = redis.call('ZRANGE', call.line .. entry, 0, 0, 'WITHSCORES')
@@ -14,6 +24,9 @@ local function take_turn(entry)
     return 0
   end
   local id = head[1]
+  if not may_take(id) then
+    return 0
+  end
   redis.call('ZREM', call.line .. entry, id)
   local header = unpark_found(id)
   if redis.call('EXISTS', call.line .. entry) == 0 then
@@ -38,7 +51,7 @@ local function take_heads(scope, most)
     end
     local id = redis.call('ZRANGE', call.line .. line, 0, 0)[1]
     local header, payload = read_record(redis.call('HGET', events, id))
-    if is_behind(header.seq) then
+    if is_behind(header.seq) or not may_take(id) then
       return taken
     end
     leave_line(at, id, header)

@@ -1,7 +1,6 @@
 -- New events for take.lua: jobs are opened, known ids are duplicates, the others enter `fresh` and are handed out.
 local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut
 local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
-local MAX_BATCH = 8388608 -- bytes after which no more new events are taken
 local CHUNK = 64 -- jobs that are read at once
 
 local duplicates = {}
@@ -56,7 +55,8 @@ local function read_job(job)
   if fields.err or not fields[1] then
     return '', nil
   end
-  return string.sub(fields[1], 1, MAX_RAW), fields[2]
+  local replays = fields[2] and string.find(fields[2], '^%d+$') and #fields[2] < 10 and fields[2]
+  return string.sub(fields[1], 1, MAX_RAW), replays or nil
 end
 
 -- One event in sixteen, however many are taken at once.
@@ -64,8 +64,6 @@ local function low_share(room)
   local seq = tonumber(redis.call('GET', KEYS[11])) or 0
   return math.floor((seq + room) / 16) - math.floor(seq / 16)
 end
-
-local bytes = 0
 
 -- Up to `most` new events of one lane; fewer where they are large. Returns how many were popped.
 local function take_new(lane, most)
@@ -79,7 +77,6 @@ local function take_new(lane, most)
     for n, id in ipairs(ids) do
       jobs[n] = 'rq:job:' .. id
       payloads[n], replays[n] = read_job(jobs[n])
-      bytes = bytes + #payloads[n]
       if not string.find(id, '^[%w_-]+$') or #id > MAX_ID then
         ids[n] = string.sub(string.gsub(id, '[^\33-\126]', '?'), 1, MAX_ID)
       end

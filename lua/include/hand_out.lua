@@ -1,11 +1,13 @@
 -- What take.lua gives to its owner, and what of it is to be decided.
-local ids_taken, records, sizes, seqs = {}, {}, {}, {}
+local MAX_BATCH = 8388608 -- bytes after which no more is taken from orphans and lanes
+local ids_taken, records, sizes, seqs, bytes = {}, {}, {}, {}, 0
 local undecided = call.undecided -- the first seq that is to be decided
 local heads_of = {} -- scopes whose heads were taken
 
 local function hand_out(id, record, seq)
   local n = #ids_taken + 1
   ids_taken[n], records[n], sizes[n], seqs[n] = id, record, #record, seq or 0
+  bytes = bytes + #record
 end
 
 local function to_decide(seq)

@@ -60,6 +60,19 @@ def test_what_became_of_an_event_is_on_record_with_the_limit_that_refused_it(sta
     assert record(stage).find("c") is None
 
 
+def test_of_several_limits_the_one_that_refused_is_on_record(redis: Database) -> None:
+    stage = Stage(redis, policy_of("50/30m", "3/1m,4/30m"))
+    ann = stage.worker("ann")
+    for n in range(8):
+        stage.send(f"e{n}", channel=UNPACED)
+        ann.run()
+        stage.clock.forward(10)
+    found = [record(stage).find(f"e{n}") for n in range(8)]
+    said = [decision.limit for decision in found if decision]
+    assert said == [None, None, None, "3/1m", "3/1m", "3/1m", None, "4/30m"]
+    assert {decision.scope for decision in found if decision and decision.limit} == {"category:errors"}
+
+
 def test_what_a_limit_suppressed_is_kept_apart_from_all_else(stage: Stage, ann: Worker) -> None:
     limited, older_limited, others, older_others = stage.keys.decisions
     stage.send("a", "b", channel=UNPACED)
@@ -136,15 +149,16 @@ def test_of_what_is_dropped_at_once_only_ids_that_a_producer_chose_are_remembere
 def test_of_what_is_dropped_at_once_only_what_is_still_leased_ends(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c", channel=UNPACED)
     stage.send("x", "y", "z", category="deploys", channel=UNPACED)
+    stage.send("k", "l", category="kept", channel=UNPACED)
     batch = ann.take().batch
     assert ann.keep_only(*(each.id for each in batch if each.id not in "by")) == 2
     started = ann.dispatch(batch)
-    assert [each.candidate.leased.id for each in started] == ["a", "x"]
+    assert [each.candidate.leased.id for each in started] == ["a", "x", "k"]
     assert [each.id for each in ann.told.losses] == ["b", "y"]
-    assert {decision.id for decision in record(stage).all()} == {"c", "z"}
+    assert {decision.id for decision in record(stage).all()} == {"c", "z", "l"}
     assert (stage.total("dropped"), stage.look().by_category("dropped")) == (2, {"errors": 1, "deploys": 1})
-    assert sorted(map(bytes.decode, stage.redis.zrange(stage.keys.seen, 0, -1))) == ["c", "z"]
-    assert [each.subject.id for each in ann.told.settlements] == ["c", "z"]
+    assert sorted(map(bytes.decode, stage.redis.zrange(stage.keys.seen, 0, -1))) == ["c", "l", "z"]
+    assert {each.subject.id for each in ann.told.settlements} == {"c", "z", "l"}
 
 
 # Told after it is durable
@@ -158,7 +172,7 @@ def test_an_outcome_that_did_not_become_durable_is_not_told(own_server: RedisSer
         (started,) = ann.go()
         told = Told()
         outbox = Outbox(redis, stage.keys, stage.queue, owner="ann", lease_us=LEASE_US, remember_us=REMEMBER_US)
-        dispatcher = Dispatcher(stage.policy, stage.deciding, outbox, ann.desk, told, lambda _: BACKOFF_US)
+        dispatcher = Dispatcher(stage.policy, ann.admission, outbox, ann.desk, told, lambda _: BACKOFF_US)
         settlement = after_post(started, Receipt(UNPACED, "1.1"), lambda _: BACKOFF_US)
         own_server.kill()
         with pytest.raises(GateUnavailable):
@@ -175,5 +189,12 @@ def test_an_event_is_told_to_be_lost_where_another_worker_has_it(stage: Stage, a
     assert isinstance(a, Leased)
     ann.give_back()
     ann.dispatch([a])
-    assert ann.told.losses == [a]
-    assert ann.told.settlements == []
+    assert (ann.told.losses, ann.told.settlements) == ([a], [])
+
+
+def test_a_post_is_told_to_be_lost_where_another_worker_has_its_event(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.give_back()
+    assert ann.answer(started, Receipt(UNPACED, "1.1")) is False
+    assert (ann.told.losses, ann.told.settlements) == ([started.candidate.leased], [])

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.limiter import Gate
-from dispatcher.limiter.calls import Request
-from dispatcher.model import US, Limit, Opening, RateLimitedBySlack, Reason, Receipt, Rejected, Scope, Verdict
+from dispatcher.dispatch import Admitting, Asking, Gate
+from dispatcher.model import US, Limit, RateLimitedBySlack, Reason, Receipt, Rejected, Scope
 from dispatcher.outcome import Leased
 from dispatcher.policy import CategoryRule, OnLimit
 from tests.support.deferral import category_line, keep_beating, opens_at, posted, send
@@ -355,22 +354,27 @@ def test_a_burst_ends_with_deferred_events_waiting(stage: Stage, ann: Worker) ->
 
 
 class Counting:
-    """The gate; counts the decisions about events that own no slot yet."""
+    """What stands before the gate; counts the decisions about events that own no slot yet."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self) -> None:
         self.decisions = 0
 
-    def decide(
-        self, requests: Sequence[Request], *, fresh: bool, ahead: Sequence[Scope]
-    ) -> tuple[list[Verdict], list[Opening]]:
-        self.decisions += len(requests)
-        return self._gate.decide(requests, fresh=fresh, ahead=ahead)
+    def __call__(self, gate: Gate) -> Gate:
+        return _Counted(gate, self)
+
+
+class _Counted:
+    def __init__(self, gate: Gate, counting: Counting) -> None:
+        self._gate = gate
+        self._counting = counting
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        self._counting.decisions += len(asking)
+        return self._gate.admit(asking, ahead=ahead)
 
 
 def counting(stage: Stage) -> Counting:
-    counted = Counting(stage.gate)
-    stage.deciding = counted
+    stage.watch = counted = Counting()
     return counted
 
 

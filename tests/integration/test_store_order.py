@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.model import US, Limit, Receipt, Rejected, Retryable
+from dispatcher.model import US, Ambiguous, Limit, Receipt, Rejected, Retryable
 from dispatcher.outcome import Leased
 from dispatcher.policy import CategoryRule, OnLimit
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
@@ -54,6 +54,47 @@ def test_a_worker_is_deciding_from_one_take_to_the_next(stage: Stage, ann: Worke
     assert marks(stage) == set()
 
 
+def test_a_worker_that_gives_back_is_deciding_nothing(stage: Stage, ann: Worker) -> None:
+    send(stage, "a")
+    ann.take()
+    ann.give_back()
+    assert marks(stage) == set()
+
+
+def test_a_mark_counts_from_the_first_event_of_a_batch(stage: Stage, ann: Worker, bob: Worker) -> None:
+    send(stage, "a", "b", "c")
+    cid = stage.worker("cid")
+    cid.take(new=1)
+    between = bob.take(new=1).batch
+    cid.give_back()
+    assert ann.taken(new=2) == ["a", "c"]
+    bob.dispatch(between)
+    assert (posted(stage), category_line(stage)) == ([], ["b"])
+
+
+def test_a_mark_still_counts_from_the_batch_before_while_one_is_taken_ahead(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    send(stage, "a", "b", "c", "d")
+    first = ann.outbox.take(1, 9)
+    between = bob.take(new=1).batch
+    ann.outbox.take_ahead(first, 1, 9)
+    assert [each.id for each in ann.outbox.take(1, 9).batch] == ["c"]
+    bob.dispatch(between)
+    assert (posted(stage), category_line(stage)) == ([], ["b"])
+
+
+def test_what_others_left_is_not_taken_ahead(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", "b", "c", "d")
+    cid = stage.worker("cid")
+    cid.take(new=1)
+    first = ann.outbox.take(1, 9)
+    cid.give_back()
+    ann.outbox.take_ahead(first, 1, 9)
+    assert [each.id for each in ann.outbox.take(1, 9).batch] == ["c"]
+    assert ann.taken(new=1) == ["a"]
+
+
 def test_a_batch_is_taken_ahead_only_where_all_before_it_is_new(stage: Stage, ann: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(6)))
     ann.take(new=1)
@@ -61,6 +102,7 @@ def test_a_batch_is_taken_ahead_only_where_all_before_it_is_new(stage: Stage, an
     old = ann.take(new=2)
     assert [each.id for each in old.batch] == ["e0", "e1"]
     ann.outbox.take_ahead(old, 2, 9)
+    ann.decided()
     assert stage.redis.scard(stage.keys.leased("ann")) == 2
     assert old.more
 
@@ -95,6 +137,20 @@ def test_a_worker_that_has_decided_wakes_one_who_waited_for_it(stage: Stage, ann
     stage.collect_tokens()
     ann.take(new=5, due=0)
     assert stage.collect_tokens() == 1
+
+
+def test_a_worker_that_could_take_more_wakes_nobody_for_what_others_are_deciding(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    send(stage, "a", "b", "c")
+    stage.worker("cid").take(new=1)
+    bob.dispatch(bob.take(new=1).batch)
+    bob.decided()
+    ann.dispatch(ann.take().batch)
+    assert category_line(stage) == ["b", "c"]
+    stage.collect_tokens()
+    assert ann.taken(new=0, due=9) == []
+    assert stage.collect_tokens() == 0
 
 
 def test_an_earlier_event_of_a_paced_channel_that_is_being_decided_goes_first(
@@ -185,10 +241,12 @@ def test_a_head_that_is_refused_again_finds_its_place_in_a_full_line(redis: Data
 
 
 def test_an_admitted_event_asks_again_without_standing_in_line(stage: Stage, ann: Worker) -> None:
-    send(stage, "a", "b", "c")
+    send(stage, "a", "b")
     first, second = ann.go()
     ann.answer(first, Retryable("refused", "connection refused"))
     ann.answer(second, Receipt("C1", "1.0"))
+    send(stage, "c", priority="high")
+    run(ann)
     assert category_line(stage) == ["c"]
     stage.clock.now_us += BACKOFF_US
     assert [each.candidate.leased.id for each in ann.go(new=0)] == ["a"]
@@ -212,10 +270,48 @@ def test_a_line_that_was_refused_for_a_held_slot_goes_on_a_window_after_that_eve
     assert posted(stage) == ["a", "a", "b"]
 
 
-def test_what_is_known_of_a_scope_does_not_let_anybody_pass_while_its_head_is_being_decided(
+def test_an_admitted_event_that_was_refused_for_a_held_slot_asks_again_within_a_window(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/1m"))
+    ann = stage.worker()
+    send(stage, "unknown")
+    (first,) = ann.go()
+    ann.answer(first, Ambiguous("timeout", "no answer"))
+    keep_beating(stage, 60, "ann")
+    send(stage, "held")
+    (second,) = ann.go(due=0)
+    ann.answer(second, Retryable("refused", "connection refused"))
+    run(ann)
+    assert stage.look().timers == 2
+    stage.clock.now_us += BACKOFF_US
+    run(ann)
+    assert posted(stage) == ["unknown", "held", "held"]
+    for _ in range(7):
+        keep_beating(stage, 10, "ann")
+        run(ann)
+    assert posted(stage) == ["unknown", "held", "held", "unknown"]
+
+
+def test_a_line_goes_on_though_the_worker_died_that_charged_the_held_slot_it_was_refused_for(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/1m", on_limit=OnLimit.DEFER))
+    ann, eve = stage.worker("ann"), stage.worker("eve")
+    send(stage, "a")
+    (first,) = ann.go()
+    ann.answer(first, Retryable("refused", "connection refused"))
+    send(stage, "b")
+    run(ann)
+    stage.clock.now_us += BACKOFF_US
+    assert [each.candidate.leased.id for each in ann.go()] == ["a"]
+    for _ in range(20):
+        keep_beating(stage, 10, "eve")
+        run(eve)
+    assert posted(stage) == ["a", "a", "a", "b"]
+
+
+def test_a_held_slot_that_is_charged_lets_nobody_pass_while_a_head_is_being_decided(
     stage: Stage, ann: Worker, bob: Worker
 ) -> None:
     stage.policy = policy_of("", "2/1m", on_limit=OnLimit.DEFER)
+    bob.decided()
     send(stage, "a", "h", "b", "c")
     first, second = ann.go(new=2)
     ann.answer(first, Receipt(UNPACED, "1.0"))
@@ -223,11 +319,12 @@ def test_what_is_known_of_a_scope_does_not_let_anybody_pass_while_its_head_is_be
     run(ann)
     assert category_line(stage) == ["b", "c"]
     stage.clock.now_us += BACKOFF_US
-    assert [each.candidate.leased.id for each in bob.go()] == ["h"]
+    held = bob.take().batch
+    assert [each.id for each in held] == ["h"]
     stage.clock.now_us = START_US + 60 * US
     stage.worker("eve").renew()
     assert ann.taken() == ["b"]
-    bob.decided()
+    assert [each.candidate.leased.id for each in bob.dispatch(held)] == ["h"]
     assert opens_at(stage, "category:errors") == INF
 
 
@@ -301,6 +398,21 @@ def the_only_head(stage: Stage) -> Worker:
     keep_beating(stage, 60, "bob")
     assert ann.taken() == ["b"]
     return ann
+
+
+def test_a_head_that_two_workers_died_with_is_taken_without_anything_new(stage: Stage) -> None:
+    send(stage, "a", "b", "c", "d")
+    run(stage.worker("ann"))
+    stage.clock.now_us += WINDOW_US
+    eve = stage.worker("eve")
+    for n in range(2):
+        eve.renew()
+        stage.clock.forward(2)
+        assert stage.worker(f"dead{n}").taken() == ["c"]
+        keep_beating(stage, LEASE_US // US, "eve")
+    send(stage, "x", category="deploys")
+    assert eve.taken() == ["c"]
+    assert category_line(stage) == ["d"]
 
 
 def test_the_only_head_is_taken_again_when_its_worker_dies(stage: Stage, bob: Worker) -> None:

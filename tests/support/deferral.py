@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from dispatcher.dispatch import Admitting, Asking, Gate
+from dispatcher.model import Admitted, Scope
 from tests.support.stage import UNPACED, Stage, Worker
 
 
@@ -49,3 +52,28 @@ def run(worker: Worker, rounds: int = 50) -> None:
             return
         worker.deliver(worker.dispatch(batch))
     raise AssertionError(f"{worker.owner} found something to do in each of {rounds} takes")
+
+
+class WatchedGate:
+    """What stands before the gates of all workers, with a note of who was admitted, in order."""
+
+    def __init__(self) -> None:
+        self.admissions: list[str] = []
+        """The slots of those that were admitted for the first time: each is the number of a first sight."""
+
+    def __call__(self, gate: Gate) -> Gate:
+        return _Noting(gate, self.admissions)
+
+
+class _Noting:
+    def __init__(self, gate: Gate, admissions: list[str]) -> None:
+        self._gate = gate
+        self._admissions = admissions
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        answer = self._gate.admit(asking, ahead=ahead)
+        for each, verdict in zip(asking, answer.verdicts, strict=True):
+            slot = each.candidate.leased.slot
+            if isinstance(verdict, Admitted) and "#" not in slot and slot not in self._admissions:
+                self._admissions.append(slot)
+        return answer

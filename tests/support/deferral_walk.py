@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dispatcher.event import Event
-from dispatcher.limiter.calls import Request
-from dispatcher.model import US, Admitted, Ambiguous, Lane, Limit, Opening, PostResult, Receipt, Scope, Verdict
+from dispatcher.model import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
 from dispatcher.outcome import DeadLettered, Dropped, Leased, Outcome, Parked, Sent, Spoiled, Started
 from dispatcher.policy import CategoryRule, OnLimit, Policy
 from dispatcher.store.decisions import Decisions
+from dispatcher.store.outbox import Taken
+from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
@@ -34,7 +35,7 @@ SENDERS: Final = 3
 LATENCY_US: Final = 400_000
 
 
-def deferring_policy(*, max_parked: int = MOST_PARKED, guarantee: int = 0) -> Policy:
+def deferring_policy(global_limits: str = GLOBAL, *, max_parked: int = MOST_PARKED, guarantee: int = 0) -> Policy:
     """Two categories that defer, one of them with a limit for each host, and one that drops."""
 
     def rule(category: str, on_limit: OnLimit) -> CategoryRule:
@@ -47,7 +48,7 @@ def deferring_policy(*, max_parked: int = MOST_PARKED, guarantee: int = 0) -> Po
         "deploys": rule("deploys", OnLimit.DEFER),
         "chatter": rule("chatter", OnLimit.DROP),
     }
-    return replace(policy_of(GLOBAL, "", "2/5s"), categories=categories)
+    return replace(policy_of(global_limits, "", "2/5s"), categories=categories)
 
 
 @dataclass(slots=True)
@@ -60,24 +61,6 @@ class Owner:
     wakes_us: int = 0
 
 
-class WatchedGate:
-    """The gate, with a note of who was admitted, in order."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self.admissions: list[str] = []
-        """The slots of those that were admitted for the first time: each is the number of a first sight."""
-
-    def decide(
-        self, requests: Sequence[Request], *, fresh: bool, ahead: Sequence[Scope]
-    ) -> tuple[list[Verdict], list[Opening]]:
-        verdicts, openings = self._stage.gate.decide(requests, fresh=fresh, ahead=ahead)
-        for (slot, _), verdict in zip(requests, verdicts, strict=True):
-            if isinstance(verdict, Admitted) and "#" not in slot and slot not in self.admissions:
-                self.admissions.append(slot)
-        return verdicts, openings
-
-
 class DeferralWalk:
     """The stage, its owners, and the log."""
 
@@ -85,8 +68,7 @@ class DeferralWalk:
         redis.flushall()
         self.stage = Stage(redis, policy)
         self.stage.prolongs = True
-        self.gate = WatchedGate(self.stage)
-        self.stage.deciding = self.gate
+        self.stage.watch = self.gate = WatchedGate()
         self.owners = [Owner(self.stage.worker(f"owner{n}")) for n in range(owners)]
         self.workers = [each.worker for each in self.owners]
         self.sent: dict[str, Event] = {}
@@ -105,10 +87,9 @@ class DeferralWalk:
         self.sent |= dict(rows)
         self.stage.intake.enqueue(rows)
 
-    def take(self, owner: Owner, new: int, due: int, *, ahead: bool) -> None:
-        """A take says that all before is decided, so it comes when there is nothing left to decide."""
-        if owner.hands:
-            return
+    def take(self, owner: Owner, new: int, due: int, *, ahead: bool) -> Taken:
+        """Take, and perhaps one batch ahead. A take says that all before is decided: nothing may be in hand."""
+        assert not owner.hands
         first = owner.worker.take(new, due)
         self._hold(owner, first.batch)
         if ahead and first.more and not first.suspended and first.first_new is not None:
@@ -116,7 +97,7 @@ class DeferralWalk:
             second = owner.worker.outbox.take(new, due)
             self.stage.check()
             self._hold(owner, second.batch)
-        self.next = first
+        return first
 
     def dispatch(self, owner: Owner, free: int) -> None:
         if not owner.hands:
@@ -160,7 +141,7 @@ class DeferralWalk:
             self.stage.clock.forward(min(seconds, 10))
             seconds -= 10
             for owner in self.owners:
-                owner.worker.renew()
+                owner.worker.outbox.renew()
 
     # Until nothing is left
 
@@ -199,10 +180,10 @@ class DeferralWalk:
         if owner.hands:
             self.dispatch(owner, free)
             return
-        self.take(owner, 5, free, ahead=True)
-        instants = [] if self.next.next_us is None else [self.next.next_us]
+        taken = self.take(owner, 5, free, ahead=True)
+        instants = [] if taken.next_us is None else [taken.next_us]
         instants += [at_us + LATENCY_US for at_us, _ in owner.flights[:1]]
-        owner.wakes_us = now_us if owner.hands or self.next.more else min(instants, default=now_us + 10 * US)
+        owner.wakes_us = now_us if owner.hands or taken.more else min(instants, default=now_us + 10 * US)
 
     def result(self, started: Started) -> PostResult:
         """What becomes of a post while the walk drains."""

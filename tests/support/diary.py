@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dispatcher.model import Admitted
 from dispatcher.outcome import Leased, Started, Turn, Waiting
 from dispatcher.store.outbox import Outbox
+from dispatcher.worker.admission import Admission
 from tests.support.doom import Method, wrap
 
 
@@ -26,6 +28,7 @@ def keep_diary(path: Path) -> None:
 
     wrap(Outbox, "take", lambda take: _taking(take, note))
     wrap(Outbox, "take_ahead", lambda take_ahead: _taking_ahead(take_ahead, note))
+    wrap(Admission, "admit", lambda admit: _admitting(admit, note))
     wrap(Outbox, "line_up", lambda line_up: _lining_up(line_up, note))
     wrap(Outbox, "start", lambda start: _starting(start, note))
     wrap(Outbox, "settle", lambda settle: _settling(settle, note))
@@ -69,9 +72,9 @@ def read_diary(path: Path) -> Life:
 
 
 def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
-    if entry != "settled":
-        if life.is_settling:  # the answer got lost
-            life.lost |= life.untold
+    if entry != "settled" and life.is_settling:  # the answer got lost
+        life.lost |= life.untold
+    if entry not in {"settled", "taking"}:  # what was dropped is told after the next batch was asked for
         life.untold = set()
     life.is_settling = entry == "settling"
     if entry in {"taking", "took", "kept", "gave back"}:
@@ -119,6 +122,23 @@ def _taking_ahead(take_ahead: Method, note: Note) -> Method:
     def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take_ahead takes
         note("taking")
         return take_ahead(outbox, *arguments, **named)
+
+    return call
+
+
+def _admitting(admit: Method, note: Note) -> Method:
+    def call(admission: Admission, asking: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what admit takes
+        note("settling", all=(each.candidate.leased.id for each in asking if each.drops), unknown=())
+        answer = admit(admission, asking, *arguments, **named)
+        rows = enumerate(zip(asking, answer.verdicts, strict=True))
+        ended = [
+            (place, each.candidate.leased.id)
+            for place, (each, verdict) in rows
+            if each.drops and not isinstance(verdict, Admitted)
+        ]
+        done = [id_ for place, id_ in ended if place not in answer.lost]
+        note("settled", all=(id_ for _, id_ in ended), done=done)
+        return answer
 
     return call
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from redis.connection import AbstractConnection
 
-from dispatcher.limiter import Gate
 from dispatcher.outcome import Leased, Waiting
 from dispatcher.slack.sink import SlackSink
 from dispatcher.store.outbox import Outbox
+from dispatcher.worker.admission import Admission
 
 Method = Callable[..., Any]
 
@@ -72,7 +72,7 @@ STEPS: Final = {
     "take": Step(Outbox, "take", lambda taken: bool(taken.batch)),
     "ask for more": Step(Outbox, "take"),
     "take ahead": Step(Outbox, "take_ahead"),
-    "gate": Step(Gate, "decide"),
+    "gate": Step(Admission, "admit"),
     "line up": Step(Outbox, "line_up"),
     "advance": Step(Outbox, "take", _advanced),
     "start": Step(Outbox, "start"),

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.model import US, Message, PostResult, Receipt
-from dispatcher.outcome import Leased, Settlement, Spoiled, Waiting
+from dispatcher.model import US, Denied, Message, PostResult, Receipt
+from dispatcher.outcome import Dropped, Leased, Settlement, Spoiled, Waiting
+from dispatcher.policy import limit_reason
 
 START_US: Final = 1_732_100_000_000_000
 
@@ -37,6 +38,11 @@ class Told:
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         self.settlements += settlements
+
+    def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
+        self.settlements += [
+            Settlement(leased, None, Dropped(denied, limit_reason(denied.scope))) for leased, denied in events
+        ]
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         self.waits += events

@@ -7,16 +7,16 @@ the scripts keep beside the events fits to where these are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dispatcher.dispatch import Dispatcher
+from dispatcher.dispatch import Admitting, Asking, Dispatcher
 from dispatcher.dispatch import Gate as DecidingGate
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.limiter import Gate
-from dispatcher.model import US, Limit, Opening, PostResult
+from dispatcher.model import US, Limit, Opening, PostResult, Scope
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
     Candidate,
@@ -32,6 +32,7 @@ from dispatcher.policy import CategoryRule, OnLimit, Policy, after_post
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books, Snapshot
+from dispatcher.worker.admission import Admission
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.models import HELD
 from tests.support.places import INF, places_of
@@ -93,6 +94,19 @@ class WatchedOutbox:
             return self._outbox.settle(settlements)
 
 
+class WatchedGate:
+    """The gate as the core sees it; each call is followed by a look at everything."""
+
+    def __init__(self, stage: Stage, gate: DecidingGate) -> None:
+        self._stage = stage
+        self._gate = gate
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        answer = self._gate.admit(asking, ahead=ahead)
+        self._stage.check()
+        return answer
+
+
 class Worker:
     """One owner of a stage, driven by hand."""
 
@@ -112,13 +126,20 @@ class Worker:
             clock=stage.clock,
         )
         self._watched = WatchedOutbox(stage, self.outbox)
+        self.admission = Admission(
+            stage.redis,
+            stage.keys,
+            self.outbox.leased_key,
+            remember_us=stage.remember_us,
+            bounds=stage.bounds,
+            clock=stage.clock,
+        )
 
     @property
     def dispatcher(self) -> Dispatcher:
         """The core with the stage's present policy."""
-        return Dispatcher(
-            self.stage.policy, self.stage.deciding, self._watched, self.desk, self.told, lambda _: BACKOFF_US
-        )
+        gate = self.stage.watch(WatchedGate(self.stage, self.admission))
+        return Dispatcher(self.stage.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
 
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)
@@ -197,8 +218,8 @@ class Stage:
         self.keys = Keys("stage")
         self.queue = QueueKeys("q")
         self.gate = Gate(redis, namespace="stage", clock=self.clock)
-        self.deciding: DecidingGate = self.gate
-        """The gate that workers ask."""
+        self.watch: Callable[[DecidingGate], DecidingGate] = lambda gate: gate
+        """What stands between workers and the gate they ask."""
         self.intake = Intake(redis, self.keys, self.queue, max_waiting=1_000, clock=self.clock)
         self.books = Books(redis, self.keys, self.queue, clock=self.clock)
         self.tokens = 0

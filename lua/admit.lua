@@ -1,0 +1,77 @@
+-- Decides a batch that one worker holds, as gate.lua does, and ends in the same step what is refused and whose category drops.
+--
+-- KEYS     one for each distinct scope, as in gate.lua; then
+--          events HASH, leased SET, totals HASH, names SET, seen ZSET, decisions of what a limit suppressed and their older part
+--          HASH, as in settle.lua
+-- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
+--            "remember_us", "most_decisions": as in settle.lua,
+--            "jobs": [id of the event, ...] for each request,
+--            "kinds": [[category, configured, remember], ...], "kind": [position of its kind for each request, or 0 where a
+--            refusal ends nothing, ...],
+--            "told": [[text for the record, ...] for each limit, ...] for each scope}
+-- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...]}: the lease of a refused event was taken
+--          over, nothing was changed about it
+-- @include prelude
+-- @include slots
+-- @include log
+-- @include decide
+-- @include books
+-- @include decisions
+-- @include dropping
+
+local call = cjson.decode(ARGV[1])
+call.drains = true
+local now = microseconds(call.now)
+-- @include batch
+
+local first = #call.scopes
+local at = {
+  events = KEYS[first + 1], leased = KEYS[first + 2], totals = KEYS[first + 3], names = KEYS[first + 4],
+  seen = KEYS[first + 5], limited = KEYS[first + 6], limited_older = KEYS[first + 7],
+  now = now, remember_us = call.remember_us, most_decisions = call.most_decisions,
+}
+
+-- What the record says of a kind that was refused so; a category needs no escapes.
+local function why_of(kind, verdict)
+  local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
+  return '["dropped","' .. kind[1] .. '",' .. call.told[tonumber(scope)][tonumber(window)] .. retry_after .. '],{}]'
+end
+
+local groups, found = {}, {}
+for n = 1, count do
+  local kind, verdict = call.kind[n], verdicts[n]
+  if kind > 0 and verdict ~= '0' then
+    local of_kind = found[kind]
+    if not of_kind then
+      of_kind = {}
+      found[kind] = of_kind
+    end
+    local group = of_kind[verdict]
+    if not group then
+      group = { kind = call.kinds[kind], verdict = verdict, places = {} }
+      of_kind[verdict] = group
+      groups[#groups + 1] = group
+    end
+    group.places[#group.places + 1] = n
+  end
+end
+
+local lost = {}
+if #groups > 0 then
+  local jobs, places = {}, {}
+  for _, group in ipairs(groups) do
+    for _, n in ipairs(group.places) do
+      jobs[#jobs + 1] = call.jobs[n]
+      places[#places + 1] = n
+    end
+    group.count, group.why = #group.places, why_of(group.kind, group.verdict)
+    group.category, group.configured, group.remember = unpack(group.kind)
+  end
+  redis.call('HDEL', at.totals, '') -- a first write that a full server allows: after it the rest is allowed too
+  for n, is_ours in ipairs(drop(at, jobs, groups)) do
+    if is_ours == 0 then
+      lost[#lost + 1] = places[n]
+    end
+  end
+end
+return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost, ',') .. ']}'

@@ -1,0 +1,47 @@
+-- What ends without a trace but for the books and the decision record, by the group.
+--
+-- `at` names the keys: events, leased, totals, names, seen, limited and its older part; and now, remember_us, most_decisions.
+
+-- Remembers all of the ids, and forgets twice as many whose time has come.
+local function remember(at, ids)
+  local old = redis.call('ZRANGEBYSCORE', at.seen, '-inf', digits(at.now), 'LIMIT', 0, 2 * #ids)
+  if #old > 0 then
+    redis.call('ZREM', at.seen, unpack(old))
+  end
+  local until_us, rows = digits(at.now + at.remember_us), {}
+  for n, id in ipairs(ids) do
+    rows[2 * n - 1], rows[2 * n] = until_us, id
+  end
+  redis.call('ZADD', at.seen, unpack(rows))
+  keep_alive(at.seen, at.remember_us)
+end
+
+-- Ends what is still this owner's: `count` of the ids belong to the first group, and so on. Returns 1 for each that was.
+local function drop(at, ids, groups)
+  local ours, gone, rows, last = redis.call('SMISMEMBER', at.leased, unpack(ids)), {}, {}, 0
+  for _, group in ipairs(groups) do
+    local why, first = digits(at.now) .. ' ' .. group.why, #gone + 1
+    for n = last + 1, last + group.count do
+      if ours[n] == 1 then
+        gone[#gone + 1] = ids[n]
+        rows[#rows + 1] = ids[n]
+        rows[#rows + 1] = why
+      end
+    end
+    last = last + group.count
+    local dropped = #gone - first + 1
+    if dropped > 0 then
+      redis.call('HINCRBY', at.totals, 'dropped ' .. counted_name(at.names, group.category, group.configured), dropped)
+      if group.remember then
+        remember(at, { unpack(gone, first) })
+      end
+    end
+  end
+  if #gone > 0 then
+    redis.call('SREM', at.leased, unpack(gone))
+    redis.call('HDEL', at.events, unpack(gone))
+    redis.call('HINCRBY', at.totals, 'dropped', #gone)
+    record_decisions(at.limited, at.limited_older, rows, at.most_decisions)
+  end
+  return ours
+end
