@@ -12,7 +12,7 @@ import pytest
 from dispatcher.model import US, Ambiguous, Limit, Receipt, Rejected, Retryable
 from dispatcher.outcome import Leased
 from dispatcher.policy import CategoryRule, OnLimit
-from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
+from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import START_US
 from tests.support.places import INF
 from tests.support.servers import Database
@@ -455,4 +455,22 @@ def test_a_slot_that_comes_back_lets_the_head_of_another_category_pass(redis: Da
     ann.answer(first, Rejected("channel_not_found", "no such channel"))
     assert opens_at(stage, "global") == START_US
     run(ann)
+    assert posted(stage) == ["a", "b"]
+
+
+def test_a_slot_that_comes_back_between_a_refusal_and_the_line_lets_the_event_pass_at_once(
+    redis: Database,
+) -> None:
+    stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    send(stage, "a")
+    (started,) = ann.go()
+    ann.decided()
+    send(stage, "b")
+    batch = bob.take().batch
+    stage.watch = Between(lambda: ann.answer(started, Rejected("channel_not_found", "no such channel")))
+    bob.dispatch(batch)
+    assert category_line(stage) == ["b"]
+    assert opens_at(stage, "category:errors") == START_US
+    run(bob)
     assert posted(stage) == ["a", "b"]

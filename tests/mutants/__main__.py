@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from tests.mutants.deferral import DEFERRAL
 from tests.mutants.gate import GATE
 from tests.mutants.harness import survivors
 from tests.mutants.limiter import LIMITER
@@ -12,7 +13,7 @@ from tests.mutants.take import TAKE
 
 
 def main(part: str = "") -> int:
-    chosen = [mutant for mutant in (*GATE, *LIMITER, *TAKE, *STORE) if part in mutant.name]
+    chosen = [mutant for mutant in (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL) if part in mutant.name]
     alive = survivors(chosen)
     print(f"{len(chosen)} mutants, {len(alive)} survived", *alive, sep="\n  ")  # noqa: T201 - what the command says
     return 1 if alive or not chosen else 0

@@ -8,7 +8,7 @@ from tests.mutants.harness import Mutant
 
 _SLOTS: Final = "lua/include/slots.lua"
 _DECIDE: Final = "lua/include/decide.lua"
-_GATE: Final = "lua/gate.lua"
+_BATCH: Final = "lua/include/batch.lua"
 _CASES: Final = "tests/integration/test_gate.py"
 _MODEL: Final = "tests/property/test_gate_model.py"
 _BOTH: Final = (_CASES, _MODEL)
@@ -31,7 +31,7 @@ def _decide(name: str, old: str, new: str, *tests: str) -> Mutant:
 
 
 def _gate(name: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(f"gate: {name}", _GATE, old, new, tests or _BOTH)
+    return Mutant(f"gate: {name}", _BATCH, old, new, tests or _BOTH)
 
 
 GATE: Final = (
@@ -131,7 +131,7 @@ GATE: Final = (
     _slots("a held slot does not keep its key", "keep_alive(key, deadline - now)", "keep_alive(key, 1)", _CASES),
     _slots("a release is forgotten", "redis.call('ZREM', key, id)", "redis.call('EXISTS', key)"),
     # The decision
-    _gate("a peek charges", "charges = {}, not call.peek", "charges = {}, true"),
+    _gate("a peek charges", "charged = {}, not call.peek, 0", "charged = {}, true, 0"),
     _decide("room at this instant is a denial", "    if soonest > at then", "    if soonest >= at then"),
     _decide(
         "only the first scope decides",
@@ -161,7 +161,7 @@ GATE: Final = (
     _decide("a slot moves back", "owned < HELD and math.max(owned, scope.now) or scope.now", "scope.now or scope.now"),
     _decide("a held slot stays held", "owned and owned < HELD and math.max", "owned and math.max"),
     _decide("an id is forgotten within a batch", "  if scope.store.ids then -- to now", "  if owned then -- to now"),
-    _decide("an id is not known", "tonumber(redis.call('ZSCORE', scope.key, requests[1][1]) or nil)", "nil"),
+    _decide("an id is not known", "tonumber(redis.call('ZSCORE', scope.key, id) or nil)", "nil"),
     _decide("an admission leaves the cache", "  scope.at = nil\n", ""),
     _decide(
         "an id that is known is answered from the cache",
@@ -192,8 +192,8 @@ GATE: Final = (
     _glance("held slots are charged ones", "or tonumber(newest) > now or", "or"),
     _glance("all windows roll", " or windows[n][3] then", " then"),
     _glance("of several that are full the last decides", "if full + us > at then", "if full + us > now then"),
-    _glance("a peek charges", "or call.peek or call.drains then", "or call.drains then"),
-    _glance("a batch is its first request", "if call.requests[2] or call.stores or", "if call.stores or"),
+    _glance("a peek charges", "or call.peek or call.drains", "or call.drains"),
+    _glance("a batch is a lone request", "if call.ids or call.requests[2] or call.stores", "if call.stores"),
     _glance("all are sorted sets", "or call.stores or call.peek", "or call.peek"),
     _glance("what has left is full", "if full + us <= now or", "if"),
     _glance("a denial tells the instant", "denier, window, at - now)", "denier, window, at)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,13 +19,15 @@ PROJECT: Final = Path(__file__).resolve().parents[2]
 
 AT_ONCE: Final = 2
 _COPIED: Final = ("dispatcher", "lua", "config", "tests", "pyproject.toml")
+PATIENCE_S: Final = 120.0
+"""Tests that run for longer do so because of the mutant: they take some ten seconds."""
 _TESTS_PASSED, _TESTS_FAILED = 0, 1
 """pytest's exit codes; any other means that the tests could not be run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One wrong script: ``old``, which stands once in ``file``, becomes ``new``, and one of ``tests`` has to fail."""
+    """One wrong file: ``old``, which stands in it once, becomes ``new``, and one of ``tests`` has to fail."""
 
     name: str
     file: str
@@ -56,18 +59,25 @@ def is_noticed(mutant: Mutant) -> bool:
 
 
 def passes(project: Path, tests: Iterable[str]) -> bool:
-    """Whether the tests pass in that copy; ``RuntimeError`` if they could not be run."""
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests],
+    """Whether the tests pass in that copy, and come to an end; ``RuntimeError`` if they could not be run."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    with subprocess.Popen(
+        command,
         cwd=project,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        | {"PYTHONPATH": str(project)},
-        capture_output=True,
+        env=environment | {"PYTHONPATH": str(project)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            run.send_signal(signal.SIGINT)  # it stops its servers
+            run.communicate()
+            return False
     if run.returncode not in (_TESTS_PASSED, _TESTS_FAILED):
-        raise RuntimeError(f"pytest ended with {run.returncode}:\n{run.stdout[-3_000:]}{run.stderr[-3_000:]}")
+        raise RuntimeError(f"pytest ended with {run.returncode}:\n{said[-3_000:]}")
     return run.returncode == _TESTS_PASSED
 
 

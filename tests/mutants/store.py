@@ -49,7 +49,7 @@ STORE: Final = (
     ),
     _pace("what waits holds nothing", "hold_slot(KEYS[scope], event.slot", "hold_slot(KEYS[scope], ''"),
     _pace("what waits keeps the turn", "        free_channel(posting, channel.name, event.id)\n", ""),
-    _pace("what waits stays leased", "redis.call('ZREM', leased, event.id)", "redis.call('ZCARD', leased)"),
+    _pace("what waits stays leased", "redis.call('SREM', leased, event.id)", "redis.call('SCARD', leased)"),
     _pace(
         "a post leaves no mark on its channel",
         "redis.call('HSET', posting, channel.name, event.id)",
@@ -63,12 +63,12 @@ STORE: Final = (
     # Settle
     _settle(
         "who lost its lease may settle",
-        "  if seq then\n",
-        "  if redis.call('HEXISTS', events, event.id) == 1 then\n    seq = seq or 0\n",
+        "settled[n] = redis.call('SREM', leased, event.id)",
+        "settled[n] = math.max(redis.call('SREM', leased, event.id), redis.call('HEXISTS', events, event.id))",
         _TAKES,
     ),
-    _settle("slots are not held", "      if event.slots == 'hold' then", "      if false then"),
-    _settle("slots are not given back", "elseif event.slots == 'release' then", "elseif false then"),
+    _settle("slots are not held", "event.slots == 'hold' and event.holds or {}", "{}"),
+    _settle("slots are not given back", "event.slots == 'release' and event.scopes or {}", "{}"),
     _settle("nobody knows what is held", "event.slots == 'hold' or nil", "nil"),
     _settle("attempts are not counted", "header.attempt, header.unknown = event.attempt,", "header.unknown ="),
     _settle(
@@ -95,8 +95,8 @@ STORE: Final = (
     _settle("nothing ends a pause", "elseif event.resume then", "elseif false then"),
     _settle("the bell never rings", "keys.timers) < before then", "keys.timers) < 0 then"),
     _settle("the bell rings for what is no earlier", "keys.timers) < before then", "keys.timers) <= before then"),
-    _settle("memory only grows", "digits(now), 'LIMIT', 0, 2)", "digits(now), 'LIMIT', 0, 0)"),
-    _settle("memory has no lifetime", "  keep_alive(seen, call.remember_us)\n", ""),
+    _part("memory only grows", "dropping", "'LIMIT', 0, 2 * #ids)", "'LIMIT', 0, 0)", _SETTLES),
+    _part("memory has no lifetime", "dropping", "  keep_alive(at.seen, at.remember_us)\n", "", _SETTLES),
     _settle("nothing is remembered", "    if event.remember then", "    if false then", _SENDS),
     _settle("lowered bounds are never reached", "now, 2 * buried)", "now, buried)"),
     _settle("dead letters have no bounds", "buried > 0 and trim_dead", "buried < 0 and trim_dead"),
@@ -116,7 +116,6 @@ STORE: Final = (
     ),
     _renew("giving back nothing rings", "if returned > 0 then", "if true then"),
     _renew("giving back wakes nobody", "if returned > 0 then", "if false then"),
-    _renew("the bell has no end", "redis.call('LTRIM', KEYS[6], 0, 15)", "redis.call('LTRIM', KEYS[6], 0, 99)"),
     # What they share
     _part(
         "a busy line wakes workers",
@@ -196,5 +195,40 @@ STORE: Final = (
         "redis.call('HEXISTS', KEYS[7], id) == 1",
         "false",
         (_SENDS,),
+    ),
+    Mutant(
+        "enqueue: anybody may use the queue",
+        "lua/enqueue.lua",
+        "if bound and bound ~= ARGV[2] then",
+        "if false then",
+        (_SENDS,),
+    ),
+    Mutant(
+        "enqueue: an unbound queue is nobody's",
+        "lua/enqueue.lua",
+        "if bound and bound ~= ARGV[2] then",
+        "if bound ~= ARGV[2] then",
+        (_SENDS,),
+    ),
+    Mutant(
+        "enqueue: the order in a call is turned round",
+        "lua/enqueue.lua",
+        "redis.call('RPUSH', KEYS[lane], unpack(pushed[lane]))",
+        "redis.call('LPUSH', KEYS[lane], unpack(pushed[lane]))",
+        (_SENDS,),
+    ),
+    Mutant(
+        "enqueue: room is not used up",
+        "lua/enqueue.lua",
+        "room = room - 1",
+        "room = room",
+        (_SENDS,),
+    ),
+    Mutant(
+        "enqueue: every id is looked for",
+        "lua/enqueue.lua",
+        "string.byte(row, 2) == 49 and is_present",
+        "is_present",
+        ("tests/integration/test_producer.py",),
     ),
 )

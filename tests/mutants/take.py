@@ -1,4 +1,4 @@
-"""Mistakes one could make in lua/take.lua."""
+"""Mistakes one could make in lua/take.lua and what it includes."""
 
 from __future__ import annotations
 
@@ -15,32 +15,48 @@ def _take(name: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(f"take: {name}", "lua/take.lua", old, new, tests or (_TAKES,))
 
 
+def _part(part: str, name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"take: {name}", f"lua/include/{part}.lua", old, new, tests or (_TAKES,))
+
+
 TAKE: Final = (
     # Leases
     _take("nobody waits after an interruption", "if now >= grace then", "if true then"),
-    _take("a dead worker's post is given to the next at once", "if header.state == 'sending' then", "if false then"),
-    _take(
+    _part(
+        "takeover",
+        "a dead worker's post is given to the next at once",
+        "if header.state == 'sending' then",
+        "if false then",
+    ),
+    _part(
+        "takeover",
         "a dead worker keeps its channel",
-        "redis.call('HDEL', posting, header.channel)",
-        "redis.call('HLEN', posting)",
+        "redis.call('HDEL', at.posting, header.channel)",
+        "redis.call('HLEN', at.posting)",
     ),
-    _take(
+    _part(
+        "takeover",
         "a dead worker's channel wakes nobody",
-        "redis.call('ZADD', lines, digits(now), 'channel:' .. header.channel)",
-        "redis.call('ZADD', lines, 'inf', 'channel:' .. header.channel)",
+        "redis.call('ZADD', at.lines, digits(now), 'channel:' .. header.channel)",
+        "redis.call('ZADD', at.lines, 'inf', 'channel:' .. header.channel)",
     ),
-    _take("a dead worker's list stays", "redis.call('DEL', theirs)", "redis.call('EXISTS', theirs)"),
-    _take("a dead worker's lease stays", "redis.call('ZREM', leases, owner)", "redis.call('ZCARD', leases)"),
+    _part("takeover", "a dead worker's list stays", "redis.call('DEL', theirs)", "redis.call('EXISTS', theirs)"),
+    _part(
+        "takeover",
+        "a dead worker's lease stays",
+        "redis.call('ZREM', at.leases, owner)",
+        "redis.call('ZCARD', at.leases)",
+    ),
     _take(
         "what dead workers left is taken from its end",
-        "'ZRANGE', orphans, 0, call.new - 1",
-        "'ZREVRANGE', orphans, 0, call.new - 1",
+        "'ZRANGE', orphans, 0, most - 1",
+        "'ZREVRANGE', orphans, 0, most - 1",
     ),
     _take("nobody counts who took it up", "(header.takes or 1) + 1", "(header.takes or 1)"),
     # Poison
-    _take("nobody counts who died", "(header.deaths or 0) + 1", "(header.deaths or 0)"),
-    _take("three have to die", "(header.deaths or 0) >= 2", "(header.deaths or 0) >= 3"),
-    _take("one has to die", "(header.deaths or 0) >= 2", "(header.deaths or 0) >= 1"),
+    _part("takeover", "nobody counts who died", "(header.deaths or 0) + 1", "(header.deaths or 0)"),
+    _part("takeover", "three have to die", "SUSPECT = 2", "SUSPECT = 3"),
+    _part("takeover", "one has to die", "SUSPECT = 2", "SUSPECT = 1"),
     _take("new events go with a suspect", "elseif not suspended and not alone then", "elseif not suspended then"),
     _take(
         "what waits goes with a suspect",
@@ -49,13 +65,13 @@ TAKE: Final = (
     ),
     _take(
         "who wants nothing new gets a suspect",
-        "call.new > 0 and redis.call('ZRANGE', orphans, 0, 0)[1]",
+        "call.new > 0 and not call.undecided and redis.call('ZRANGE', orphans, 0, 0)[1]",
         "redis.call('ZRANGE', orphans, 0, 0)[1]",
     ),
     _take(
         "who wants nothing new gets all orphans",
-        "call.new > 0 and redis.call('ZRANGE', orphans, 0, call.new - 1) or {}",
-        "redis.call('ZRANGE', orphans, 0, call.new - 1)",
+        "most > 0 and not alone and redis.call('ZRANGE'",
+        "not alone and redis.call('ZRANGE'",
     ),
     _take("a suspect goes in a pause", "now >= (tonumber(redis.call('HGET', pause, 'probe')) or 0) then", "true then"),
     _take(
@@ -77,26 +93,35 @@ TAKE: Final = (
     _take("an expired event stays on its timer", "    if header.timer then", "    if false then", _WAITS),
     _take("a pause lets all go as probes", "now >= probe and math.min(due, 1)", "now >= probe and due", _WAITS),
     _take("a pause lets a probe go early", "due = now >= probe and", "due = now >= probe - 1 and", _WAITS),
-    _take(
+    _part(
+        "due",
         "the head of a line has no turn",
         "redis.call('HSET', posting, header.channel, id)",
         "redis.call('PING')",
         _WAITS,
     ),
-    _take("a line goes on beside its post", "redis.call('ZADD', lines, 'inf', line)", "redis.call('PING')", _WAITS),
-    _take(
+    _part(
+        "due",
+        "a line goes on beside its post",
+        "redis.call('ZADD', lines, 'inf', entry)",
+        "redis.call('PING')",
+        _WAITS,
+    ),
+    _part(
+        "due",
         "the last in line goes first",
-        "redis.call('ZPOPMIN', call.line .. line)",
-        "redis.call('ZPOPMAX', call.line .. line)",
+        "redis.call('ZRANGE', call.line .. entry, 0, 0, 'WITHSCORES')",
+        "redis.call('ZRANGE', call.line .. entry, -1, -1, 'WITHSCORES')",
         _WAITS,
     ),
     _take(
         "more is handed out than asked for",
-        "    unpark(id)\n    due = due - 1\n  end\n  while",
-        "    unpark(id)\n  end\n  while",
+        "    unpark_found(id)\n    due = due - 1\n",
+        "    unpark_found(id)\n",
         _WAITS,
     ),
-    _take(
+    _part(
+        "hand_out",
         "what came off its timer says that it is on it",
         "header.state, header.timer = nil, nil",
         "header.state = nil",
@@ -104,25 +129,32 @@ TAKE: Final = (
     ),
     # New events
     _take("low starves", "math.min(redis.call('LLEN', KEYS[18]), low_share(room))", "0"),
-    _take(
+    _part(
+        "entering",
         "low has a share that depends on the batch",
         "math.floor((seq + room) / 16) - math.floor(seq / 16)",
         "math.floor(room / 16)",
     ),
-    _take("each lane fills the batch", "      room = room - #ids\n", ""),
-    _take("an id that is held is taken again", "if present[i] or dead[i]", "if dead[i]"),
-    _take("an id that is dead is taken again", "if present[i] or dead[i]", "if present[i]"),
-    _take("an id on two lanes is taken twice", "entered[id] = true", "entered[n] = true"),
-    _take("an id is remembered for a microsecond too long", "tonumber(seen[i]) > now", "tonumber(seen[i]) >= now"),
-    _take("a replayed id is a duplicate of its first life", "replays == 0 and seen[i]", "seen[i]", _LETTERS),
-    _take(
+    _take("each lane fills the batch", "room = room - take_new(", "room = room + 0 * take_new("),
+    _part("entering", "an id that is held is taken again", "if present[i] or dead[i]", "if dead[i]"),
+    _part("entering", "an id that is dead is taken again", "if present[i] or dead[i]", "if present[i]"),
+    _part("entering", "an id on two lanes is taken twice", "entered[id] = true", "entered[i] = true"),
+    _part(
+        "entering",
+        "an id is remembered for a microsecond too long",
+        "tonumber(seen[i]) > now",
+        "tonumber(seen[i]) >= now",
+    ),
+    _part("entering", "a replayed id is a duplicate of its first life", "not again and seen[i]", "seen[i]", _LETTERS),
+    _part(
+        "entering",
         "jobs stay when their events were taken",
         "redis.call('DEL', unpack(jobs))",
         "redis.call('EXISTS', unpack(jobs))",
     ),
-    _take("a job of another type stops the worker", "redis.pcall('HMGET', job", "redis.call('HMGET', job"),
-    _take("payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
-    _take("ids keep bytes that nobody can print", "'[^\\33-\\126]'", "'[^\\1-\\255]'"),
+    _part("entering", "a job of another type stops the worker", "redis.pcall('HMGET', job", "redis.call('HMGET', job"),
+    _part("entering", "payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
+    _part("entering", "ids keep bytes that nobody can print", "'[^\\33-\\126]'", "'[^\\1-\\255]'"),
     # When to come again
     _take(
         "the end of a lease wakes workers within the grace",
@@ -143,5 +175,5 @@ TAKE: Final = (
         _WAITS,
     ),
     _take("nobody wakes for what waits", "if call.due > 0 and waits_until < math.huge then", "if false then", _WAITS),
-    _take("what dead workers left is no more", "more = more or redis.call('EXISTS', orphans) == 1", "more = more"),
+    _take("what dead workers left is no more", "more, old_wait = true, true", "old_wait = true"),
 )

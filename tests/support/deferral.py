@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dispatcher.dispatch import Admitting, Asking, Gate
@@ -76,4 +76,27 @@ class _Noting:
             slot = each.candidate.leased.slot
             if isinstance(verdict, Admitted) and "#" not in slot and slot not in self._admissions:
                 self._admissions.append(slot)
+        return answer
+
+
+class Between:
+    """What stands before the gates of all workers; something happens once between an answer and what follows."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        self.happens: Callable[[], object] | None = happens
+
+    def __call__(self, gate: Gate) -> Gate:
+        return _Interrupted(gate, self)
+
+
+class _Interrupted:
+    def __init__(self, gate: Gate, between: Between) -> None:
+        self._gate = gate
+        self._between = between
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        answer = self._gate.admit(asking, ahead=ahead)
+        happens, self._between.happens = self._between.happens, None
+        if happens is not None:
+            happens()
         return answer

@@ -33,6 +33,7 @@ CHANNEL = 'expected a channel such as "#errors", in quotes, or its id'
 SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
 COUNT = "expected a number from 1 to 10000000"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
+LABEL = "expected the name of a label, 1 to 64 printable characters without blank, : and ="
 NOT_AVAILABLE = "the key is not available in this version"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
 RULE_KEYS = "limits, channel, on_limit, max_age, max_parked, per_label"
@@ -536,6 +537,20 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             "1:36: categories.a.per_label.host: '3/10m', expected a list of limits such as [3/10m], or [] for "
             "unlimited",
             id="limit for a label without a list",
+        ),
+        *(
+            pytest.param(
+                f"categories: {{a: {{per_label: {{'{name}': [3/10m]}}}}, 'a:b': {{per_label: {{c: [5/10m]}}}}}}",
+                f"1:30: categories.a.per_label.{shown}: '{name}', {LABEL}",
+                id=f"label named {name!r}",
+            )
+            for name, shown in (
+                ("b:c", "b:c"),
+                ("h=a", "'h=a'"),
+                ("b c", "'b c'"),
+                ("", "''"),
+                ("x" * 65, f"'{'x' * 65}'"),
+            )
         ),
         pytest.param(
             "categories: {a: {max_parked: 0}}",

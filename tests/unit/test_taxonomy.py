@@ -113,6 +113,13 @@ def test_a_receipt_carries_slacks_channel_and_ts() -> None:
 
 
 @pytest.mark.parametrize(
+    "value", [None, 1732100000.0001, ["C1"], "\ud800", "1732100000.000100\n", "\x1b[31m"], ids=ascii
+)
+def test_a_channel_or_ts_that_cannot_be_kept_is_as_if_it_was_not_said(value: object) -> None:
+    assert read_api_reply(200, {}, {"ok": True, "channel": value, "ts": value}, "#ops") == Receipt("#ops", None)
+
+
+@pytest.mark.parametrize(
     "data",
     [
         None,
