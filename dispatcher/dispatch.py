@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, assert_never
 
-from dispatcher import policy as rules
+from dispatcher import consequences as rules
 from dispatcher.content import message_for
 from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
 from dispatcher.outcome import Candidate, Deferral, Leased, Settlement, Spoiled, Started, Turn, Waiting

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
@@ -26,6 +24,7 @@ from dispatcher.outcome import (
 )
 from dispatcher.policy import limit_reason
 from dispatcher.store.envelope import read, read_new
+from dispatcher.store.reader import Reader
 from dispatcher.store.rows import Table, deferral_row, settlement_row
 
 AHEAD: Final = 2
@@ -77,7 +76,7 @@ class Outbox:
         self._bounds = bounds
         self._opened: dict[str, list[Any]] = {}
         self._is_new = True
-        self._reader: _Reader | None = None
+        self._reader: Reader[Taken] | None = None
         self.ahead = 0
         """Batches that were asked for and not taken."""
         self.trimmed = 0
@@ -111,7 +110,7 @@ class Outbox:
         """
         if self.ahead < AHEAD and taken.more and not taken.suspended and taken.first_new is not None:
             answer = self._ask({"new": new, "due": due, "undecided": taken.first_new})
-            self._reader = self._reader or _Reader()
+            self._reader = self._reader or Reader()
             self._reader.ask(lambda: _taken(answer()))
             self.ahead += 1
 
@@ -245,33 +244,6 @@ class Outbox:
         ]  # fmt: skip
         facts = {"owner": self.owner, "leased": keys.leased_prefix, **self._prefixes}
         return int(self._renew(names, facts | call))
-
-
-class _Reader:
-    """A thread that receives and reads a batch, while the one that asked for it waits for the server anyway."""
-
-    def __init__(self) -> None:
-        self._asked: SimpleQueue[Callable[[], Taken]] = SimpleQueue()
-        self._brought: SimpleQueue[Taken | BaseException] = SimpleQueue()
-        threading.Thread(target=self._run, daemon=True, name="reader").start()
-
-    def ask(self, receive: Callable[[], Taken]) -> None:
-        """Let it receive a batch; to be followed by ``result``."""
-        self._asked.put(receive)
-
-    def result(self) -> Taken:
-        """The batch, or what receiving it raised."""
-        brought = self._brought.get()
-        if isinstance(brought, BaseException):
-            raise brought
-        return brought
-
-    def _run(self) -> None:
-        while True:
-            try:
-                self._brought.put(self._asked.get()())
-            except BaseException as error:  # noqa: BLE001 - raised where the batch is asked for
-                self._brought.put(error)
 
 
 def _taken(answer: Any) -> Taken:  # noqa: ANN401 - what take.lua returns

@@ -18,12 +18,12 @@ from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
 from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered
+from dispatcher.consequences import after_post
 from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import GateUnavailable
 from dispatcher.keys import QueueKeys
 from dispatcher.model import US, Lane
 from dispatcher.outcome import Bounds, Settlement
-from dispatcher.policy import after_post
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books

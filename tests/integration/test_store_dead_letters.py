@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.event import Event
 from dispatcher.model import US, Ambiguous, Lane, Rejected
 from dispatcher.outcome import Bounds, Leased
-from dispatcher.policy import MAX_ATTEMPTS, OnLimit
+from dispatcher.policy import OnLimit
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import START_US
 from tests.support.servers import Database

@@ -8,11 +8,12 @@ from typing import Final
 
 import pytest
 
+from dispatcher.consequences import after_post
 from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import GateUnavailable
 from dispatcher.model import US, Limit, Reason, Receipt, Rejected
 from dispatcher.outcome import Bounds, Leased
-from dispatcher.policy import CategoryRule, OnLimit, after_post
+from dispatcher.policy import CategoryRule, OnLimit
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.outbox import Outbox
 from tests.support.doubles import START_US, Told

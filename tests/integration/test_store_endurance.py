@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.consequences import on_arrival
 from dispatcher.errors import GateUnavailable, InvalidEvent
 from dispatcher.event import Event
 from dispatcher.model import US, Ambiguous, Lane, Limit, RateLimitedBySlack, Reason, Receipt, Rejected, Retryable
 from dispatcher.outcome import DeadLettered, Leased, Settlement, Spoiled
-from dispatcher.policy import CategoryRule, OnLimit, on_arrival
+from dispatcher.policy import CategoryRule, OnLimit
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database

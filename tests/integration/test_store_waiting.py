@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.model import (
     US,
     Admitted,
@@ -20,7 +21,7 @@ from dispatcher.model import (
     Retryable,
 )
 from dispatcher.outcome import Leased, Started
-from dispatcher.policy import MAX_ATTEMPTS, OnLimit
+from dispatcher.policy import OnLimit
 from tests.support.doubles import START_US
 from tests.support.places import INF
 from tests.support.servers import Database

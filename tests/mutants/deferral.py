@@ -378,14 +378,14 @@ DEFERRAL: Final = (
     ),
     _core(
         "nobody stands behind others",
-        "policy",
+        "consequences",
         "    return Deferral(candidate, policy.line(leased.event), rule.max_parked)\n",
         "    return None\n",
         _DEFERS,
     ),
     _core(
         "an admitted event stands in line again",
-        "policy",
+        "consequences",
         "or leased.line or leased.held or leased.attempt or",
         "or leased.line or",
         _ORDER,
@@ -393,7 +393,7 @@ DEFERRAL: Final = (
     _pace("a held slot that is charged is told to no line", "header.held and event.scopes or {}", "{}"),
     _core(
         "an admitted event waits as long as a held slot may",
-        "policy",
+        "consequences",
         "min(verdict.retry_after_us, verdict.limit.window_us)",
         "verdict.retry_after_us",
         _ORDER,
@@ -429,12 +429,12 @@ DEFERRAL: Final = (
     _core("what was lost is told as dropped", "dispatch", "if answer.lost:", "if False:", _DECIDES),
     _core(
         "who came back is dropped without a look at its slots",
-        "policy",
+        "consequences",
         "return leased.is_fresh and not leased.replays",
         "return not leased.replays",
         _TAKES,
     ),
-    _core("a replayed event is dropped", "policy", "leased.is_fresh and not leased.replays", "True", _LETTERS),
+    _core("a replayed event is dropped", "consequences", "leased.is_fresh and not leased.replays", "True", _LETTERS),
     _core(
         "a refused head keeps what it was admitted with",
         "store/rows",

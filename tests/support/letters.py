@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from dispatcher.consequences import spoiled
 from dispatcher.event import Event
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import US, Denied, Limit, Reason
 from dispatcher.outcome import DeadLettered, Leased, Settlement, Terms
-from dispatcher.policy import spoiled
 from dispatcher.producer import Producer
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dispatcher.consequences import after_post
 from dispatcher.dispatch import Admitting, Asking, Dispatcher
 from dispatcher.dispatch import Gate as DecidingGate
 from dispatcher.event import Event, job_id_for, new_event_id
@@ -28,7 +29,7 @@ from dispatcher.outcome import (
     Turn,
     Waiting,
 )
-from dispatcher.policy import CategoryRule, OnLimit, Policy, after_post
+from dispatcher.policy import CategoryRule, OnLimit, Policy
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books, Snapshot

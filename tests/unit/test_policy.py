@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.consequences import MAX_ATTEMPTS, after_post, denied, refused_unseen
 from dispatcher.event import Event
 from dispatcher.model import (
     US,
@@ -23,16 +24,7 @@ from dispatcher.model import (
     all_scopes,
 )
 from dispatcher.outcome import Candidate, DeadLettered, Dropped, Leased, Parked, Place, Sent, Settlement, Slots, Started
-from dispatcher.policy import (
-    MAX_ATTEMPTS,
-    CategoryRule,
-    OnLimit,
-    Policy,
-    after_post,
-    denied,
-    limit_reason,
-    refused_unseen,
-)
+from dispatcher.policy import CategoryRule, OnLimit, Policy, limit_reason
 
 RULE = CategoryRule((Limit.parse("10/30m"),), "#errors", OnLimit.DROP, 3600 * US)
 POLICY = Policy(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
+from dispatcher.consequences import after_post
 from dispatcher.event import Event
 from dispatcher.model import Ambiguous, PostResult, Receipt
 from dispatcher.outcome import Candidate, DeadLettered, Leased, Parked, Sent, Settlement, Started, Terms
-from dispatcher.policy import after_post
 from dispatcher.worker.senders import Senders
 
 TERMS = Terms("#x", None, (), 10**18, configured=True)

@@ -1,0 +1,168 @@
+"""What follows for an event: from its arrival, from a refusal of the budget, from a post. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from dispatcher.model import (
+    Ambiguous,
+    Denied,
+    Paused,
+    PostResult,
+    RateLimitedBySlack,
+    Reason,
+    Receipt,
+    Rejected,
+    Retryable,
+)
+from dispatcher.outcome import (
+    Candidate,
+    DeadLettered,
+    Deferral,
+    Dropped,
+    Leased,
+    Parked,
+    Place,
+    Sent,
+    Settlement,
+    Slots,
+    Spoiled,
+    Started,
+)
+from dispatcher.policy import Backoff, OnLimit, Policy, limit_reason
+
+MAX_DEATHS: Final = 3
+"""Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
+
+MAX_ATTEMPTS: Final = 8
+"""Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
+
+
+def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settlement:
+    """The event with its terms, or what ends it before the gate is asked. Raises nothing.
+
+    A defect of ours that one event brings to light must not stop the events beside it.
+    """
+    try:
+        candidate = Candidate(leased, policy.terms(leased))
+    except Exception as error:  # noqa: BLE001 - see above; the payload is kept with the words
+        detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
+        return spoiled(Spoiled(leased.id, Reason.INVALID, detail, leased.replays))
+    return refused_unseen(candidate, policy, now_us) or candidate
+
+
+def spoiled(subject: Spoiled) -> Settlement:
+    """What cannot be read is a dead letter at once."""
+    return Settlement(subject, None, DeadLettered(subject.reason, subject.detail))
+
+
+def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
+    """What ends before the gate: an event that has waited as long as it may, or whose category is rejected."""
+    leased, terms = candidate.leased, candidate.terms
+    posted = leased.unknown or (leased.attempt and not leased.held)  # perhaps: then its slot stays
+    slots = Slots.KEEP if posted else Slots.RELEASE
+    if now_us >= terms.deadline_us:
+        letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
+        return Settlement(leased, terms, letter, slots)
+    if leased.deaths >= MAX_DEATHS:
+        detail = f"{leased.deaths} workers died while they held it"
+        return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), slots, attempt=leased.attempt)
+    if policy.reject_unknown and not terms.configured and not leased.held:
+        detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
+        return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"), slots)
+    return None
+
+
+def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
+    """The event as one that waits behind those before it, if its category defers and it comes for the first time."""
+    leased = candidate.leased
+    rule = policy.rule(leased.event.category)
+    if rule.on_limit is not OnLimit.DEFER or leased.line or leased.held or leased.attempt or leased.unknown:
+        return None
+    return Deferral(candidate, policy.line(leased.event), rule.max_parked)
+
+
+def overflow(deferral: Deferral) -> Settlement:
+    """What becomes of an event that finds as many waiting as may."""
+    leased, terms = deferral.candidate.leased, deferral.candidate.terms
+    detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE
+    return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
+
+
+def drops(candidate: Candidate, policy: Policy) -> bool:
+    """Whether a refusal ends the event with nothing else to be changed: nobody was ever admitted with it."""
+    leased = candidate.leased
+    return leased.is_fresh and not leased.replays and policy.rule(leased.event.category).on_limit is OnLimit.DROP
+
+
+def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
+    """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says.
+
+    A replayed event is never dropped: it becomes a dead letter again.
+    """
+    leased, terms = candidate.leased, candidate.terms
+    reason = limit_reason(verdict.scope)
+    if leased.held or leased.attempt or leased.unknown:
+        return Settlement(
+            leased,
+            terms,
+            # What rests on a held slot may take until its deadline; once that is posted, it takes a window.
+            Parked(Place.TIMER, reason, min(verdict.retry_after_us, verdict.limit.window_us), denied=verdict),
+            Slots.HOLD,
+            attempt=leased.attempt,
+            unknown=leased.unknown,
+        )
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    rule = policy.rule(leased.event.category)
+    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
+    match on_limit:
+        case OnLimit.DROP:
+            return Settlement(leased, terms, Dropped(verdict, reason), slots)
+        case OnLimit.DEFER:
+            return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict)
+        case OnLimit.DEAD_LETTER:
+            detail = f"{verdict.scope} had used its {verdict.limit}"
+            return Settlement(leased, terms, DeadLettered(reason, detail, denied=verdict), slots)
+        case _:
+            assert_never(on_limit)
+
+
+def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
+    started: Started, result: PostResult, backoff: Backoff
+) -> Settlement:
+    """What becomes of an event after a post.
+
+    Its slots: kept once it is or may be posted, held while it waits for another attempt, given back when it never will
+    be. Only a cause that a further attempt can run into again uses one up.
+    """
+    leased, terms = started.candidate.leased, started.candidate.terms
+    tried, spared = started.attempt, started.attempt - 1
+
+    def settlement(outcome: Sent | DeadLettered | Parked, slots: Slots, **effects: object) -> Settlement:
+        facts: dict[str, object] = {"attempt": tried, "unknown": leased.unknown, **effects}
+        return Settlement(leased, terms, outcome, slots, **facts)  # type: ignore[arg-type]  # fields by name
+
+    match result:
+        case Receipt():
+            return settlement(Sent(result), Slots.KEEP, replied=True, resume=True)
+        case RateLimitedBySlack(retry_after_us, code):
+            waits = Parked(Place.LINE, Reason.COOLDOWN, retry_after_us, code)
+            return settlement(waits, Slots.HOLD, attempt=spared, cooldown_us=retry_after_us)
+        case Retryable(code, detail, uses_attempt):
+            if uses_attempt and tried >= MAX_ATTEMPTS:
+                return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE)
+            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
+            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared)
+        case Rejected(code, detail):
+            return settlement(DeadLettered(Reason.REJECTED, detail, code), Slots.RELEASE, replied=True)
+        case Ambiguous(code, detail):
+            if tried >= MAX_ATTEMPTS:
+                return settlement(DeadLettered(Reason.AMBIGUOUS, detail, code), Slots.KEEP)
+            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
+            return settlement(waits, Slots.KEEP, unknown=leased.unknown + 1)
+        case Paused(code, detail):
+            waits = Parked(Place.LINE, Reason.PAUSED, 0, code, detail=detail)
+            return settlement(waits, Slots.HOLD, attempt=spared, pause=result)
+        case _:
+            assert_never(result)
