@@ -91,6 +91,9 @@ end
 
 local function take_turn(turn)
   local mine = scopes_of(turn.request)
+  for _, scope in ipairs(turn.step == 'quit' and mine or {}) do -- it may leave before it has heard its first answer
+    turn.arrived = turn.arrived or redis.call('ZSCORE', scope.waiters, turn.token) or nil
+  end
   local arrived = arrival(turn, mine)
   for _, scope in ipairs(mine) do
     scope.lapsed_waiters = remove_lapsed(scope) or scope.lapsed_waiters
