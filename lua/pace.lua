@@ -13,9 +13,8 @@
 --          10 names     SET   category names counted that no limits file knows
 --          11 wake      LIST  a token for one sleeper
 --          12 deciding  HASH  what each owner is deciding (include/deferred.lua)
---          13 freed     HASH  see include/deferred.lua
---          14 ...       the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "scope", "waits": prefixes of keys, "free": posts this worker can start,
+--          13 ...       the keys that "channels" and "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> seq, what waits for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
@@ -37,7 +36,7 @@ local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns =
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local free = call.free
-local names = { lines = KEYS[4], deciding = KEYS[12], freed = KEYS[13], waits = call.waits, now = now }
+local names = { deciding = KEYS[12] }
 local before = first_instant(keys.lines, keys.timers)
 redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
 
@@ -89,9 +88,6 @@ for n, event in ipairs(call.events) do
       header.counted = counted_name(KEYS[10], event.category, event.configured)
       header.deadline, header.solo = event.deadline, channel.max ~= nil
       if not reason then
-        for _, scope in ipairs(header.held and event.scopes or {}) do -- who was refused for a held slot can be told more
-          reopen_scope(names, string.sub(KEYS[scope], #call.scope + 1))
-        end
         header.state, header.attempt, header.held = 'sending', event.attempt, nil
         if channel.max then
           redis.call('HSET', posting, channel.name, event.id)

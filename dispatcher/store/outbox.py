@@ -143,7 +143,7 @@ class Outbox:
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         """See ``dispatch.Outbox.start``."""
-        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding, self._keys.freed])
+        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding])
         events = [
             {
                 **table.subject(each.leased, each.terms),
@@ -152,8 +152,7 @@ class Outbox:
             }
             for each in candidates
         ]
-        prefixes = {"scope": self._keys.scope_prefix, "waits": self._keys.waits_prefix}
-        call = {"owner": self.owner, **prefixes, "free": free, "channels": table.channels, "events": events}
+        call = {"owner": self.owner, "free": free, "channels": table.channels, "events": events}
         answer = decode(self._pace(table.keys, call))
         return [_started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 

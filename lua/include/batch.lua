@@ -59,6 +59,7 @@ if call.ahead then
     for _, window in ipairs(scope.windows) do
       room = math.min(room, window[MAX] - SLOTS.used(scope, window))
     end
+    at = math.min(at, now + largest(scope, US)) -- what rests on a held slot may say a day
     openings[n] = string.format('["%.0f",%d]', math.max(at, now), at > now and 0 or math.max(room, 1))
   end
   ahead = ',"ahead":[' .. table.concat(openings, ',') .. ']'

@@ -390,7 +390,6 @@ DEFERRAL: Final = (
         "or leased.line or",
         _ORDER,
     ),
-    _pace("a held slot that is charged is told to no line", "header.held and event.scopes or {}", "{}"),
     _core(
         "an admitted event waits as long as a held slot may",
         "consequences",
