@@ -80,7 +80,7 @@ def test_killed_at_a_step_nothing_is_lost(begin: Begin, step: str, kills: int) -
         dooms.append(Doom(name, moment, chance.randint(1, latest)))
     events = kills * EVENTS_PER_KILL
     a_round = begin(events)
-    end = a_round.run(dooms, events, timeout_s=10 + 2 * kills)
+    end = a_round.run(dooms, events, timeout_s=60 + 4 * kills)
     assert len(a_round.killed) == kills
     check(a_round, end)
 
@@ -91,7 +91,7 @@ def test_killed_at_any_instant_nothing_is_lost(begin: Begin, kills: int) -> None
     shots = [chance.uniform(0.1, 0.3 * kills) for _ in range(kills)]
     events = kills * EVENTS_PER_KILL
     a_round = begin(events)
-    end = a_round.run([], events, shots=sorted(shots), timeout_s=10 + 2 * kills)
+    end = a_round.run([], events, shots=sorted(shots), timeout_s=60 + 4 * kills)
     assert len(a_round.killed) == kills
     check(a_round, end)
 
