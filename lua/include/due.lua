@@ -9,12 +9,12 @@ end
 
 -- A suspect is taken alone, or not now.
 local function may_take(id)
-  if is_suspect(id) then
-    old_wait = old_wait or #ids_taken > 0
-    alone = #ids_taken == 0
-    return alone
+  if alone or not is_suspect(id) then
+    return not alone
   end
-  return not alone
+  alone = #ids_taken == 0
+  old_wait = old_wait or not alone
+  return alone
 end
 
 -- The head of a channel's line: its turn, where the channel takes one post at a time. Returns how many.

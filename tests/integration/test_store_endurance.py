@@ -5,6 +5,7 @@ In made-up time. The calls of several workers are interleaved by hand, as they m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,18 @@ import pytest
 from dispatcher.consequences import on_arrival
 from dispatcher.errors import GateUnavailable, InvalidEvent
 from dispatcher.event import Event
-from dispatcher.model import US, Ambiguous, Lane, Limit, RateLimitedBySlack, Reason, Receipt, Rejected, Retryable
+from dispatcher.model import (
+    US,
+    Ambiguous,
+    Lane,
+    Limit,
+    Opening,
+    RateLimitedBySlack,
+    Reason,
+    Receipt,
+    Rejected,
+    Retryable,
+)
 from dispatcher.outcome import DeadLettered, Leased, Settlement, Spoiled
 from dispatcher.policy import CategoryRule, OnLimit
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
@@ -386,6 +398,22 @@ def test_an_event_that_two_workers_died_with_is_left_in_its_line_for_the_next_ta
     keep_beating(stage, 60, "ann")
     assert ann.taken() == ["retry"]
     assert ann.taken() == ["a"]
+
+
+def test_of_two_events_that_workers_died_with_each_is_taken_alone_though_both_have_room(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    charge(stage, "somebody", "category:errors")
+    send(stage, "a", "b")
+    ann.dispatch(ann.take().batch)
+    for id_ in ("a", "b"):  # as they would stand there after it
+        header, _, payload = (stage.redis.hget(stage.keys.events, id_) or b"").partition(b"\n")
+        stage.redis.hset(
+            stage.keys.events, id_, json.dumps({**json.loads(header), "deaths": 2}) + "\n" + payload.decode()
+        )
+    keep_beating(stage, 60, "ann")
+    send(stage, "c", category="deploys")
+    ann.outbox.expect([Opening("category:errors", stage.clock.now_us, 2)])
+    assert [ann.taken(), ann.taken(), ann.taken()] == [["a"], ["b"], ["c"]]
 
 
 def test_a_batch_that_was_asked_for_ahead_and_is_empty_leaves_nothing_to_wait_for(redis: Database) -> None:
