@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
@@ -19,7 +18,7 @@ class LineBatch:
 
     def __init__(self, stream: TextIO, *, secrets: Iterable[str], worker: str | None) -> None:
         self._stream = stream
-        self._telling = tuple({form.encode() for secret in secrets if secret for form in (secret, _quoted(secret))})
+        self._secrets = tuple(secret.encode() for secret in secrets if secret)
         self._bound = {} if worker is None else {"worker": worker}
 
     def write(self, event: str, level: str, entries: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
@@ -40,8 +39,4 @@ class LineBatch:
     def _is_plain(self, line: bytes) -> bool:
         if not line.isascii() or b"\\" in line or b"\x7f" in line:
             return False
-        return not any(secret in line for secret in self._telling)
-
-
-def _quoted(secret: str) -> str:
-    return json.dumps(secret, ensure_ascii=False)[1:-1]
+        return not any(secret in line for secret in self._secrets)

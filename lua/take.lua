@@ -21,8 +21,8 @@
 --          20 deferred    HASH    category -> how many stand in its lines
 --          21 deciding    HASH    owner -> JSON {seq, since, scopes} of what it has not decided
 --          22 wake        LIST    a token for one sleeper
---          27 freed       HASH    scope -> instant at which a slot became free, while somebody is deciding
 --          23 24 25 26    HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
+--          27 freed       HASH    scope -> instant at which a slot became free, while somebody is deciding
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits": prefixes of keys, "most_decisions",
 --           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
@@ -32,7 +32,8 @@
 --           "starts": true for the first take of a worker,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes}
 -- Returns   [JSON {"now", "next": us | null (next instant at which something may be taken), "more": lanes hold more,
---           "suspended", "old_wait": whether there are some that were not handed out, "duplicates": [id, ...], "ids": of what was taken, "sizes": [bytes of each record, ...],
+--           "suspended", "old_wait": older ones are to be taken that were not handed out, "duplicates": [id, ...],
+--           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]
 -- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line and waits keys are built from what was found: the one
 -- exception to keys through KEYS. All but RQ's share the namespace's hash tag.
@@ -44,7 +45,6 @@
 -- @include deferred
 -- @include takeover
 -- @include decisions
-
 
 local events, leases, leased, orphans, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local lines, timers, posting, pause, beat = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]

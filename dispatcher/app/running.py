@@ -20,7 +20,8 @@ from dispatcher.store.intake import claim_namespace
 from dispatcher.store.snapshot import Books
 from dispatcher.store.sweep import Sweep
 from dispatcher.worker.doorbell import Doorbell
-from dispatcher.worker.loop import Upkeep, Worker
+from dispatcher.worker.loop import Worker
+from dispatcher.worker.upkeep import Upkeep
 
 _SEND_SLACK_S: Final = 1.0
 """The sink keeps its own deadline; the worker's, which only guards against a defect of it, is this much later."""

@@ -1,4 +1,4 @@
-"""The gate as the dispatcher calls it: whole batches, slots that are named by whoever asks."""
+"""The gate by itself: whole batches, slots that are named by whoever asks. Workers ask by ``worker.admission``."""
 
 from __future__ import annotations
 

@@ -192,6 +192,10 @@ class Outbox:
         self._await_ahead()
         return self._renewed({"lease_us": 0, "keep": list(keep), "name": self._name})
 
+    def leased_key(self) -> str:
+        """The key of what this worker holds, under the name it has now."""
+        return self._keys.leased(self.owner)
+
     def _arrived(self) -> Taken:
         if self._reader is None:
             raise RuntimeError("nothing was asked for ahead")
@@ -202,10 +206,6 @@ class Outbox:
         """Let what was asked for ahead arrive, to be given back with the rest."""
         while self.ahead:
             self._arrived()
-
-    def leased_key(self) -> str:
-        """The key of what this worker holds, under the name it has now."""
-        return self._keys.leased(self.owner)
 
     @property
     def _prefixes(self) -> dict[str, str]:

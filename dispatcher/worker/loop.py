@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Protocol
 
@@ -23,14 +22,13 @@ from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import GateUnavailable
 from dispatcher.keys import QueueKeys
 from dispatcher.model import US, Lane
-from dispatcher.outcome import Bounds, Settlement
-from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.outcome import Settlement
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
-from dispatcher.store.sweep import Sweep
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.registered import RegisteredWorker
 from dispatcher.worker.senders import Senders
+from dispatcher.worker.upkeep import Upkeep
 
 STOP_GRACE_S: Final = 5.0
 """Beyond the Slack time-out, how long a stop may take."""
@@ -55,15 +53,6 @@ class WorkerLog(Protocol):
     def say(self, event: str, **facts: object) -> None:
         """One line: ``noun.past_participle`` and its facts."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Upkeep:
-    """What is looked after with a worker's heartbeat."""
-
-    sweep: Sweep
-    dead_letters: DeadLetters
-    bounds: Bounds
 
 
 class Worker(RegisteredWorker):
@@ -240,13 +229,13 @@ class Worker(RegisteredWorker):
             self._outbox.renew()
             self.register_alive()
         self._beat_due = time.monotonic() + self._beat_s
-        self._keep_up()
+        self._tell_trimmed(self._upkeep.keep_up(self._tell.say))
 
     def _finish_posts(self) -> int:
         """Give back what is not in flight and settle what is, as long as a stop may take; returns how many went back.
 
-        A server that is away may come back meanwhile.
-        Raises ``GateUnavailable`` where it is still away and nothing is left to be done: leases end by themselves.
+        A server that is away may come back meanwhile. Raises ``GateUnavailable`` where it is still away and nothing is
+        left to be done: leases end by themselves.
         """
         end = (self._asked_at or time.monotonic()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
         returned = 0
@@ -293,12 +282,6 @@ class Worker(RegisteredWorker):
             away_s = round(time.monotonic() - lost_at, 3)
             self._tell.say("redis.found", away_s=away_s, given_back=returned)
             return
-
-    def _keep_up(self) -> None:
-        """What one worker of the fleet does for all, now and then."""
-        if back := self._upkeep.sweep.sweep_if_due():
-            self._tell.say("jobs.swept", back=back)
-        self._tell_trimmed(self._upkeep.dead_letters.trim(self._upkeep.bounds))
 
     def _tell_trimmed(self, now: int = 0) -> None:
         count, self._outbox.trimmed = self._outbox.trimmed + now, 0

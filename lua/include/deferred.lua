@@ -38,11 +38,10 @@ local function open_scope_at(at, scope, instant)
   end
 end
 
--- A slot of the scope was given back: who was refused for it may ask again. While somebody is
--- deciding that is noted in `freed`, since a refusal that is older may still be on its way here. One who waits for a
--- guarantee or for what the guarantees leave takes either.
-local reopen_scope
-function reopen_scope(at, scope)
+-- A slot of the scope was given back: who was refused for it may ask again. While somebody is deciding that is noted in
+-- `freed`, since a refusal that is older may still be on its way here. One who waits for a guarantee or for what the
+-- guarantees leave takes either.
+local function reopen_scope(at, scope)
   if redis.call('EXISTS', at.deciding) == 1 then
     redis.call('HSET', at.freed, scope, digits(at.now))
   end

@@ -1,7 +1,8 @@
--- What waits: an event is parked in a channel's line (ordered by seq) or on a timer (its own instant).
+-- What waits: an event is parked in a channel's line (ordered by seq), on a timer (its own instant), or deferred in the line
+-- of its category (include/deferred.lua).
 --
--- `lines` holds the instant at which the head of each line may pass; 'inf' while the line waits for the post in
--- flight on its channel. Whoever parks or settles and so sets an instant earlier than all others rings the bell, one sleeper wakes.
+-- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on
+-- its channel. Whoever parks or settles and so sets an instant earlier than all others rings the bell, one sleeper wakes.
 local PROBE_US = 60000000 -- while posting is paused, one event tries every minute
 
 local function first_instant(lines, timers)

@@ -116,6 +116,18 @@ def test_secrets_are_removed_wherever_they_stand() -> None:
     assert not any(secret in stream.getvalue() for secret in secrets)
 
 
+@pytest.mark.parametrize("secret", ['s"e\\cret', "s\u00e9cret", "s-cret"])
+def test_a_secret_in_one_line_of_a_batch_is_removed_and_the_others_stay(secret: str) -> None:
+    told = lines(lambda log: log.duplicates(["first", f"of {secret}", "last"]), secrets=[secret])
+    assert sorted(line["event_id"] for line in told) == ["first", "last", "of ***"]
+    assert all(line.keys() == told[0].keys() for line in told)
+
+
+def test_control_characters_in_one_line_of_a_batch_are_taken_out() -> None:
+    told = lines(lambda log: log.duplicates(["first", "a\x1b[2J\u202e", "b\x7f"]))
+    assert sorted(line["event_id"] for line in told) == ["a\ufffd[2J\ufffd", "b\ufffd", "first"]
+
+
 def test_control_characters_do_nothing_to_a_terminal() -> None:
     stream = io.StringIO()
     log = build_event_log(style="console", stream=stream)
