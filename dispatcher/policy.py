@@ -57,6 +57,13 @@ class OnLimit(StrEnum):
     DEFER = "defer"
 
 
+class OnAmbiguous(StrEnum):
+    """What happens to an event whose post perhaps arrived, where that cannot be looked up."""
+
+    RESEND = "resend"
+    DEAD_LETTER = "dead-letter"
+
+
 DEFAULT_MAX_PARKED: Final = 10_000
 """Deferred events of one category that may wait."""
 
@@ -66,7 +73,8 @@ class CategoryRule:
     """What the limits file says of one category; an empty ``limits`` means unlimited.
 
     ``guarantee`` events of the longest global window are kept for it; ``per_label`` limits hold for each value of a
-    label. Where they are deferred, at most ``max_parked`` of its events wait for room.
+    label. Where they are deferred, at most ``max_parked`` of its events wait for room. ``on_ambiguous`` says what
+    becomes of one that was perhaps posted.
     """
 
     limits: tuple[Limit, ...]
@@ -76,6 +84,7 @@ class CategoryRule:
     guarantee: int = 0
     per_label: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     max_parked: int = DEFAULT_MAX_PARKED
+    on_ambiguous: OnAmbiguous = OnAmbiguous.RESEND
 
 
 @dataclass(frozen=True, slots=True)

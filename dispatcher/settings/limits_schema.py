@@ -21,7 +21,7 @@ from pydantic import (
 
 from dispatcher.model import Limit, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
-from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnLimit, Policy
+from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 
@@ -38,6 +38,9 @@ Category: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJso
 Span: TypeAlias = Annotated[int, PlainValidator(read.read_span_us), WithJsonSchema(shape.SPAN)]
 Count: TypeAlias = Annotated[int, PlainValidator(read.read_count), WithJsonSchema(shape.COUNT)]
 OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
+WhereUnknown: TypeAlias = Annotated[
+    OnAmbiguous, PlainValidator(read.read_on_ambiguous), WithJsonSchema(shape.ON_AMBIGUOUS)
+]
 Unknown: TypeAlias = Annotated[
     str, PlainValidator(read.read_unknown_categories), WithJsonSchema(shape.UNKNOWN_CATEGORIES)
 ]
@@ -107,7 +110,6 @@ class RuleSection(Section):
             "icon_emoji",
             "icon_url",
             "notice",
-            "on_ambiguous",
             "template",
             "username",
         }
@@ -131,6 +133,10 @@ class RuleSection(Section):
     max_parked: Count = Field(
         default=DEFAULT_MAX_PARKED,
         description="So many deferred events of a category wait; the next becomes a dead letter, overflow.",
+    )
+    on_ambiguous: WhereUnknown = Field(
+        default=OnAmbiguous.RESEND,
+        description="A post that perhaps arrived, where that cannot be looked up: resend, or keep as a dead letter.",
     )
     per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
         default={}, description="Limits for each value of a label of the event, by the label's name."
@@ -252,4 +258,5 @@ def _rule_of(section: CategorySection) -> CategoryRule:
         guarantee=section.guarantee,
         per_label=section.per_label,
         max_parked=section.max_parked,
+        on_ambiguous=section.on_ambiguous,
     )

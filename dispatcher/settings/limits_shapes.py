@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dispatcher.event import CATEGORY
 from dispatcher.model import MAX_LIMIT
-from dispatcher.policy import OnLimit
+from dispatcher.policy import OnAmbiguous, OnLimit
 from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,
@@ -52,5 +52,6 @@ LABEL_NAME: Final[dict[str, Any]] = {
 }
 GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
+ON_AMBIGUOUS: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnAmbiguous]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}

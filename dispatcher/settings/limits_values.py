@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from dispatcher.event import CATEGORY
 from dispatcher.model import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
-from dispatcher.policy import OnLimit
+from dispatcher.policy import OnAmbiguous, OnLimit
 from dispatcher.settings.redaction import looks_secret
 
 NOT_AVAILABLE: Final = "is not available in this version"
@@ -114,6 +114,14 @@ def read_on_limit(value: object) -> OnLimit:
     if value not in words:
         raise fault(f", {expected}{did_you_mean(value, words)}")
     return OnLimit(value)
+
+
+def read_on_ambiguous(value: object) -> OnAmbiguous:
+    """What happens to an event that was perhaps posted."""
+    words = [word.value for word in OnAmbiguous]
+    if value not in words:
+        raise fault(f", expected {' or '.join(words)}{did_you_mean(value, words)}")
+    return OnAmbiguous(value)
 
 
 def read_unknown_categories(value: object) -> str:

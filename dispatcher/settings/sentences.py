@@ -7,7 +7,7 @@ from typing import Final, assert_never
 
 from dispatcher.model import US, Kind, Limit
 from dispatcher.outcome import Bounds
-from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
 _DAY_US: Final = 86_400 * US
@@ -62,6 +62,8 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
         beyond = "beyond that" if has_own else "beyond the limit of all events together"
         parts.append(f"{beyond} the event {_on_limit(rule)}")
     parts.append(f"waits at most {_span(rule.max_age_us)}")
+    if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
+        parts.append("one that was perhaps posted is kept as a dead letter")
     return "; ".join(parts)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dispatcher.errors import ConfigError
 from dispatcher.model import US, Limit
 from dispatcher.outcome import Bounds
-from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.resources import data_file
 from dispatcher.settings import Settings, find_limits_file, load_policy, read_policy, sentences
 from dispatcher.settings.doubts import implies
@@ -36,7 +36,7 @@ CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or d
 LABEL = "expected the name of a label, 1 to 64 printable characters without blank, : and ="
 NOT_AVAILABLE = "the key is not available in this version"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
-RULE_KEYS = "limits, channel, on_limit, max_age, max_parked, per_label"
+RULE_KEYS = "limits, channel, on_limit, max_age, max_parked, on_ambiguous, per_label"
 
 
 def policy(text: str) -> Policy:
@@ -436,6 +436,16 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             id="underscore for hyphen",
         ),
         pytest.param(
+            "defaults: {on_ambiguous: dead_letter}",
+            "1:26: defaults.on_ambiguous: 'dead_letter', expected resend or dead-letter; did you mean dead-letter?",
+            id="on_ambiguous with an underscore",
+        ),
+        pytest.param(
+            "categories: {a: {on_ambiguous: [resend]}}",
+            "1:32: categories.a.on_ambiguous: a list, expected resend or dead-letter",
+            id="on_ambiguous is a list",
+        ),
+        pytest.param(
             "defaults: {on_limit: {}}",
             "1:22: defaults.on_limit: a mapping, expected drop, dead-letter or defer",
             id="on_limit is a mapping",
@@ -567,7 +577,6 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             pytest.param(f"categories:\n  a:\n    {key}: 1", f"3:5: categories.a.{key}: {NOT_AVAILABLE}", id=key)
             for key in (
                 "digest_delay",
-                "on_ambiguous",
                 "username",
                 "icon_emoji",
                 "icon_url",
@@ -768,6 +777,16 @@ def test_every_rule_reads_as_a_sentence() -> None:
         "Dead letters: at most 500 are kept, each for at most 90 minutes; the oldest go first.",
         "Decision record: at most 100000 events that a limit suppressed, and as many others; the oldest go first.",
     ]
+
+
+def test_what_becomes_of_an_event_that_was_perhaps_posted_is_the_category_s_or_the_default() -> None:
+    found = policy("defaults: {on_ambiguous: dead-letter}\ncategories: {a: {on_ambiguous: resend}, b: {}}")
+    assert BUILT_IN.defaults.on_ambiguous is OnAmbiguous.RESEND
+    assert {name: found.rule(name).on_ambiguous for name in ("a", "b", "c")} == {
+        "a": OnAmbiguous.RESEND, "b": OnAmbiguous.DEAD_LETTER, "c": OnAmbiguous.DEAD_LETTER,
+    }  # fmt: skip
+    said = [rule.endswith("; one that was perhaps posted is kept as a dead letter.") for rule in sentences(found)[1:4]]
+    assert said == [False, True, True]
 
 
 def test_a_policy_without_limits_says_so() -> None:

@@ -72,6 +72,7 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("global: {limits: [10000000/366d, 1/0.5s, 007/1ms]}", id="edges of limits"),
         pytest.param("channels: {default: {pace: none}, C0123ABCD: {pace: 1/1s}}", id="channels"),
         pytest.param("categories: {no: {}, 'a.b:c_-': {max_age: 1.5h}}", id="names of categories"),
+        pytest.param("defaults: {on_ambiguous: dead-letter}", id="on_ambiguous"),
         pytest.param("dead_letters: {max: 10000000, max_age: 366d}", id="bounds"),
     ],
 )
@@ -112,6 +113,7 @@ def test_what_is_valid_conforms(text: str) -> None:
         "defaults: {channel: '#a b'}",
         "defaults: {channel: no}",
         "defaults: {max_parked: 0}",
+        "defaults: {on_ambiguous: drop}",
         "defaults: {on_limit: digest}",
         "defaults: {on_limit: Drop}",
         "defaults: {max_age: 24}",
