@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol, assert_never
 from dispatcher import consequences as rules
 from dispatcher.content import message_for
 from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
-from dispatcher.outcome import Candidate, Deferral, Leased, Settlement, Spoiled, Started, Turn, Waiting
+from dispatcher.outcome import Candidate, Deferral, Leased, Lookup, Settlement, Spoiled, Started, Turn, Waiting
 from dispatcher.policy import Backoff, Policy
+from dispatcher.reading import GRACE_US, Reading, Search
 
 
 class Asking(NamedTuple):
@@ -71,6 +72,10 @@ class Sink(Protocol):
         """Post once, within a deadline; never raises for what the other side does."""
         ...
 
+    def look(self, search: Search) -> Reading:
+        """Look for posts of unknown fate, within a deadline; never raises for what the other side does."""
+        ...
+
 
 class Observer(Protocol):
     """Told of what is durable; may fail, never breaks the way of an event."""
@@ -102,6 +107,7 @@ class Dispatcher:
     sink: Sink
     observer: Observer
     backoff: Backoff
+    grace_us: int = GRACE_US
 
     def dispatch(
         self, batch: Sequence[Leased | Spoiled], now_us: int, free: int, meanwhile: Callable[[], None] = lambda: None
@@ -110,7 +116,8 @@ class Dispatcher:
 
         ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``meanwhile`` is
         called when the gate has answered: from then on the store has nothing to do for a while. Raises
-        ``GateUnavailable`` with nothing posted: what was not settled stays leased.
+        ``GateUnavailable`` with nothing posted: what was not settled stays leased. What is to be looked up is left to
+        ``lookups``.
         """
         ended, candidates = self._triage(batch, now_us)
         going = self._behind_others(candidates, ended)
@@ -123,7 +130,29 @@ class Dispatcher:
         """Post one message and say what follows; touches no store, so any thread may do it."""
         leased, terms = started.candidate.leased, started.candidate.terms
         message = message_for(leased.event, leased.name, terms.channel)
-        return rules.after_post(started, self.sink.post(message), self.backoff)
+        return self.conclude(started, self.sink.post(message))
+
+    def conclude(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        return rules.after_post(started, result, self.backoff, self.grace_us)
+
+    def lookups(self, batch: Sequence[Leased | Spoiled], now_us: int) -> list[Lookup]:
+        """What has to be looked up before anything else becomes of the events of a batch whose posts had no answer.
+
+        Raises ``GateUnavailable`` as ``dispatch`` does.
+        """
+        doubtful = [each for each in batch if isinstance(each, Leased) and each.doubt is not None]
+        found, ended = rules.lookups(doubtful, self.policy, now_us)
+        self.settle(ended)
+        return found
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        """Read what was posted and say what follows for each event; touches no store, so any thread may do it."""
+        return self.conclude_look(lookup, self.sink.look(lookup.search))
+
+    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
+        """What follows from a reading."""
+        return rules.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Make outcomes durable, then tell of them."""
@@ -139,6 +168,8 @@ class Dispatcher:
         for item in batch:
             if isinstance(item, Spoiled):
                 ended.append(rules.spoiled(item))
+                continue
+            if item.doubt is not None:
                 continue
             match rules.on_arrival(item, self.policy, now_us):
                 case Candidate() as candidate:

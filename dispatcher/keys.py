@@ -144,8 +144,23 @@ class Keys:
 
     @property
     def pause(self) -> str:
-        """HASH, code, detail, since, probe; only while posting is paused."""
+        """HASH, kind, code, detail, since, probe, prober, gap; only while posting is paused by what Slack answers."""
         return self._key("pause")
+
+    @property
+    def paused(self) -> str:
+        """HASH, ``*`` or category -> JSON, what is paused by hand; empty."""
+        return self._key("paused")
+
+    @property
+    def failures(self) -> str:
+        """STRING, posts in a row that did not reach Slack; lives an hour after the last, gone with the first that does."""
+        return self._key("failures")
+
+    @property
+    def places(self) -> str:
+        """HASH, channel as events name it -> Slack's id of it; permanent."""
+        return self._key("places")
 
     @property
     def strays(self) -> str:

@@ -126,7 +126,7 @@ class EventLog:
         self._batch = batch
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
-        """``event.settled``, or ``event.parked`` for what waits; ``slack.paused`` when posting stops."""
+        """``event.settled``, or ``event.parked`` for what waits."""
         ended: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
         for settlement in settlements:
@@ -134,8 +134,6 @@ class EventLog:
             (parked if isinstance(settlement.outcome, Parked) else ended).append(entry)
         self._write_all("event.settled", ended)
         self._write_all("event.parked", parked)
-        for pause in [each.pause for each in settlements if each.pause is not None]:
-            self._write(self._log.error, "slack.paused", {"code": pause.code, "detail": pause.detail})
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
@@ -205,10 +203,14 @@ def _waiting(waiting: Waiting) -> dict[str, object]:
 def _facts(settlement: Settlement) -> dict[str, object]:
     channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
     match settlement.outcome:
-        case Sent(receipt):
+        case Sent(receipt, found, copies):
             facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
             if receipt.channel not in channel.values():
                 facts["channel_id"] = receipt.channel
+            if found:
+                facts["found"] = True
+            if copies:
+                facts["perhaps_copies"] = copies
             return facts if receipt.ts is None else {**facts, "ts": receipt.ts}
         case Dropped(denied, reason):
             return _dropped(denied, reason)

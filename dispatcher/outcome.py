@@ -11,9 +11,22 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from dispatcher.event import Event
 from dispatcher.model import US, Demand, Denied, Limit, Paused, Reason, Receipt
+from dispatcher.reading import Search
 
 NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
+
+
+class Doubt(NamedTuple):
+    """The fate of an event's last post is unknown, marked as sending at ``sent_us``; of its posts the first was at ``first_us``.
+
+    ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known.
+    """
+
+    sent_us: int
+    first_us: int
+    looks: int = 0
+    channel: str | None = None
 
 
 class Leased(NamedTuple):
@@ -24,7 +37,8 @@ class Leased(NamedTuple):
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
     owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
     it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
-    back; ``deaths`` how many workers died while they held it.
+    back; ``deaths`` how many workers died while they held it. ``doubt`` says that it is to be looked up before anything else;
+    ``resent`` counts the posts made again after one that never arrived.
     """
 
     id: str
@@ -39,6 +53,8 @@ class Leased(NamedTuple):
     replays: int = 0
     deaths: int = 0
     line: str | None = None
+    doubt: Doubt | None = None
+    resent: int = 0
 
     @property
     def is_fresh(self) -> bool:
@@ -108,9 +124,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Posted, with the sink's proof."""
+    """Posted, with the sink's proof; ``found`` by a look-up. ``copies`` may stand there beside it, of unknown fate."""
 
     receipt: Receipt
+    found: bool = False
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +189,16 @@ DEADLY: Final = tuple(reason for reason in Reason if _can_bury(reason))
 
 
 class Place(StrEnum):
-    """Where an event waits: in its channel's line, or on a timer of its own."""
+    """Where an event waits: in its channel's line, on a timer of its own, or on one that counts from its last post."""
 
     LINE = "line"
     TIMER = "timer"
+    LOOK = "look"
 
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Waits at ``place``; ``wait_us`` is the time until its timer or, in a line, what is known of it.
+    """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post) or what is known of its line.
 
     ``detail`` is what the sink said.
     """
@@ -218,8 +237,10 @@ class Slots(StrEnum):
 class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
-    ``replied``: the channel answered, so its pace is charged. ``cooldown_us``: nobody posts there for so long.
-    ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a pause ends.
+    ``replied``: the channel answered, so its pace is charged. ``cooldown_us``: nobody posts there for so long;
+    ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a pause
+    ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that broke off,
+    None where nothing is to be looked up; ``resent`` posts made again.
     """
 
     subject: Leased | Spoiled
@@ -232,3 +253,26 @@ class Settlement(NamedTuple):
     cooldown_us: int | None = None
     pause: Paused | None = None
     resume: bool = False
+    reached: bool | None = None
+    looks: int | None = None
+    resent: int = 0
+    reading_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Posts of unknown fate that one reading can find: all of one channel (and thread). ``now_us`` is when it began."""
+
+    candidates: tuple[Candidate, ...]
+    search: Search
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Posting was paused for the whole fleet (``kind``: operator, outage or cooldown), or goes on again."""
+
+    kind: str
+    began: bool
+    code: str = ""
+    detail: str = ""

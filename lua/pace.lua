@@ -8,13 +8,14 @@
 --           5 timers    ZSET  id -> its instant
 --           6 posting   HASH  channel -> id whose post is in flight or whose turn it is
 --           7 cooldowns ZSET  channel -> end of its cool-down
---           8 pause     HASH  see take.lua
+--           8 pause     HASH  why nobody posts (include/pause.lua); absent otherwise
 --           9 totals    HASH  the books
 --          10 names     SET   category names counted that no limits file knows
 --          11 wake      LIST  a token for one sleeper
 --          12 deciding  HASH  what each owner is deciding (include/deferred.lua)
---          13 ...       the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start,
+--          13 paused    HASH  "*" or category -> JSON, what is paused by hand
+--          14 ...       the keys that "channels" and "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line": prefix of keys,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> seq, what waits for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
@@ -30,6 +31,7 @@
 -- @include lines
 -- @include books
 -- @include deferred
+-- @include pause
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
@@ -37,6 +39,7 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local free = call.free
 local names = { deciding = KEYS[12] }
+local paused = redis.call('EXISTS', KEYS[13]) == 1 and KEYS[13]
 local before = first_instant(keys.lines, keys.timers)
 redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
 
@@ -48,15 +51,18 @@ end
 
 -- Why and until when the event has to wait; nothing when it may go. `inf`: until the post in flight is answered.
 local function obstacle(event, seq, channel)
-  local probe = tonumber(redis.call('HGET', pause, 'probe'))
-  if probe and now < probe then
-    return 'paused', probe
+  if paused and redis.call('HEXISTS', paused, '*') == 1 then
+    return 'paused', math.huge
+  end
+  local why, probe = paused_until(pause, event.id, now)
+  if why then
+    return why, probe
   end
   local cooldown = tonumber(redis.call('ZSCORE', keys.cooldowns, channel.name))
   if cooldown and cooldown > now then
     return 'cooldown', cooldown
   end
-  local busy = channel.max and redis.call('HGET', posting, channel.name)
+  local busy = is_solo(channel, keys.cooldowns) and redis.call('HGET', posting, channel.name)
   if busy and busy ~= event.id then
     return 'pace', math.huge
   end
@@ -73,6 +79,25 @@ local function obstacle(event, seq, channel)
   end
 end
 
+-- Parks an event for its channel; one of a category that is paused by hand in a line of its own, so that it is in nobody's way.
+local function park(event, header, channel)
+  header.state, header.held = 'waiting', true
+  local line = channel.line
+  if paused and redis.call('HEXISTS', paused, event.category) == 1 then
+    header.entry = 'paused:' .. event.category
+    line = call.line .. header.entry
+    redis.call('ZADD', keys.lines, 'inf', header.entry)
+  end
+  redis.call('ZADD', line, digits(header.seq), event.id)
+  redis.call('ZADD', parked, event.deadline, event.id)
+  redis.call('SREM', leased, event.id)
+  for _, scope in ipairs(event.holds) do
+    hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
+  end
+  count(KEYS[9], 'parked', header.counted, 1)
+  free_channel(posting, channel.name, event.id)
+end
+
 local results = {}
 for n, event in ipairs(call.events) do
   if redis.call('SISMEMBER', leased, event.id) == 0 then
@@ -83,30 +108,27 @@ for n, event in ipairs(call.events) do
     if header.state == 'sending' and header.attempt == event.attempt then
       results[n] = '"go"'
     else
-      local reason, at = obstacle(event, header.seq, channel)
+      local reason, at
+      if paused and redis.call('HEXISTS', paused, event.category) == 1 then
+        reason, at = 'paused', math.huge
+      else
+        reason, at = obstacle(event, header.seq, channel)
+      end
       header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
       header.counted = counted_name(KEYS[10], event.category, event.configured)
-      header.deadline, header.solo = event.deadline, channel.max ~= nil
+      header.deadline, header.solo = event.deadline, is_solo(channel, keys.cooldowns)
       if not reason then
         header.state, header.attempt, header.held = 'sending', event.attempt, nil
-        if channel.max then
+        header.sent = digits(now)
+        header.first = header.first or header.sent
+        if header.solo then
           redis.call('HSET', posting, channel.name, event.id)
         end
-        if redis.call('EXISTS', pause) == 1 then
-          redis.call('HSET', pause, 'probe', digits(now + PROBE_US))
-        end
+        let_try(pause, event.id, now)
         free = free - 1
         results[n] = '"go"'
       else
-        header.state, header.held = 'waiting', true
-        redis.call('ZADD', channel.line, digits(header.seq), event.id)
-        redis.call('ZADD', parked, event.deadline, event.id)
-        redis.call('SREM', leased, event.id)
-        for _, scope in ipairs(event.holds) do
-          hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
-        end
-        count(KEYS[9], 'parked', header.counted, 1)
-        free_channel(posting, channel.name, event.id)
+        park(event, header, channel)
         results[n] = string.format('["%s",%s]', reason, at < math.huge and digits(at - now) or 'null')
       end
       write_record(events, event.id, header, payload)

@@ -7,7 +7,9 @@
 --          14 dead_ids  HASH    id -> entry of its dead letter
 --          15 16 17 18  HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
 --          19 deciding, 20 freed  HASH  see include/deferred.lua
---          21 ...       the keys that "channels" and "events" point to
+--          21 failures  STRING  posts in a row that did not reach Slack; lives an hour
+--          22 places    HASH    channel as events name it -> Slack's id of it; permanent
+--          23 ...       the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us"} bounds of the dead letters,
 --           "most_decisions", "scope", "waits": prefixes of keys,
 --           "channels": as in pace.lua,
@@ -17,11 +19,16 @@
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
 --             "why": JSON text for the decision record | absent, "limited": true: a limit suppressed it,
 --             "channel": position | absent, "replied": true: the channel answered, charge its pace,
---             "cooldown_us": nobody posts to the channel for so long, "pause": {"code", "detail"}, "resume": true,
+--             "cooldown_us": nobody posts to the channel for so long, "reading_us": nobody reads history for so long,
+--             "said": {"code", "detail"} of Slack or the network,
+--             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: it was not reached,
+--             "resume": true: a post succeeded, "spared": attempts used if this is an outage | absent,
+--             "channel_id": Slack's id of the channel | absent,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
---             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...]}
--- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds}; 0: the lease was taken over,
---           nothing was changed
+--             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
+--             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked}, ...]}
+-- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
+--           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
 -- @include prelude
 -- @include record
 -- @include slots
@@ -31,6 +38,7 @@
 -- @include deferred
 -- @include decisions
 -- @include dropping
+-- @include pause
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -61,10 +69,12 @@ end
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
   header.attempt, header.unknown = event.attempt, event.unknown
+  header.doubt, header.resent = event.doubt, event.resent
   header.held = event.slots == 'hold' or nil
-  if event.place == 'timer' then
+  if event.place ~= 'line' then
+    local from = event.place == 'look' and tonumber(header.sent) or now
     header.timer = true
-    redis.call('ZADD', keys.timers, digits(now + event.wait_us), event.id)
+    redis.call('ZADD', keys.timers, digits(math.max(now, from + event.wait_us)), event.id)
   else
     redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)
   end
@@ -79,14 +89,37 @@ local function turn_channel(event, channel)
     pace.added, pace.adding = { event.id .. ' ' .. digits(now) }, 1
     write_slots(pace)
   end
-  if event.cooldown_us then
-    redis.call('ZREMRANGEBYSCORE', keys.cooldowns, '-inf', digits(now))
-    redis.call('ZADD', keys.cooldowns, 'GT', digits(now + event.cooldown_us), channel.name)
-    keep_alive(keys.cooldowns, event.cooldown_us)
+  local cooldown = event.replied and redis.call('ZSCORE', keys.cooldowns, channel.name)
+  if cooldown and tonumber(cooldown) <= now then
+    redis.call('ZREM', keys.cooldowns, channel.name)
+  end
+end
+
+local function note_reach(at, event, channel)
+  if event.pause then
+    begin_pause(at, 'operator', event.said, now + PROBES_US.operator)
+  elseif event.failed then
+    if note_failure(at, event.id, event.said) and event.spared then
+      event.attempt = event.spared
+    end
+  elseif event.reached then
+    if event.cooldown_us then
+      cool_down(at, channel.name, event.cooldown_us, event.said)
+    else
+      note_answer(at, event.id, event.resume)
+    end
+  end
+  if event.reading_us then
+    redis.call('ZADD', keys.cooldowns, 'GT', digits(now + event.reading_us), READING)
+    keep_alive(keys.cooldowns, event.reading_us)
+  end
+  if event.channel_id then
+    redis.call('HSET', KEYS[22], channel.name, event.channel_id)
   end
 end
 
 local at = {
+  pause = pause, failures = KEYS[21], cooldowns = keys.cooldowns, wake = KEYS[11],
   seen = seen, lines = keys.lines, deciding = KEYS[19], freed = KEYS[20], waits = call.waits, now = now,
   remember_us = call.remember_us,
 }
@@ -112,6 +145,7 @@ for n, event in ipairs(call.events) do
       free_channel(posting, header.channel, event.id)
       redis.call('ZADD', keys.lines, 'XX', digits(now), 'channel:' .. header.channel)
     end
+    note_reach(at, event, channel)
     if event.outcome == 'parked' then
       park(event, header, payload)
     else
@@ -129,16 +163,6 @@ for n, event in ipairs(call.events) do
       rows[#rows + 1] = event.id
       rows[#rows + 1] = digits(now) .. ' ' .. event.why
     end
-    if event.pause then
-      if redis.call('EXISTS', pause) == 0 then
-        redis.call('HSET', pause, 'since', digits(now))
-      end
-      redis.call('HSET', pause, 'code', event.pause.code, 'detail', event.pause.detail, 'probe', digits(now + PROBE_US))
-    elseif event.resume then
-      if redis.call('DEL', pause) == 1 then
-        ring(KEYS[11])
-      end
-    end
     if channel then
       turn_channel(event, channel)
       set_line(channel, keys, now)
@@ -155,4 +179,5 @@ if first_instant(keys.lines, keys.timers) < before then
   ring(KEYS[11])
 end
 local trimmed = buried > 0 and trim_dead(dead, dead_ids, call.dead, now, 2 * buried) or 0
-return string.format('{"now":%.0f,"settled":[%s],"trimmed":%d}', now, table.concat(settled, ','), trimmed)
+local turns = #turned > 0 and cjson.encode(turned) or '[]'
+return string.format('{"now":%.0f,"settled":[%s],"trimmed":%d,"turned":%s}', now, table.concat(settled, ','), trimmed, turns)

@@ -2,12 +2,12 @@
 --
 -- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
---           (include/deferred.lua)
+--           (include/deferred.lua), 19 paused
 -- ARGV[1]   JSON {"now": us | absent, "leased": prefix of the keys of leased, "line": prefix of the keys of lines}
 -- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]},
 --           "deferred": {category: count}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns":
---           {channel: until}, "pause": {...}};
+--           {channel: until}, "pause": {...}, "paused": {"*" | category: JSON}};
 --           instants are strings
 -- @include prelude
 
@@ -37,7 +37,7 @@ local function note(line, entry, scope)
   lines[line] = { redis.call('ZCARD', call.line .. line), at and at ~= 'inf' and at or cjson.null, scope or cjson.null }
 end
 for entry in pairs(instants) do
-  if string.find(entry, '^channel:') then
+  if not string.find(entry, '^scope:') then
     note(entry, entry)
   end
 end
@@ -58,6 +58,7 @@ return cjson.encode({
   dead = redis.call('XLEN', KEYS[10]),
   totals = pairs_of(redis.call('HGETALL', KEYS[9])),
   leases = leases,
-  cooldowns = pairs_of(redis.call('ZRANGE', KEYS[7], 0, -1, 'WITHSCORES')),
+  cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], '(' .. digits(now), '+inf', 'WITHSCORES')),
   pause = pairs_of(redis.call('HGETALL', KEYS[8])),
+  paused = pairs_of(redis.call('HGETALL', KEYS[19])),
 })

@@ -9,7 +9,7 @@
 --           6 lines       ZSET    'channel:NAME' | 'scope:NAME' -> instant at which the next may pass (include/lines.lua)
 --           7 timers      ZSET    id -> its instant
 --           8 posting     HASH    channel -> id whose post is in flight or whose turn it is
---           9 pause       HASH    code, detail, since, probe (instants); absent unless posting is paused
+--           9 pause       HASH    why nobody posts (include/pause.lua); absent otherwise
 --          10 beat        HASH    at (last call of any worker), grace (until then nobody is taken over)
 --          11 seq         STRING  counter of first sights; permanent
 --          12 totals      HASH    the books (include/books.lua); permanent
@@ -23,8 +23,12 @@
 --          22 wake        LIST    a token for one sleeper
 --          23 24 25 26    HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
 --          27 freed       HASH    scope -> instant at which a slot became free, while somebody is deciding
+--          28 paused      HASH    "*" or category -> JSON, what is paused by hand
+--          29 cooldowns   ZSET    channel -> end of its cool-down; also of reading what was posted
+--          30 places      HASH    channel as events name it -> Slack's id of it; permanent
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
---           due, "leased", "line", "waits": prefixes of keys, "most_decisions",
+--           due, "leased", "line", "waits": prefixes of keys, "most_decisions", "grace_us": from a post of unknown fate until
+--           it is looked up,
 --           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
 --           when on one more may pass and how many at once,
 --           "undecided": the first seq of what this owner took before and is still deciding | absent: then nothing older is
@@ -43,6 +47,7 @@
 -- @include books
 -- @include lines
 -- @include deferred
+-- @include pause
 -- @include takeover
 -- @include decisions
 
@@ -54,7 +59,7 @@ local now = microseconds(call.now)
 local at = {
   events = events, leases = leases, orphans = orphans, parked = parked, lines = lines, timers = timers,
   posting = posting, totals = totals, awaited = KEYS[19], deferred = KEYS[20], deciding = KEYS[21],
-  freed = KEYS[27], line = call.line, waits = call.waits, owner = call.owner, now = now,
+  freed = KEYS[27], grace_us = call.grace_us, line = call.line, waits = call.waits, owner = call.owner, now = now,
 }
 -- @include hand_out
 
@@ -97,19 +102,21 @@ local function take_orphan(id)
   redis.call('ZREM', orphans, id)
   local header, payload = read_record(redis.call('HGET', events, id))
   header.takes = (header.takes or 1) + 1
+  name_place(header)
   write_record(events, id, header, payload)
   hand_out(id, cjson.encode(header) .. '\n' .. payload)
   to_decide(header.seq)
 end
 
 local suspended = redis.call('EXISTS', KEYS[15]) == 1
+local stopped = redis.call('HEXISTS', KEYS[28], '*') == 1 -- by hand: nobody posts, nobody tries
 if not suspended then
   local orphan = call.new > 0 and not call.undecided and redis.call('ZRANGE', orphans, 0, 0)[1]
   local timer = redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, call.due > 0 and 1 or 0)[1]
   if orphan and is_suspect(orphan) then
     alone = true
     take_orphan(orphan)
-  elseif timer and is_suspect(timer) and now >= (tonumber(redis.call('HGET', pause, 'probe')) or 0) then
+  elseif timer and not stopped and is_suspect(timer) and not paused_until(pause, timer, now) then
     alone = true
     redis.call('ZREM', timers, timer)
     unpark_found(timer)
@@ -128,7 +135,7 @@ if not suspended and not alone then
     elseif header.line then
       leave_line(at, id, header)
     else
-      local line = 'channel:' .. header.channel
+      local line = header.entry or 'channel:' .. header.channel
       redis.call('ZREM', call.line .. line, id)
       if redis.call('EXISTS', call.line .. line) == 0 then
         redis.call('ZREM', lines, line)
@@ -138,19 +145,12 @@ if not suspended and not alone then
   end
 
   -- 4. What is due, as far as the worker can post. While posting is paused, one event is let go as the probe.
-  local due = call.due
-  local probe = tonumber(redis.call('HGET', pause, 'probe'))
-  if probe then
-    due = now >= probe and math.min(due, 1) or 0
+  local due = stopped and 0 or call.due
+  local is_paused = redis.call('EXISTS', pause) == 1
+  if is_paused then
+    due = paused_until(pause, nil, now) and 0 or math.min(due, 1)
   end
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, due)) do
-    if is_suspect(id) then
-      break
-    end
-    redis.call('ZREM', timers, id)
-    unpark_found(id)
-    due = due - 1
-  end
+  due = take_timed(due, is_paused)
   local passed = 0
   while due > 0 and not alone do
     local entry = redis.call('ZRANGEBYSCORE', lines, '-inf', digits(now), 'LIMIT', passed, 1)[1]
@@ -250,7 +250,7 @@ if not suspended then
   local from = behind and '(' .. digits(now) or '-inf'
   local waits_until = tonumber(redis.call('ZRANGEBYSCORE', lines, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   waits_until = math.min(waits_until or math.huge, behind or math.huge, tonumber(first_score(timers)) or math.huge)
-  if call.due > 0 and waits_until < math.huge then
+  if call.due > 0 and not stopped and waits_until < math.huge then
     consider(math.max(waits_until, tonumber(redis.call('HGET', pause, 'probe')) or 0))
   end
   if redis.call('EXISTS', orphans) == 1 then

@@ -87,7 +87,13 @@ def build_outbox(settings: Settings, policy: Policy, client: Client, owner: str)
         lease_us=_us(settings.lease.total_seconds()),
         remember_us=_us(settings.dedup_window.total_seconds()),
         bounds=policy.dead_letters,
+        grace_us=grace_of(settings),
     )
+
+
+def grace_of(settings: Settings) -> int:
+    """Microseconds from a post of unknown fate to its look-up."""
+    return _us(settings.reconcile_grace.total_seconds())
 
 
 def build_gate(settings: Settings, policy: Policy, client: Client, outbox: Outbox) -> Admission:

@@ -7,7 +7,15 @@ import secrets
 import socket
 from typing import Final
 
-from dispatcher.app.building import LimitsFile, build_backoff, build_gate, build_outbox, build_sink, open_limits
+from dispatcher.app.building import (
+    LimitsFile,
+    build_backoff,
+    build_gate,
+    build_outbox,
+    build_sink,
+    grace_of,
+    open_limits,
+)
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.dispatch import Dispatcher, Sink
@@ -66,7 +74,7 @@ def dispatch_one(job_id: str, data: str) -> str:
         claim_namespace(client, *keys_of(settings))
         outbox = build_outbox(settings, limits.policy, client, owner)
         gate = build_gate(settings, limits.policy, client, outbox)
-        dispatcher = Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff())
+        dispatcher = Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff(), grace_of(settings))
         taken = outbox.adopt(job_id, data)
         if taken.duplicates:
             events.duplicates(taken.duplicates)
@@ -88,7 +96,7 @@ def _build_worker(  # noqa: PLR0913, PLR0917 - what a run has made, and what it 
         name=name,
         client=client,
         queue=queue,
-        dispatcher=Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff()),
+        dispatcher=Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff(), grace_of(settings)),
         outbox=outbox,
         books=Books(client, keys, queue),
         upkeep=Upkeep(Sweep(client, keys, queue, owner=name), dead_letters, limits.policy.dead_letters),
@@ -104,9 +112,6 @@ def _build_worker(  # noqa: PLR0913, PLR0917 - what a run has made, and what it 
 def _tell_doubts(settings: Settings, events: EventLog) -> None:
     if settings.sink == "slack" and settings.slack_webhook_url is not None:
         events.say("setting.doubted", detail="a webhook posts to its own channel: the channels of events are ignored")
-    if "reconcile_grace" in settings.model_fields_set:
-        detail = "DISPATCHER_RECONCILE_GRACE has no effect in this version: an ambiguous post is not looked up yet"
-        events.say("setting.doubted", detail=detail)
 
 
 def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
@@ -114,7 +119,7 @@ def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
     look = Books(client, *keys_of(settings)).snapshot()
     if look.pause is not None:
         next_try_s = round(max(0, look.pause.probe_us - look.now_us) / US, 1)
-        events.say("slack.paused", code=look.pause.code, detail=look.pause.detail, next_try_s=next_try_s)
+        events.say("slack.paused", kind=look.pause.kind, code=look.pause.code, detail=look.pause.detail, next_try_s=next_try_s)
 
 
 def _owner() -> str:

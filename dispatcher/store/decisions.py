@@ -18,6 +18,7 @@ _LIMITS: Final = frozenset({Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.L
 class Decision:
     """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
 
+    ``copies`` of what was sent may stand there beside it: posts of unknown fate that could not be looked up.
     Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
     """
 
@@ -33,6 +34,7 @@ class Decision:
     detail: str | None = None
     channel: str | None = None
     ts: str | None = None
+    copies: int = 0
 
 
 class Decisions:
@@ -76,13 +78,14 @@ def why_of(settlement: Settlement) -> str | None:
     subject = settlement.subject
     category = None if isinstance(subject, Spoiled) else subject.event.category
     match settlement.outcome:
-        case Sent(receipt):
-            return _text("sent", Reason.OK, category, None, {"channel": receipt.channel, "ts": receipt.ts})
+        case Sent(receipt, _, copies):
+            said: dict[str, Any] = {"channel": receipt.channel, "ts": receipt.ts}
+            return _text("sent", Reason.OK, category, None, said | ({"copies": copies} if copies else {}))
         case Dropped(denied, reason):
             return _text("dropped", reason, category, denied, {})
         case DeadLettered(reason, detail, code, denied):
-            said = {"detail": detail[:200], "code": code}
-            return _text("dead", reason, category, denied, {name: words for name, words in said.items() if words})
+            words = {"detail": detail[:200], "code": code}
+            return _text("dead", reason, category, denied, {name: word for name, word in words.items() if word})
         case Parked():
             return None
         case _:

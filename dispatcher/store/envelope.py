@@ -14,7 +14,7 @@ from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
 from dispatcher.json_text import NotPlain, decode
 from dispatcher.model import Reason
-from dispatcher.outcome import Leased, Spoiled
+from dispatcher.outcome import Doubt, Leased, Spoiled
 
 FUNCTION: Final = "dispatcher.jobs.dispatch"
 _HEAD: Final = f'["{FUNCTION}", null, ['
@@ -100,7 +100,13 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
         replays=header.get("replays", 0),
         deaths=header.get("deaths", 0),
         line=header.get("line"),
+        doubt=_doubt(header) if "doubt" in header else None,
+        resent=header.get("resent", 0),
     )
+
+
+def _doubt(header: dict[str, Any]) -> Doubt:
+    return Doubt(int(header["sent"]), int(header["first"]), header["doubt"], header.get("place"))
 
 
 def _plain(data: bytes) -> bytes:

@@ -20,9 +20,11 @@ from dispatcher.outcome import (
     Spoiled,
     Started,
     Turn,
+    Turned,
     Waiting,
 )
 from dispatcher.policy import limit_reason
+from dispatcher.reading import GRACE_US
 from dispatcher.store.envelope import read, read_new
 from dispatcher.store.reader import Reader
 from dispatcher.store.rows import Table, deferral_row, settlement_row
@@ -64,6 +66,7 @@ class Outbox:
         lease_us: int,
         remember_us: int,
         bounds: Bounds = DEFAULT_BOUNDS,
+        grace_us: int = GRACE_US,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
@@ -74,6 +77,7 @@ class Outbox:
         self._lease_us = lease_us
         self._remember_us = remember_us
         self._bounds = bounds
+        self._grace_us = grace_us
         self._opened: dict[str, list[Any]] = {}
         self._is_new = True
         self._reader: Reader[Taken] | None = None
@@ -81,6 +85,8 @@ class Outbox:
         """Batches that were asked for and not taken."""
         self.trimmed = 0
         """Dead letters lost to their bounds so far; whoever tells of them sets it back."""
+        self.turned: list[Turned] = []
+        """Pauses that began or ended with what this owner settled; whoever tells of them empties it."""
         self._take, self._line_up, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
         )
@@ -143,7 +149,7 @@ class Outbox:
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         """See ``dispatch.Outbox.start``."""
-        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding])
+        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding, self._keys.paused])
         events = [
             {
                 **table.subject(each.leased, each.terms),
@@ -152,7 +158,8 @@ class Outbox:
             }
             for each in candidates
         ]
-        call = {"owner": self.owner, "free": free, "channels": table.channels, "events": events}
+        facts = {"owner": self.owner, "free": free, "line": self._keys.line_prefix}
+        call = facts | {"channels": table.channels, "events": events}
         answer = decode(self._pace(table.keys, call))
         return [_started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
@@ -160,8 +167,12 @@ class Outbox:
         """See ``dispatch.Outbox.settle``."""
         keys = self._keys
         table = Table(
-            keys, [*self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions, keys.deciding, keys.freed]
-        )
+            keys,
+            [
+                *self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions, keys.deciding, keys.freed,
+                keys.failures, keys.places,
+            ],
+        )  # fmt: skip
         call = {
             "remember_us": self._remember_us,
             "dead": {"max": self._bounds.max, "max_age_us": self._bounds.max_age_us},
@@ -173,6 +184,7 @@ class Outbox:
         }
         answer = decode(self._settle(table.keys, call))
         self.trimmed += answer["trimmed"]
+        self.turned += [_turned(row) for row in answer["turned"]]
         return [row == 1 for row in answer["settled"]]
 
     def renew(self) -> None:
@@ -225,8 +237,10 @@ class Outbox:
             keys.events, keys.leases, self.leased_key(), keys.orphans, keys.parked, keys.lines, keys.timers,
             keys.posting, keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
             *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions, keys.freed,
+            keys.paused, keys.cooldowns, keys.places,
         ]  # fmt: skip
         call |= {
+            "grace_us": self._grace_us,
             "owner": self.owner,
             "lease_us": self._lease_us,
             "leased": keys.leased_prefix,
@@ -243,6 +257,12 @@ class Outbox:
         ]  # fmt: skip
         facts = {"owner": self.owner, "leased": keys.leased_prefix, **self._prefixes}
         return int(self._renew(names, facts | call))
+
+
+def _turned(row: dict[str, str]) -> Turned:
+    if "began" in row:
+        return Turned(row["began"], began=True, code=row["code"], detail=row["detail"])
+    return Turned(row["ended"], began=False)
 
 
 def _taken(answer: Any) -> Taken:  # noqa: ANN401 - what take.lua returns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
@@ -22,6 +23,9 @@ from dispatcher.outcome import (
     Terms,
 )
 from dispatcher.store.decisions import is_limited, why_of
+
+CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
+"""How Slack's own ids of channels look."""
 
 HOLDING_US: Final = 60 * US
 """Windows that are shorter do not count held slots: in a scope that has no others a slot stays charged as it was."""
@@ -127,9 +131,30 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
         row["resume"] = True
     if settlement.cooldown_us is not None:
         row["cooldown_us"] = settlement.cooldown_us
+    return row | _reach(settlement)
+
+
+def _reach(settlement: Settlement) -> dict[str, Any]:
+    """What the whole fleet learns from a post or a reading."""
+    facts: dict[str, Any] = {}
+    outcome = settlement.outcome
+    if settlement.reached is True:
+        facts["reached"] = True
+    elif settlement.reached is False:
+        facts["failed"] = True
+        if settlement.attempt and settlement.looks in (None, 0):
+            facts["spared"] = settlement.attempt - 1
     if settlement.pause is not None:
-        row["pause"] = {"code": settlement.pause.code, "detail": settlement.pause.detail}
-    return row
+        facts |= {"pause": True, "said": {"code": settlement.pause.code, "detail": settlement.pause.detail}}
+    elif isinstance(outcome, Parked | DeadLettered) and settlement.reached is not None:
+        facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
+    if settlement.reading_us is not None:
+        facts["reading_us"] = settlement.reading_us
+    if isinstance(outcome, Sent) and settlement.terms is not None:
+        posted_to = outcome.receipt.channel
+        if posted_to != settlement.terms.channel and CHANNEL_ID.fullmatch(posted_to):
+            facts["channel_id"] = posted_to
+    return facts
 
 
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
@@ -147,6 +172,8 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 "wait_us": wait_us,
                 "attempt": settlement.attempt,
                 "unknown": settlement.unknown,
+                **({"resent": settlement.resent} if settlement.resent else {}),
+                **({"doubt": settlement.looks} if settlement.looks is not None else {}),
             }
         case _:
             assert_never(outcome)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
@@ -28,12 +28,22 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why nobody posts, since when, and when the next event tries."""
+    """Why nobody posts, since when, and when the next event tries; ``kind`` is operator, outage or cooldown."""
 
     code: str
     detail: str
     since_us: int
     probe_us: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class PausedByHand:
+    """Who stopped posting, when, and why; of everything or of one category."""
+
+    by: str
+    since_us: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class Snapshot:
     cooldowns: dict[str, int]
     pause: Pause | None
     next_timer_us: int | None = None
+    paused: Mapping[str, PausedByHand] = field(default_factory=dict)
 
     @property
     def in_flight(self) -> int:
@@ -111,7 +122,7 @@ class Books:
     def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
         self._names = [
             keys.events, keys.leases, keys.orphans, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
-            keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred,
+            keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
         ]  # fmt: skip
         self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix}
         self._snapshot = JsonScript(client, "snapshot", clock)
@@ -119,7 +130,6 @@ class Books:
     def snapshot(self) -> Snapshot:
         """One look."""
         facts: dict[str, Any] = json.loads(self._snapshot(self._names, self._call))
-        pause = facts["pause"]
         return Snapshot(
             now_us=int(facts["now"]),
             waiting=facts["waiting"],
@@ -137,7 +147,8 @@ class Books:
             totals={name: int(count) for name, count in facts["totals"].items()},
             leases={owner: int(end) for owner, end in facts["leases"].items()},
             cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
-            pause=Pause(pause["code"], pause["detail"], int(pause["since"]), int(pause["probe"])) if pause else None,
+            pause=_pause(facts["pause"]),
+            paused={name: PausedByHand(**json.loads(row)) for name, row in facts["paused"].items()},
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
         )
 
@@ -151,3 +162,9 @@ class Books:
         if any(line.next_us is None or line.next_us <= look.now_us for line in deferred):
             return False
         return look.waiting + look.in_flight + look.parked == sum(line.waiting for line in deferred)
+
+
+def _pause(facts: dict[str, str]) -> Pause | None:
+    if not facts:
+        return None
+    return Pause(facts["code"], facts["detail"], int(facts["since"]), int(facts["probe"]), facts["kind"])

@@ -17,7 +17,6 @@ from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
 from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered
-from dispatcher.consequences import after_post
 from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import GateUnavailable
 from dispatcher.keys import QueueKeys
@@ -95,13 +94,7 @@ class Worker(RegisteredWorker):
         self._asked_at = 0.0
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
-        self._senders = Senders(
-            dispatcher.deliver,
-            lambda started, result: after_post(started, result, dispatcher.backoff),
-            size=senders,
-            deadline_s=post_deadline_s,
-            wake=doorbell.ring,
-        )
+        self._senders = Senders(dispatcher, size=senders, deadline_s=post_deadline_s, wake=doorbell.ring)
 
     def dequeue_job_and_maintain_ttl(  # type: ignore[override]  # RQ's loop never looks inside the pair
         self, timeout: int | None, max_idle_time: int | None = None
@@ -207,6 +200,7 @@ class Worker(RegisteredWorker):
         if self._unsettled:
             self._dispatcher.settle(self._unsettled)
             self._unsettled = []
+            self._tell_turned()
 
     def _dispatch(self, taken: Taken) -> None:
         def take_ahead() -> None:
@@ -216,6 +210,8 @@ class Worker(RegisteredWorker):
         try:
             if not self._outbox.ahead:
                 take_ahead()
+            for lookup in self._dispatcher.lookups(taken.batch, taken.now_us) if taken.first_new is None else ():
+                self._senders.start(lookup)
             for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free, take_ahead):
                 self._senders.start(started)
         except GateUnavailable as error:
@@ -282,6 +278,14 @@ class Worker(RegisteredWorker):
             away_s = round(time.monotonic() - lost_at, 3)
             self._tell.say("redis.found", away_s=away_s, given_back=returned)
             return
+
+    def _tell_turned(self) -> None:
+        turned, self._outbox.turned = self._outbox.turned, []
+        for each in turned:
+            if each.began:
+                self._tell.say("slack.paused", kind=each.kind, code=each.code, detail=each.detail)
+            else:
+                self._tell.say("slack.resumed", kind=each.kind)
 
     def _tell_trimmed(self, now: int = 0) -> None:
         count, self._outbox.trimmed = self._outbox.trimmed + now, 0

@@ -1,4 +1,4 @@
-"""The posts in flight: a bounded number of threads, each posting one message at a time, by a deadline."""
+"""The posts and look-ups in flight: a bounded number of threads, each at one at a time, by a deadline."""
 
 from __future__ import annotations
 
@@ -7,85 +7,105 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import Protocol, TypeAlias
 
 from dispatcher.model import Ambiguous, PostResult
-from dispatcher.outcome import Settlement, Started
+from dispatcher.outcome import Lookup, Settlement, Started
+from dispatcher.reading import Reading, ReadLater
+
+Errand: TypeAlias = Started | Lookup
+"""What a thread does at Slack: make one post, or look for several."""
+
+
+class Courier(Protocol):
+    """Runs errands and says what follows; touches no store."""
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post one message and say what follows."""
+        ...
+
+    def conclude(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        ...
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        """Read what was posted and say what follows for each event."""
+        ...
+
+    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
+        """What follows from a reading."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    started: Started
+    errand: Errand
     overdue_at: float
+
+    @property
+    def ids(self) -> list[str]:
+        candidates = [self.errand.candidate] if isinstance(self.errand, Started) else self.errand.candidates
+        return [each.leased.id for each in candidates]
 
 
 class Senders:
-    """Runs up to ``size`` posts at once.
+    """Runs up to ``size`` errands at once.
 
-    The worker's loop starts posts and collects what they came to; a post that is not back by its deadline counts as
-    ambiguous, and whatever its thread brings later is left alone.
+    The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
+    ambiguous, a look-up as broken off; whatever its thread brings later is left alone.
 
-    ``deliver`` posts and says what follows; ``conclude`` says what follows from a result that is known without it;
     ``wake`` tells the loop that something can be collected.
     """
 
-    def __init__(
-        self,
-        deliver: Callable[[Started], Settlement],
-        conclude: Callable[[Started, PostResult], Settlement],
-        *,
-        size: int,
-        deadline_s: float,
-        wake: Callable[[], None],
-    ) -> None:
-        self._deliver = deliver
-        self._conclude = conclude
+    def __init__(self, courier: Courier, *, size: int, deadline_s: float, wake: Callable[[], None]) -> None:
+        self._courier = courier
         self._size = size
         self._deadline_s = deadline_s
         self._wake = wake
         self._flights: dict[str, _Flight] = {}
+        """By the id of the first event; what is taken at once has no other errand."""
         self._ready: SimpleQueue[_Flight] = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        """Threads that wait for a post; one that a post keeps past its deadline is replaced by a new one."""
-        self._landed: SimpleQueue[tuple[_Flight, Settlement]] = SimpleQueue()
+        """Threads that wait for an errand; one that is kept past its deadline is replaced by a new one."""
+        self._landed: SimpleQueue[tuple[_Flight, list[Settlement]]] = SimpleQueue()
 
     @property
     def free(self) -> int:
-        """How many posts can be started now."""
+        """How many errands can be started now."""
         return max(0, self._size - len(self._flights))
 
     @property
     def ids(self) -> list[str]:
-        """The events whose posts are in flight."""
-        return list(self._flights)
+        """The events whose posts and look-ups are in flight."""
+        return [id_ for flight in self._flights.values() for id_ in flight.ids]
 
-    def start(self, started: Started) -> None:
-        """Post one message in a thread that has nothing else to do."""
-        flight = _Flight(started, time.monotonic() + self._deadline_s)
-        self._flights[started.candidate.leased.id] = flight
+    def start(self, errand: Errand) -> None:
+        """Run one errand in a thread that has nothing else to do."""
+        flight = _Flight(errand, time.monotonic() + self._deadline_s)
+        self._flights[flight.ids[0]] = flight
         if not self._idle.acquire(blocking=False):
             threading.Thread(target=self._fly_all, daemon=True, name="sender").start()
         self._ready.put(flight)
 
     def collect(self) -> list[Settlement]:
-        """What the posts that ended, or whose deadline has passed, came to; each once."""
-        settlements = []
+        """What the errands that ended, or whose deadline has passed, came to; each once."""
+        settlements: list[Settlement] = []
         while not self._landed.empty():
-            flight, settlement = self._landed.get()
+            flight, landed = self._landed.get()
             if self._forget(flight):
-                settlements.append(settlement)
+                settlements += landed
         now = time.monotonic()
         for flight in [each for each in self._flights.values() if each.overdue_at <= now]:
             self._forget(flight)
-            late = Ambiguous("deadline", f"no answer within {self._deadline_s:g} s")
-            settlements.append(self._conclude(flight.started, late))
+            settlements += self._without_answer(flight.errand, "deadline", f"no answer within {self._deadline_s:g} s")
         return settlements
 
     def next_deadline(self) -> float | None:
-        """The earliest deadline of a post in flight, by ``time.monotonic``."""
+        """The earliest deadline of an errand in flight, by ``time.monotonic``."""
         return min((flight.overdue_at for flight in self._flights.values()), default=None)
 
     def _forget(self, flight: _Flight) -> bool:
-        key = flight.started.candidate.leased.id
+        key = flight.ids[0]
         if self._flights.get(key) is not flight:
             return False
         del self._flights[key]
@@ -97,9 +117,18 @@ class Senders:
             self._idle.release()
 
     def _fly(self, flight: _Flight) -> None:
+        errand = flight.errand
         try:
-            settlement = self._deliver(flight.started)
+            if isinstance(errand, Started):
+                landed = [self._courier.deliver(errand)]
+            else:
+                landed = self._courier.look(errand)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
-            settlement = self._conclude(flight.started, Ambiguous("internal", f"{type(error).__name__}: {error}"))
-        self._landed.put((flight, settlement))
+            landed = self._without_answer(errand, "internal", f"{type(error).__name__}: {error}")
+        self._landed.put((flight, landed))
         self._wake()
+
+    def _without_answer(self, errand: Errand, code: str, detail: str) -> list[Settlement]:
+        if isinstance(errand, Started):
+            return [self._courier.conclude(errand, Ambiguous(code, detail))]
+        return self._courier.conclude_look(errand, Reading({}, ReadLater(code, detail)))

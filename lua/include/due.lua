@@ -17,6 +17,35 @@ local function may_take(id)
   return alone
 end
 
+-- What waits on timers, up to `most` of it. Events of unknown fate that went to one channel are looked up by one reading and
+-- count as one; none is read before the cool-down of readings is over. Returns how many more may be taken.
+local function take_timed(most, is_paused)
+  local read_at = tonumber(redis.call('ZSCORE', KEYS[29], READING)) or 0
+  local read, rows = {}, most > 0 and most + 100 or 0
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, rows)) do
+    local header, payload = read_record(redis.call('HGET', events, id))
+    local place = header.doubt and header.channel
+    if place and now < read_at then
+      redis.call('ZADD', timers, digits(read_at), id)
+    elseif is_suspect(id) then
+      break
+    elseif most > 0 or (place and read[place]) then
+      redis.call('ZREM', timers, id)
+      unpark(id, header, payload)
+      if place and is_paused then
+        let_try(pause, id, now)
+      end
+      if not (place and read[place]) then
+        most = most - 1
+      end
+      if place then
+        read[place] = true
+      end
+    end
+  end
+  return most
+end
+
 -- The head of a channel's line: its turn, where the channel takes one post at a time. Returns how many.
 local function take_turn(entry)
   local head = redis.call('ZRANGE', call.line .. entry, 0, 0, 'WITHSCORES')
@@ -31,10 +60,10 @@ local function take_turn(entry)
   local header = unpark_found(id)
   if redis.call('EXISTS', call.line .. entry) == 0 then
     redis.call('ZREM', lines, entry)
-  elseif header.solo then
+  elseif header.solo and entry == 'channel:' .. header.channel then
     redis.call('ZADD', lines, 'inf', entry)
   end
-  if header.solo then
+  if header.solo and entry == 'channel:' .. header.channel then
     redis.call('HSET', posting, header.channel, id)
   end
   return 1

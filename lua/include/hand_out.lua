@@ -14,11 +14,17 @@ local function to_decide(seq)
   undecided = math.min(undecided or seq, seq)
 end
 
+-- What is to be looked up is looked for under Slack's own name of its channel, once that is known.
+local function name_place(header)
+  header.place = header.doubt and redis.call('HGET', KEYS[30], header.channel) or nil
+end
+
 -- An event leaves what it waited in, which is the caller's matter, for this owner's hands.
 local function unpark(id, header, payload)
   redis.call('ZREM', parked, id)
   count(totals, 'parked', header.counted, -1)
-  header.state, header.timer = nil, nil
+  header.state, header.timer, header.entry = nil, nil, nil
+  name_place(header)
   write_record(events, id, header, payload)
   hand_out(id, cjson.encode(header) .. '\n' .. payload)
 end

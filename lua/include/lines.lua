@@ -3,7 +3,8 @@
 --
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on
 -- its channel. Whoever parks or settles and so sets an instant earlier than all others rings the bell, one sleeper wakes.
-local PROBE_US = 60000000 -- while posting is paused, one event tries every minute
+local READING = 'conversations.history' -- stands among the channels that cool down for all readings of what was posted
+local COOLED_US = 600000000 -- so long after a cool-down its channel takes one post at a time until one has arrived
 
 local function first_instant(lines, timers)
   local first = math.huge
@@ -31,11 +32,16 @@ local function channel_free_at(channel, cooldowns, now)
   return at
 end
 
+-- Whether the channel takes one post at a time: for its pace, or since it has cooled down and none has arrived yet.
+local function is_solo(channel, cooldowns)
+  return channel.max ~= nil or redis.call('ZSCORE', cooldowns, channel.name) ~= false
+end
+
 -- Sets when the head of the channel's line may pass, or forgets a line that is empty.
 local function set_line(channel, keys, now)
   if redis.call('EXISTS', channel.line) == 0 then
     redis.call('ZREM', keys.lines, channel.line_name)
-  elseif channel.max and redis.call('HEXISTS', keys.posting, channel.name) == 1 then
+  elseif redis.call('HEXISTS', keys.posting, channel.name) == 1 then
     redis.call('ZADD', keys.lines, 'inf', channel.line_name)
   else
     local at = math.max(now, channel_free_at(channel, keys.cooldowns, now))
