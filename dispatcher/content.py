@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dispatcher.event import Event
 from dispatcher.model import Message
+from dispatcher.policy import PLAIN, Style
 
 MAX_TEXT: Final = 3_900
 """Characters of a posted text, entities and mark included; Slack recommends 4,000."""
@@ -21,8 +22,8 @@ _LONGEST_PART_OF_ENTITY: Final = len("&amp")
 _DEEPEST: Final = 32  # Slack's own blocks nest a dozen levels
 
 
-def message_for(event: Event, event_id: str, channel: str) -> Message:
-    """The finished message of an event.
+def message_for(event: Event, event_id: str, channel: str, style: Style = PLAIN) -> Message:
+    """The finished message of an event, in the style of its category.
 
     Plain text is shown as it was written; with ``mrkdwn`` it is Slack's markup as it is, except that mentions
     are shown without notifying anybody. Blocks are passed on with their mentions neutralised alike; an event
@@ -32,7 +33,7 @@ def message_for(event: Event, event_id: str, channel: str) -> Message:
     blocks = tuple(_block_without_mentions(block) for block in event.blocks)
     if blocks and not text.strip():
         text = "\n".join(_words(list(blocks))) or escape(event.category)
-    return Message(event_id, channel, cut(text), blocks, event.thread_ts)
+    return Message(event_id, channel, cut(text), blocks, event.thread_ts, style.look)
 
 
 def escape(text: str) -> str:
