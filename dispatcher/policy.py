@@ -67,9 +67,10 @@ class OnAmbiguous(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What the messages of a category look like."""
+    """What the messages of a category look like. ``allow_mentions``: those in an event's own markup notify people."""
 
     look: Look | None = None
+    allow_mentions: bool = False
 
 
 PLAIN: Final = Style()

@@ -106,7 +106,6 @@ class RuleSection(Section):
     model_config = ConfigDict(title="rule")
     not_yet: ClassVar[frozenset[str]] = frozenset(
         {
-            "allow_mentions",
             "digest_delay",
             "notice",
             "template",
@@ -139,6 +138,9 @@ class RuleSection(Section):
     username: style.Username = Field(default=None, description="The name under which its messages appear.")
     icon_emoji: style.IconEmoji = Field(default=None, description="The emoji beside its messages.")
     icon_url: style.IconUrl = Field(default=None, description="The image beside its messages.")
+    allow_mentions: style.AllowMentions = Field(
+        default=False, description="Whether mentions in an event's own markup and blocks notify people."
+    )
     per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
         default={}, description="Limits for each value of a label of the event, by the label's name."
     )
@@ -272,4 +274,4 @@ def _rule_of(section: CategorySection) -> CategoryRule:
 
 def _style_of(section: CategorySection) -> Style:
     look = Look(section.username, section.icon_emoji, section.icon_url)
-    return Style(look=None if look == Look() else look)
+    return Style(None if look == Look() else look, section.allow_mentions)

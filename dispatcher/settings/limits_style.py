@@ -49,6 +49,14 @@ def read_icon_url(value: object) -> str:
     raise fault(f", expected the https:// URL of an image, of at most {MAX_ICON_URL} characters")
 
 
+def read_allow_mentions(value: object) -> bool:
+    """Whether mentions notify people."""
+    if isinstance(value, bool):
+        return value
+    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
+    raise fault(f", expected true or false{f'; did you mean {meant}?' if meant else ''}")
+
+
 def _has_host(url: str) -> bool:
     """Whether it names a host, and no user or password: Slack would show them to everybody."""
     try:
@@ -79,6 +87,7 @@ _URL_SHAPE: Final[dict[str, Any]] = {
     "examples": ["https://example.com/bell.png"],
 }
 
+AllowMentions: TypeAlias = Annotated[bool, PlainValidator(read_allow_mentions), WithJsonSchema({"type": "boolean"})]
 Username: TypeAlias = Annotated[str | None, PlainValidator(read_username), WithJsonSchema(_USERNAME_SHAPE)]
 IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read_icon_emoji), WithJsonSchema(_EMOJI_SHAPE)]
 IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read_icon_url), WithJsonSchema(_URL_SHAPE)]

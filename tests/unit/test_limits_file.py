@@ -36,7 +36,10 @@ CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or d
 LABEL = "expected the name of a label, 1 to 64 printable characters without blank, : and ="
 NOT_AVAILABLE = "the key is not available in this version"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
-RULE_KEYS = "limits, channel, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, per_label"
+RULE_KEYS = (
+    "limits, channel, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, "
+    "allow_mentions, per_label"
+)
 USERNAME = "expected a name of 1 to 80 printable characters"
 EMOJI = "expected an emoji such as :bell:"
 ICON_URL = "expected the https:// URL of an image, of at most 2000 characters"
@@ -487,6 +490,16 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             "defaults: {icon_url: 'https:///a'}", f"1:22: defaults.icon_url: 'https:///a', {ICON_URL}", id="no host"
         ),
         pytest.param(
+            "defaults: {allow_mentions: yes}",
+            "1:28: defaults.allow_mentions: 'yes', expected true or false; did you mean true?",
+            id="allow_mentions in the words of YAML 1.1",
+        ),
+        pytest.param(
+            "defaults: {allow_mentions: 1}",
+            "1:28: defaults.allow_mentions: 1, expected true or false",
+            id="not a truth",
+        ),
+        pytest.param(
             "defaults: {on_limit: {}}",
             "1:22: defaults.on_limit: a mapping, expected drop, dead-letter or defer",
             id="on_limit is a mapping",
@@ -619,7 +632,6 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             for key in (
                 "digest_delay",
                 "template",
-                "allow_mentions",
                 "notice",
             )
         ),
@@ -855,6 +867,14 @@ def test_name_and_icon_are_the_category_s_or_the_default_s_and_one_icon_replaces
     assert BUILT_IN.defaults.style.look is None
     assert not BUILT_IN.has_looks
     assert policy("categories: {a: {icon_emoji: ':+1:'}}").has_looks
+
+
+def test_mentions_are_allowed_where_the_file_says_so() -> None:
+    found = policy("defaults: {allow_mentions: true}\ncategories: {a: {allow_mentions: false}, b: {}}")
+    assert {name: found.rule(name).style.allow_mentions for name in "abc"} == {"a": False, "b": True, "c": True}
+    said = ["; mentions in its events' own markup notify people;" in sentence for sentence in sentences(found)[1:4]]
+    assert said == [False, True, True]
+    assert not BUILT_IN.defaults.style.allow_mentions
 
 
 def test_a_policy_without_limits_says_so() -> None:

@@ -75,6 +75,7 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("defaults: {on_ambiguous: dead-letter}", id="on_ambiguous"),
         pytest.param("defaults: {username: Bob, icon_emoji: ':+1::skin-tone-2:'}", id="name and emoji"),
         pytest.param("defaults: {icon_url: 'https://example.com/a.png?b=c'}", id="image"),
+        pytest.param("defaults: {allow_mentions: true}", id="mentions"),
         pytest.param("dead_letters: {max: 10000000, max_age: 366d}", id="bounds"),
     ],
 )
@@ -115,6 +116,7 @@ def test_what_is_valid_conforms(text: str) -> None:
         "defaults: {channel: '#a b'}",
         "defaults: {channel: no}",
         "defaults: {max_parked: 0}",
+        "defaults: {allow_mentions: yes}",
         "defaults: {username: ''}",
         "defaults: {username: }",
         "defaults: {icon_emoji: bell}",
