@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dispatcher.event import Event
 from dispatcher.model import Message
+from dispatcher.policy import PLAIN, Style
 
 MAX_TEXT: Final = 3_900
 """Characters of a posted text, entities and mark included; Slack recommends 4,000."""
@@ -21,18 +22,19 @@ _LONGEST_PART_OF_ENTITY: Final = len("&amp")
 _DEEPEST: Final = 32  # Slack's own blocks nest a dozen levels
 
 
-def message_for(event: Event, event_id: str, channel: str) -> Message:
-    """The finished message of an event.
+def message_for(event: Event, event_id: str, channel: str, style: Style = PLAIN) -> Message:
+    """The finished message of an event, in the style of its category.
 
     Plain text is shown as it was written; with ``mrkdwn`` it is Slack's markup as it is, except that mentions
-    are shown without notifying anybody. Blocks are passed on with their mentions neutralised alike; an event
-    of blocks alone gets their words as its text, which Slack shows in notifications.
+    are shown without notifying anybody, unless the style allows them. Blocks are passed on with their mentions
+    neutralised alike; an event of blocks alone gets their words as its text, which Slack shows in notifications.
     """
-    text = without_mentions(event.text) if event.mrkdwn else escape(without_controls(event.text))
-    blocks = tuple(_block_without_mentions(block) for block in event.blocks)
+    quiet = not style.allow_mentions
+    text = _markup(event.text, quiet=quiet) if event.mrkdwn else escape(without_controls(event.text))
+    blocks = tuple(_block(block, quiet=quiet) for block in event.blocks)
     if blocks and not text.strip():
         text = "\n".join(_words(list(blocks))) or escape(event.category)
-    return Message(event_id, channel, cut(text), blocks, event.thread_ts)
+    return Message(event_id, channel, cut(text), blocks, event.thread_ts, style.look)
 
 
 def escape(text: str) -> str:
@@ -91,25 +93,35 @@ def _visible(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-def _block_without_mentions(block: dict[str, Any]) -> dict[str, object]:
-    return {key: _part_without_mentions(part, 1) for key, part in _quiet(block).items()}
+def _markup(mrkdwn: str, *, quiet: bool) -> str:
+    return without_mentions(mrkdwn) if quiet else without_controls(mrkdwn)
 
 
-def _part_without_mentions(part: object, depth: int) -> object:
+def _block(block: dict[str, Any], *, quiet: bool) -> dict[str, object]:
+    return {key: _part(part, 1, quiet=quiet) for key, part in _object(block, quiet=quiet).items()}
+
+
+def _part(part: object, depth: int, *, quiet: bool) -> object:
     if depth > _DEEPEST:
         return CUT_MARK  # Slack refuses such a block in any case; we only must not fail on it
     if isinstance(part, dict):
-        return {key: _part_without_mentions(value, depth + 1) for key, value in _quiet(part).items()}
+        return {key: _part(value, depth + 1, quiet=quiet) for key, value in _object(part, quiet=quiet).items()}
     if isinstance(part, list | tuple):
-        return [_part_without_mentions(value, depth + 1) for value in part]
+        return [_part(value, depth + 1, quiet=quiet) for value in part]
     return part
 
 
-def _quiet(part: dict[str, Any]) -> dict[str, Any]:
-    """One object of Block Kit that notifies nobody; what lies inside is not looked at."""
+def _object(part: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     match part:
         case {"type": "mrkdwn" | "markdown", "text": str(text)}:
-            return part | {"text": without_mentions(text)}
+            return part | {"text": _markup(text, quiet=quiet)}
+        case _:
+            return _quiet(part) if quiet else part
+
+
+def _quiet(part: dict[str, Any]) -> dict[str, Any]:
+    """One object of Block Kit without markup that notifies nobody; what lies inside is not looked at."""
+    match part:
         case {"type": "broadcast"}:
             return {"type": "text", "text": f"@{part.get('range', 'channel')}"}
         case {"type": "user"}:
@@ -121,7 +133,7 @@ def _quiet(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words(part: object) -> Iterator[str]:
-    """The texts in blocks that ``_block_without_mentions`` has been over, as escaped markup."""
+    """The texts in blocks that ``_block`` has been over, as escaped markup."""
     match part:
         case {"type": "mrkdwn" | "markdown", "text": str(text)}:
             yield text

@@ -129,7 +129,7 @@ class Dispatcher:
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows; touches no store, so any thread may do it."""
         leased, terms = started.candidate.leased, started.candidate.terms
-        message = message_for(leased.event, leased.name, terms.channel)
+        message = message_for(leased.event, leased.name, terms.channel, self.policy.rule(leased.event.category).style)
         return self.conclude(started, self.sink.post(message))
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:

@@ -14,7 +14,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher.json_text import encode
 from dispatcher.line_batch import LineBatch
 from dispatcher.log_lines import TerminalLine
-from dispatcher.model import US, Denied, Reason
+from dispatcher.model import US, Denied, LeftOut, Part, Reason
 from dispatcher.outcome import (
     DeadLettered,
     Dropped,
@@ -32,6 +32,7 @@ LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _WARNINGS: Final = {
     "redis.lost",
     "slack.paused",
+    "slack.scope_missing",
     "dead_letters.trimmed",
     "limits.kept",
     "setting.doubted",
@@ -124,6 +125,7 @@ class EventLog:
     def __init__(self, log: FilteringBoundLogger, batch: LineBatch | None = None) -> None:
         self._log = log
         self._batch = batch
+        self._scope_missing = False
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits."""
@@ -134,6 +136,16 @@ class EventLog:
             (parked if isinstance(settlement.outcome, Parked) else ended).append(entry)
         self._write_all("event.settled", ended)
         self._write_all("event.parked", parked)
+        if not self._scope_missing:
+            self._tell_missing_scope(settlements)
+
+    def _tell_missing_scope(self, settlements: Sequence[Settlement]) -> None:
+        """Once: what the token lacks it lacks for every event."""
+        for settlement in settlements:
+            for part in settlement.outcome.receipt.left_out if isinstance(settlement.outcome, Sent) else ():
+                if part.part is Part.LOOK and not self._scope_missing:
+                    self._scope_missing = True
+                    self.say("slack.scope_missing", code=part.code, detail=part.detail)
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
@@ -211,7 +223,9 @@ def _facts(settlement: Settlement) -> dict[str, object]:
                 facts["found"] = True
             if copies:
                 facts["perhaps_copies"] = copies
-            return facts if receipt.ts is None else {**facts, "ts": receipt.ts}
+            if receipt.ts is not None:
+                facts["ts"] = receipt.ts
+            return {**facts, **_left_out(receipt.left_out)}
         case Dropped(denied, reason):
             return _dropped(denied, reason)
         case DeadLettered(reason, detail, code, denied):
@@ -225,6 +239,13 @@ def _facts(settlement: Settlement) -> dict[str, object]:
             return {**facts, **{name: words for name, words in said.items() if words}}
         case _:
             assert_never(settlement.outcome)
+
+
+def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
+    """What a message was posted without, and what Slack said to the last of it."""
+    if not parts:
+        return {}
+    return {"left_out": ",".join(each.part for each in parts), "code": parts[-1].code, "detail": parts[-1].detail}
 
 
 def _dropped(denied: Denied, reason: Reason) -> dict[str, object]:

@@ -222,6 +222,15 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Under which name and icon a message appears, where these are not the app's own."""
+
+    username: str | None = None
+    icon_emoji: str | None = None
+    icon_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post."""
 
@@ -230,6 +239,23 @@ class Message:
     text: str
     blocks: tuple[dict[str, object], ...] = ()
     thread_ts: str | None = None
+    look: Look | None = None
+
+
+class Part(StrEnum):
+    """A part of a message that can be left out where Slack does not take it."""
+
+    LOOK = "look"
+    BLOCKS = "blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of a message that was left out, since a post with it was refused with ``code``."""
+
+    part: Part
+    code: str
+    detail: str
 
 
 # What a post came to. Values, because the caller goes on in every case.
@@ -237,10 +263,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The sink's proof that the message was posted; a webhook answers no ``ts``."""
+    """The sink's proof that the message was posted, but for what was ``left_out``; a webhook answers no ``ts``."""
 
     channel: str
     ts: str | None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

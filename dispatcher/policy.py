@@ -18,6 +18,7 @@ from dispatcher.model import (
     Demand,
     FirstOf,
     Limit,
+    Look,
     Reason,
     Scope,
 )
@@ -64,6 +65,17 @@ class OnAmbiguous(StrEnum):
     DEAD_LETTER = "dead-letter"
 
 
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What the messages of a category look like. ``allow_mentions``: those in an event's own markup notify people."""
+
+    look: Look | None = None
+    allow_mentions: bool = False
+
+
+PLAIN: Final = Style()
+"""The app's own name and icon, and the text as it was written."""
+
 DEFAULT_MAX_PARKED: Final = 10_000
 """Deferred events of one category that may wait."""
 
@@ -85,6 +97,7 @@ class CategoryRule:
     per_label: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     max_parked: int = DEFAULT_MAX_PARKED
     on_ambiguous: OnAmbiguous = OnAmbiguous.RESEND
+    style: Style = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +125,11 @@ class Policy:
     def rule(self, category: str) -> CategoryRule:
         """The rule of a category, the defaults where it is not named."""
         return self.categories.get(category, self.defaults)
+
+    @property
+    def has_looks(self) -> bool:
+        """Whether any category's messages appear under a name or icon of their own."""
+        return any(rule.style.look is not None for rule in (self.defaults, *self.categories.values()))
 
     @property
     def guaranteed(self) -> int:

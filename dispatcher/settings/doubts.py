@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dispatcher.model import US, Kind, Limit
-from dispatcher.settings.limits_schema import LimitsFile, policy_of
+from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
 _TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
@@ -24,6 +24,7 @@ def doubts(file: LimitsFile, tree: Tree) -> list[Problem]:
         *_commented_channels(tree),
         *_windows_that_never_bind(file, tree),
         *_guarantees_out_of_reach(file, tree),
+        *_two_icons(file, tree),
     ]
 
 
@@ -94,6 +95,18 @@ def _guarantees_out_of_reach(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
                 path: Path = ("categories", name, "guarantee")
                 said = f"{rule.guarantee} can never be used up, since the category's own limit is {limit}"
                 yield Problem(tree.position(path), shown_path(path), said)
+
+
+def _two_icons(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    """Of two icons in one place, Slack shows the emoji."""
+    sections: list[tuple[Path, RuleSection]] = [(("defaults",), file.defaults)]
+    sections += [(("categories", name), section) for name, section in file.categories.items()]
+    for where, section in sections:
+        if section.icon_emoji and section.icon_url:
+            path = (*where, "icon_url")
+            yield Problem(
+                tree.position(path), shown_path(path), "the image is not shown, since icon_emoji stands beside it"
+            )
 
 
 def _never_bind(

@@ -19,10 +19,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dispatcher.model import Limit, parse_duration
+from dispatcher.model import Limit, Look, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
-from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy
+from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 from dispatcher.settings import limits_shapes as shape
+from dispatcher.settings import limits_style as style
 from dispatcher.settings import limits_values as read
 
 Windows: TypeAlias = Annotated[
@@ -105,13 +106,9 @@ class RuleSection(Section):
     model_config = ConfigDict(title="rule")
     not_yet: ClassVar[frozenset[str]] = frozenset(
         {
-            "allow_mentions",
             "digest_delay",
-            "icon_emoji",
-            "icon_url",
             "notice",
             "template",
-            "username",
         }
     )
 
@@ -138,9 +135,19 @@ class RuleSection(Section):
         default=OnAmbiguous.RESEND,
         description="A post that perhaps arrived, where that cannot be looked up: resend, or keep as a dead letter.",
     )
+    username: style.Username = Field(default=None, description="The name under which its messages appear.")
+    icon_emoji: style.IconEmoji = Field(default=None, description="The emoji beside its messages.")
+    icon_url: style.IconUrl = Field(default=None, description="The image beside its messages.")
+    allow_mentions: style.AllowMentions = Field(
+        default=False, description="Whether mentions in an event's own markup and blocks notify people."
+    )
     per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
         default={}, description="Limits for each value of a label of the event, by the label's name."
     )
+
+
+_ICONS: Final = frozenset({"icon_emoji", "icon_url"})
+"""Slack shows one of them: a category that has one of its own inherits none."""
 
 
 class CategorySection(RuleSection):
@@ -153,8 +160,10 @@ class CategorySection(RuleSection):
     )
 
     def over(self, defaults: RuleSection) -> CategorySection:
-        """These keys where they were written, else those of ``defaults``."""
+        """These keys where they were written, else those of ``defaults``; of two icons that stand there, these."""
         inherited = {name: getattr(defaults, name) for name in RuleSection.model_fields}
+        if self.model_fields_set & _ICONS:
+            inherited |= dict.fromkeys(_ICONS)
         own = {name: getattr(self, name) for name in self.model_fields_set}
         return CategorySection.model_construct(**(inherited | own))
 
@@ -259,4 +268,10 @@ def _rule_of(section: CategorySection) -> CategoryRule:
         per_label=section.per_label,
         max_parked=section.max_parked,
         on_ambiguous=section.on_ambiguous,
+        style=_style_of(section),
     )
+
+
+def _style_of(section: CategorySection) -> Style:
+    look = Look(section.username, section.icon_emoji, section.icon_url)
+    return Style(None if look == Look() else look, section.allow_mentions)

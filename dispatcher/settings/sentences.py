@@ -7,7 +7,7 @@ from typing import Final, assert_never
 
 from dispatcher.model import US, Kind, Limit
 from dispatcher.outcome import Bounds
-from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
+from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
 _DAY_US: Final = 86_400 * US
@@ -61,10 +61,20 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
     if has_own or policy.global_limits:
         beyond = "beyond that" if has_own else "beyond the limit of all events together"
         parts.append(f"{beyond} the event {_on_limit(rule)}")
+    parts += _style(rule.style)
     parts.append(f"waits at most {_span(rule.max_age_us)}")
     if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
         parts.append("one that was perhaps posted is kept as a dead letter")
     return "; ".join(parts)
+
+
+def _style(style: Style) -> Iterator[str]:
+    if style.look is not None:
+        name = f' as "{style.look.username}"' if style.look.username else ""
+        icon = style.look.icon_emoji or style.look.icon_url
+        yield f"shown{name}{f' with {icon}' if icon else ''}"
+    if style.allow_mentions:
+        yield "mentions in its events' own markup notify people"
 
 
 def _on_limit(rule: CategoryRule) -> str:

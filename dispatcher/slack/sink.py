@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, assert_never
@@ -12,6 +12,7 @@ from uuid import UUID
 from dispatcher.content import one_line
 from dispatcher.model import Message, PostResult
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url
+from dispatcher.slack.fallbacks import Fallbacks
 from dispatcher.slack.replies import MAX_SAID, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
@@ -41,8 +42,9 @@ class SlackSink:
     """Posts through the Web API with a bot token, or through an incoming webhook.
 
     ``base_url`` is another Web API root than Slack's own (webhooks carry theirs). ``timeout_s`` bounds one whole
-    post, whatever the network does. ``post`` may be called by several threads at once; every call makes at most
-    one request. Proxies: see ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used.
+    post, whatever the network does. ``post`` may be called by several threads at once; it makes a second request only
+    after Slack has refused the first for a part that can be left out. Proxies: see ``Transport``. Raises
+    ``ConfigError`` for a URL or proxy that cannot be used.
     """
 
     def __init__(self, credential: BotToken | Webhook, *, base_url: str | None = None, timeout_s: float = 10.0) -> None:
@@ -53,22 +55,27 @@ class SlackSink:
                 self._form = _Hook(credential, timeout_s)
             case unreachable:
                 assert_never(unreachable)
+        self._fallbacks = Fallbacks()
 
     def __repr__(self) -> str:
         return f"<SlackSink {self._form.where}>"
 
     def post(self, message: Message) -> PostResult:
         """What one attempt to post came to; raises nothing. A webhook posts to its own channel."""
-        try:
-            return self._form.post(message)
-        except Exception as error:  # noqa: BLE001 - the contract: an attempt ends as a value, whatever went wrong
-            return _failed(error)
+        with self._form.transport.one_deadline():
+            return self._fallbacks.post(message, self._request)
 
     def check(self) -> CheckResult:
         """Whether Slack accepts the credential, without posting; raises nothing."""
         try:
             return self._form.check()
-        except Exception as error:  # noqa: BLE001 - as in post
+        except Exception as error:  # noqa: BLE001 - as in _request
+            return _failed(error)
+
+    def _request(self, message: Message) -> PostResult:
+        try:
+            return self._form.post(message)
+        except Exception as error:  # noqa: BLE001 - the contract: an attempt ends as a value, whatever went wrong
             return _failed(error)
 
 
@@ -82,7 +89,8 @@ class _Api:
         from dispatcher.slack.clients import ApiClient  # noqa: PLC0415 - slack_sdk is slow to import and not always needed
 
         self.where = checked_url(base_url, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
-        self._client = ApiClient(token, Transport(base_url, timeout_s), base_url)
+        self.transport = Transport(base_url, timeout_s)
+        self._client = ApiClient(token, self.transport, base_url)
 
     def post(self, message: Message) -> PostResult:
         mark = event_mark(message.event_id)
@@ -119,7 +127,8 @@ class _Hook:
         from dispatcher.slack.clients import HookClient  # noqa: PLC0415 - as above
 
         self.where = "webhook"
-        self._client = HookClient(webhook, Transport(webhook.url, timeout_s))
+        self.transport = Transport(webhook.url, timeout_s)
+        self._client = HookClient(webhook, self.transport)
 
     def post(self, message: Message) -> PostResult:
         response = self._client.send_dict(_content(message))
@@ -142,4 +151,6 @@ def _content(message: Message) -> dict[str, Any]:
         content["blocks"] = list(message.blocks)
     if message.thread_ts:
         content["thread_ts"] = message.thread_ts
+    if message.look is not None:
+        content |= {name: value for name, value in asdict(message.look).items() if value}
     return content

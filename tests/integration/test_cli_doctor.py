@@ -413,7 +413,7 @@ def test_dead_letters_and_books_that_do_not_balance_are_told(redis: Database, re
     ("scopes", "level", "said"),
     [
         (("chat:write", "chat:write.public", "chat:write.customize", "channels:history"), OK, "public"),
-        (("chat:write", "chat:write.public"), OK, "absent: chat:write.customize, channels:history"),
+        (("chat:write", "chat:write.public"), OK, "absent: channels:history"),
         (("chat:write",), WARNING, "the app can post only where it was invited"),
         (("channels:read",), ERROR, "nothing can be posted"),
         ((), WARNING, "names none"),
@@ -425,6 +425,21 @@ def test_the_scopes_of_the_token_are_read(scopes: tuple[str, ...], level: Level,
         found = one_about("scopes", slack_token=slack.token, slack_base_url=slack.base_url)
         assert (found[0], found[1].endswith(said)) == (level, True)
         assert slack.workspace.posts == 0
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_scope_that_the_limits_file_needs_for_names_and_icons_is_missed(is_there: bool) -> None:  # noqa: FBT001 - a case
+    Path("limits.yaml").write_text("categories: {errors: {username: Errors}}\n", encoding="utf-8")
+    scopes = ("chat:write", "chat:write.public", *(["chat:write.customize"] if is_there else []))
+    with StandIn(setup=Setup(scopes=scopes)) as slack:
+        found = about(
+            "scopes", slack_token=slack.token, slack_base_url=slack.base_url, limits_file=Path("limits.yaml").absolute()
+        )
+    missed = (
+        WARNING,
+        "chat:write.customize is missing: username, icon_emoji and icon_url of the limits file have no effect",
+    )
+    assert [each == missed for each in found] == ([False] if is_there else [False, True])
 
 
 @pytest.mark.parametrize(

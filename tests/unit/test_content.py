@@ -21,6 +21,7 @@ from dispatcher.content import (
     without_mentions,
 )
 from dispatcher.event import Event
+from dispatcher.policy import Style
 
 # What notifies somebody when Slack reads it in markup.
 MENTION = re.compile(r"<(@|!(?!date\^))")
@@ -182,3 +183,38 @@ def test_one_line_is_printable_and_within_its_limit(text: str, limit: int) -> No
 
 def test_one_line_shows_control_characters_as_escapes() -> None:
     assert one_line("a\n\x1b[31mb\u202ec\t d") == r"a \x1b[31mb\u202ec d"
+
+
+ALLOWED = Style(allow_mentions=True)
+
+
+@pytest.mark.parametrize("mention", MENTIONS)
+def test_a_mention_in_markup_notifies_where_the_category_allows_it(mention: str) -> None:
+    event = Event("errors", f"look {mention} now\x00", mrkdwn=True)
+    assert message_for(event, "e1", "#ops", ALLOWED).text == f"look {mention} now"
+
+
+def test_plain_text_notifies_nobody_even_where_mentions_are_allowed() -> None:
+    assert message_for(Event("errors", "a <!channel>"), "e1", "#ops", ALLOWED).text == "a &lt;!channel&gt;"
+
+
+def test_blocks_keep_their_mentions_where_the_category_allows_them() -> None:
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": "<!channel> *down*\x1b"}}
+    elements = [{"type": "broadcast", "range": "here"}, {"type": "user", "user_id": "U1"}]
+    rich = {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": elements}]}
+    message = message_for(Event("errors", blocks=(section, rich)), "e1", "#ops", ALLOWED)
+    assert message.blocks == ({"type": "section", "text": {"type": "mrkdwn", "text": "<!channel> *down*"}}, rich)
+    assert message.text == "<!channel> *down*"
+
+
+def test_an_allowed_mention_is_never_cut_in_two() -> None:
+    event = Event("errors", "x" * 3_885 + "<!subteam^S0123456|ops>" + "y" * 100, mrkdwn=True)
+    assert message_for(event, "e1", "#ops", ALLOWED).text == "x" * 3_885 + CUT_MARK
+
+
+def test_allowed_blocks_nested_beyond_reason_do_no_harm() -> None:
+    block: dict[str, object] = {"type": "section"}
+    for _ in range(900):
+        block = {"type": "section", "elements": [block]}
+    [posted] = message_for(Event("errors", "x", blocks=(block,)), "e1", "#ops", ALLOWED).blocks
+    assert len(json.dumps(posted)) < 2_000

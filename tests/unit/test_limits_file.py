@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.errors import ConfigError
-from dispatcher.model import US, Limit
+from dispatcher.model import US, Limit, Look
 from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.resources import data_file
@@ -36,7 +36,13 @@ CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or d
 LABEL = "expected the name of a label, 1 to 64 printable characters without blank, : and ="
 NOT_AVAILABLE = "the key is not available in this version"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
-RULE_KEYS = "limits, channel, on_limit, max_age, max_parked, on_ambiguous, per_label"
+RULE_KEYS = (
+    "limits, channel, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, "
+    "allow_mentions, per_label"
+)
+USERNAME = "expected a name of 1 to 80 printable characters"
+EMOJI = "expected an emoji such as :bell:"
+ICON_URL = "expected the https:// URL of an image, of at most 2000 characters"
 
 
 def policy(text: str) -> Policy:
@@ -446,6 +452,54 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             id="on_ambiguous is a list",
         ),
         pytest.param(
+            'defaults: {username: ""}', f"1:22: defaults.username: '', {USERNAME}", id="username of no characters"
+        ),
+        pytest.param(
+            f"defaults: {{username: {'a' * 81}}}",
+            f"1:22: defaults.username: '{'a' * 76}..., {USERNAME}",
+            id="username too long",
+        ),
+        pytest.param('defaults: {username: "a\\nb"}', f"1:22: defaults.username: 'a\\nb', {USERNAME}", id="two lines"),
+        pytest.param(
+            "categories:\n  a:\n    username: #ops",
+            f'3:5: categories.a.username: null, {USERNAME}; # begins a comment, write "#ops" in quotes',
+            id="username is a comment",
+        ),
+        pytest.param(
+            "defaults: {icon_emoji: Bell}",
+            f"1:24: defaults.icon_emoji: 'Bell', {EMOJI}; did you mean :bell:?",
+            id="emoji without colons",
+        ),
+        pytest.param("defaults: {icon_emoji: ':a b:'}", f"1:24: defaults.icon_emoji: ':a b:', {EMOJI}", id="no emoji"),
+        pytest.param(
+            "defaults: {icon_url: http://example.com/a.png}",
+            f"1:22: defaults.icon_url: 'http://example.com/a.png', {ICON_URL}",
+            id="image without TLS",
+        ),
+        pytest.param(
+            "defaults: {icon_url: 'https://bob:hunter2@example.com/a.png'}",
+            f"1:22: defaults.icon_url: 'https://bob:***@example.com/a.png', {ICON_URL}",
+            id="image with a password",
+        ),
+        pytest.param(
+            "defaults: {icon_url: 'https://example.com/a b.png'}",
+            f"1:22: defaults.icon_url: 'https://example.com/a b.png', {ICON_URL}",
+            id="image with a blank",
+        ),
+        pytest.param(
+            "defaults: {icon_url: 'https:///a'}", f"1:22: defaults.icon_url: 'https:///a', {ICON_URL}", id="no host"
+        ),
+        pytest.param(
+            "defaults: {allow_mentions: yes}",
+            "1:28: defaults.allow_mentions: 'yes', expected true or false; did you mean true?",
+            id="allow_mentions in the words of YAML 1.1",
+        ),
+        pytest.param(
+            "defaults: {allow_mentions: 1}",
+            "1:28: defaults.allow_mentions: 1, expected true or false",
+            id="not a truth",
+        ),
+        pytest.param(
             "defaults: {on_limit: {}}",
             "1:22: defaults.on_limit: a mapping, expected drop, dead-letter or defer",
             id="on_limit is a mapping",
@@ -577,11 +631,7 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             pytest.param(f"categories:\n  a:\n    {key}: 1", f"3:5: categories.a.{key}: {NOT_AVAILABLE}", id=key)
             for key in (
                 "digest_delay",
-                "username",
-                "icon_emoji",
-                "icon_url",
                 "template",
-                "allow_mentions",
                 "notice",
             )
         ),
@@ -653,6 +703,11 @@ unknown_categories: maybe: not
         pytest.param("global: {limits: [50/30m, 99/1h]}", [], id="longer window that is tighter"),
         pytest.param("global: {limits: [5/1s, 9000/30m]}", [], id="a second's window does not see what waits"),
         pytest.param("global: {limits: []}\ndefaults: {limits: [999/30m]}", [], id="no global limit"),
+        pytest.param(
+            "defaults: {icon_url: 'https://a.b/c'}\ncategories: {a: {icon_url: 'https://a.b/d', icon_emoji: ':x:'}}",
+            ["2:28: categories.a.icon_url: the image is not shown, since icon_emoji stands beside it"],
+            id="two icons",
+        ),
         pytest.param("global: {limits: [5/30m]}", [], id="only what stands in the file is doubted"),
     ],
 )
@@ -787,6 +842,39 @@ def test_what_becomes_of_an_event_that_was_perhaps_posted_is_the_category_s_or_t
     }  # fmt: skip
     said = [rule.endswith("; one that was perhaps posted is kept as a dead letter.") for rule in sentences(found)[1:4]]
     assert said == [False, True, True]
+
+
+def test_name_and_icon_are_the_category_s_or_the_default_s_and_one_icon_replaces_the_other() -> None:
+    found = policy("""
+        defaults: {username: Bot, icon_url: "https://example.com/a.png"}
+        categories:
+          a: {username: "Errors & more"}
+          b: {icon_emoji: ":woman-running::skin-tone-3:"}
+          c: {icon_url: "https://example.com/c.png", username: C}
+        """)
+    url = "https://example.com/a.png"
+    assert {name: found.rule(name).style.look for name in "abcd"} == {
+        "a": Look("Errors & more", icon_url=url),
+        "b": Look("Bot", ":woman-running::skin-tone-3:"),
+        "c": Look("C", icon_url="https://example.com/c.png"),
+        "d": Look("Bot", icon_url=url),
+    }
+    assert found.has_looks
+    assert (
+        'dropped with a log line; shown as "Errors & more" with https://example.com/a.png; waits' in sentences(found)[1]
+    )
+    assert 'shown as "Bot" with :woman-running::skin-tone-3:;' in sentences(found)[2]
+    assert BUILT_IN.defaults.style.look is None
+    assert not BUILT_IN.has_looks
+    assert policy("categories: {a: {icon_emoji: ':+1:'}}").has_looks
+
+
+def test_mentions_are_allowed_where_the_file_says_so() -> None:
+    found = policy("defaults: {allow_mentions: true}\ncategories: {a: {allow_mentions: false}, b: {}}")
+    assert {name: found.rule(name).style.allow_mentions for name in "abc"} == {"a": False, "b": True, "c": True}
+    said = ["; mentions in its events' own markup notify people;" in sentence for sentence in sentences(found)[1:4]]
+    assert said == [False, True, True]
+    assert not BUILT_IN.defaults.style.allow_mentions
 
 
 def test_a_policy_without_limits_says_so() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.event import Event
 from dispatcher.logs import build_event_log
-from dispatcher.model import Denied, Limit, Paused, Reason, Receipt
+from dispatcher.model import Denied, LeftOut, Limit, Part, Paused, Reason, Receipt
 from dispatcher.outcome import (
     Candidate,
     DeadLettered,
@@ -98,6 +98,18 @@ def test_a_pause_is_told_apart_from_the_event() -> None:
     settlement = Settlement(LEASED, TERMS, outcome, pause=Paused("token_revoked", "make a new token"))
     _, line = lines(lambda log: log.settled([settlement]))
     assert (line["event"], line["level"], line["detail"]) == ("slack.paused", "error", "make a new token")
+
+
+def test_what_a_message_was_posted_without_is_told_and_a_missing_scope_once_by_itself() -> None:
+    parts = (LeftOut(Part.LOOK, "missing_scope", "add it"), LeftOut(Part.BLOCKS, "invalid_blocks", "a rule"))
+    sent = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1", parts)))
+    plain = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1", parts[1:])))
+    told = lines(lambda log: (log.settled([plain]), log.settled([sent, sent]), log.settled([sent])))
+    assert [line["event"] for line in told if line["event"] != "event.settled"] == ["slack.scope_missing"]
+    assert [line["left_out"] for line in told if "left_out" in line] == ["blocks", *["look,blocks"] * 3]
+    assert (told[0]["code"], told[0]["detail"]) == ("invalid_blocks", "a rule")
+    (missing,) = (line for line in told if line["event"] == "slack.scope_missing")
+    assert (missing["level"], missing["code"], missing["detail"]) == ("warning", "missing_scope", "add it")
 
 
 def test_duplicates_and_lost_leases_are_told() -> None:

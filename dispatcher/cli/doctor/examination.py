@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from dispatcher.cli.doctor.slack import slack_findings
 from dispatcher.cli.looking import near
 from dispatcher.embedded import find_server
 from dispatcher.errors import ConfigError, GateUnavailable
+from dispatcher.policy import Policy
 from dispatcher.settings import Settings
 
 _ANOTHER_PLACE: Final = "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"
@@ -26,21 +27,22 @@ def examine(settings: Settings, doubts: Sequence[str], *, clock: Callable[[], fl
     """Every finding, as soon as it is made; raises nothing for what is wrong with the set-up."""
     for doubt in doubts:
         yield warning("settings", *in_two(doubt, "; ", "correct it, or take it out"))
-    yield from _limits(settings)
+    policy = yield from _limits(settings)
     if settings.redis_url is None and not has_run(settings):
         yield from _server_to_come(settings)
     else:
         yield from _server(settings, clock)
-    yield from slack_findings(settings)
+    yield from slack_findings(settings, policy)
 
 
-def _limits(settings: Settings) -> Iterator[Finding]:
+def _limits(settings: Settings) -> Generator[Finding, None, Policy | None]:
+    """Says what is found, and returns what the file says."""
     try:
         limits = open_limits(settings)
     except ConfigError as refusal:
         for problem in refusal.problems:
             yield error("limits", problem, "mend the file; 'dispatcher limits check' reads it again")
-        return
+        return None
     for doubt in limits.warnings:
         yield warning("limits", doubt, "mend the line, unless it is meant as it is")
     count = len(limits.policy.categories)
@@ -48,6 +50,7 @@ def _limits(settings: Settings) -> Iterator[Finding]:
         count, f"names {count} categories"
     )
     yield ok("limits", f"{near(limits.path)} is valid and {named}")
+    return limits.policy
 
 
 def _server_to_come(settings: Settings) -> Iterator[Finding]:

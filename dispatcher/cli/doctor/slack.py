@@ -13,18 +13,20 @@ from dispatcher.cli.spans import span
 from dispatcher.cli.stand_in import USUAL_PORT
 from dispatcher.errors import ConfigError
 from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
+from dispatcher.policy import Policy
 from dispatcher.settings import Settings
 from dispatcher.slack.sink import Unchecked, Workspace
 from dispatcher.slack.taxonomy import row_for
 
 _NEEDED: Final = "chat:write"
 _RECOMMENDED: Final = "chat:write.public"
-_LATER: Final = ("chat:write.customize", "channels:history")
+_FOR_LOOKS: Final = "chat:write.customize"
+_LATER: Final = ("channels:history",)
 _ADD: Final = "under OAuth & Permissions of the app, and install the app again"
 
 
-def slack_findings(settings: Settings) -> Iterator[Finding]:
-    """Everything about posting; asks Slack with auth.test, which posts nothing."""
+def slack_findings(settings: Settings, policy: Policy | None) -> Iterator[Finding]:
+    """Everything about posting; asks Slack with auth.test, which posts nothing. No policy: a faulty limits file."""
     try:
         answer = ask_slack(settings)
     except ConfigError as refusal:
@@ -41,6 +43,9 @@ def slack_findings(settings: Settings) -> Iterator[Finding]:
         case Workspace(team, user, scopes):
             yield ok("slack", f"the token is accepted: {user} in workspace {team}")
             yield from _scopes(scopes)
+            if scopes and policy is not None and policy.has_looks and _FOR_LOOKS not in scopes:
+                said = f"{_FOR_LOOKS} is missing: username, icon_emoji and icon_url of the limits file have no effect"
+                yield warning("scopes", said, f"add {_FOR_LOOKS} {_ADD}")
         case RateLimitedBySlack(retry_after_us, code):
             said = f"{code}: Slack asks to come back in {span(retry_after_us / US)}, the token was not checked"
             yield warning("slack", said, "look again then")
