@@ -26,6 +26,7 @@ MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 _JSON: Final = "application/json; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 _TEXT: Final = "text/plain; charset=utf-8"
+_DOWN: Final = fault.not_landed(fault.Page(HTTPStatus.SERVICE_UNAVAILABLE))
 _RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
 
@@ -111,11 +112,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, the ledger, and methods without arguments."""
-        path, workspace = urlsplit(self.path).path, self.server.workspace
+        path, shown = urlsplit(self.path).path, (self.server.workspace, self.server.faults)
         if path == "/":
-            self._send(HTTPStatus.OK, _HTML, render(workspace).encode())
+            self._send(HTTPStatus.OK, _HTML, render(*shown).encode())
         elif path == "/ledger":
-            self._send(HTTPStatus.OK, _JSON, json.dumps(as_json(workspace)).encode())
+            self._send(HTTPStatus.OK, _JSON, json.dumps(as_json(*shown)).encode())
         elif path.startswith("/api/"):
             self._serve(self._api_call(path, dict(parse_qsl(urlsplit(self.path).query))))
         else:
@@ -160,18 +161,27 @@ class Handler(BaseHTTPRequestHandler):
         return Call(path.removeprefix("/api/"), arguments, token or None)
 
     def _serve(self, call: Call) -> None:
-        due = self.server.faults.take(fault.POST if call.method in POSTING else call.method)
+        self.server.workspace.arrived(call)
+        due = self._fault_for(call)
         if due is None:
             self._answer(self.server.workspace.answer(call))
             return
-        answer = self.server.workspace.answer(call) if due.landed else Answer({"ok": True})
+        answer = self.server.workspace.answer(call) if due.landed else _not_done(call)
         self._play(due.reply, call, answer)
+
+    def _fault_for(self, call: Call) -> fault.Fault | None:
+        if self.server.workspace.is_down(refusing=False):
+            self.server.faults.note(_DOWN)
+            return _DOWN
+        return self.server.faults.take(fault.POST if call.method in POSTING else call.method)
 
     def _play(self, reply: fault.FaultReply, call: Call, answer: Answer) -> None:
         match reply:
             case fault.SlackError(code):
                 self._answer(refused(call.method, code))
             case fault.RateLimited(retry_after):
+                if retry_after is not None and retry_after.isdecimal():
+                    self.server.workspace.told_to_wait(call, int(retry_after))
                 self._answer(rate_limited(call.method, retry_after))
             case fault.Page(status, html, headers):
                 self._send(status, _HTML, html.encode(), dict(headers))
@@ -179,6 +189,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(HTTPStatus.OK, _JSON, text.encode())
             case fault.Held(hold):
                 self.server.keep(hold)
+                self._answer(answer)
+            case fault.Slow(after_s):
+                self.server.stopping.wait(after_s)
                 self._answer(answer)
             case _:
                 self.close_connection = True
@@ -234,6 +247,11 @@ class Handler(BaseHTTPRequestHandler):
     def _write(self, data: bytes) -> None:
         """One write per answer, so that it leaves in one piece."""
         self.wfile.write(data)
+
+
+def _not_done(call: Call) -> Answer:
+    """What a call is told in the end that was not carried out: never that all is well."""
+    return Answer("rollup_error", 500) if call.method == WEBHOOK else refused(call.method, "internal_error")
 
 
 def _phrase(status: int) -> str:
