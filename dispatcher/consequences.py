@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, assert_never
 
 from dispatcher.model import (
@@ -22,7 +21,6 @@ from dispatcher.outcome import (
     Deferral,
     Dropped,
     Leased,
-    Lookup,
     Parked,
     Place,
     Sent,
@@ -31,26 +29,14 @@ from dispatcher.outcome import (
     Spoiled,
     Started,
 )
-from dispatcher.policy import Backoff, OnAmbiguous, OnLimit, Policy, limit_reason
-from dispatcher.reading import (
-    GRACE_US,
-    LAST_LOOK,
-    MARGIN_US,
-    Absent,
-    Reading,
-    ReadLater,
-    Search,
-    Unreadable,
-)
+from dispatcher.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.reading import GRACE_US
 
 MAX_DEATHS: Final = 3
 """Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
 
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
-
-MAX_RESENT: Final = 2
-"""How often a post that never arrived is made again; then the event is a dead letter ``ambiguous``."""
 
 
 def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settlement:
@@ -191,75 +177,3 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             return settlement(waits, Slots.HOLD, attempt=spared, pause=result)
         case _:
             assert_never(result)
-
-
-def lookups(doubtful: Sequence[Leased], policy: Policy, now_us: int) -> tuple[list[Lookup], list[Settlement]]:
-    """One look-up for each channel (and thread) that posts of unknown fate went to; and what cannot be handled at all."""
-    places: dict[tuple[str, str | None], list[Candidate]] = {}
-    ended: list[Settlement] = []
-    for leased in doubtful:
-        match as_candidate(leased, policy):
-            case Settlement() as settlement:
-                ended.append(settlement)
-            case candidate:
-                where = leased.doubt and leased.doubt.channel
-                place = (where or candidate.terms.channel, leased.event.thread_ts)
-                places.setdefault(place, []).append(candidate)
-    found = []
-    for (channel, thread_ts), candidates in places.items():
-        since_us = min(each.leased.doubt.first_us for each in candidates if each.leased.doubt) - MARGIN_US
-        names = tuple(each.leased.name for each in candidates)
-        found.append(Lookup(tuple(candidates), Search(channel, names, since_us, thread_ts), now_us))
-    return found, ended
-
-
-def after_look(lookup: Lookup, reading: Reading, policy: Policy, backoff: Backoff, grace_us: int) -> list[Settlement]:
-    """What a reading means for each event it was made for."""
-    return [_looked_up(each, reading, lookup.now_us, policy, backoff, grace_us) for each in lookup.candidates]
-
-
-def _looked_up(  # noqa: PLR0913, PLR0917 - one reading, one event, and what says how to go on
-    candidate: Candidate, reading: Reading, now_us: int, policy: Policy, backoff: Backoff, grace_us: int
-) -> Settlement:
-    leased, terms = candidate.leased, candidate.terms
-    doubt = leased.doubt
-    if doubt is None:
-        raise ValueError(f"{leased.id} was looked up and there is no doubt about it")
-
-    def settlement(outcome: Sent | DeadLettered | Parked, slots: Slots, **effects: object) -> Settlement:
-        facts: dict[str, object] = {"attempt": leased.attempt, "unknown": leased.unknown, "resent": leased.resent}
-        return Settlement(leased, terms, outcome, slots, **(facts | effects))  # type: ignore[arg-type]  # fields by name
-
-    def ambiguous(code: str, detail: str, **effects: object) -> Settlement:
-        return settlement(DeadLettered(Reason.AMBIGUOUS, detail, code), Slots.KEEP, **effects)
-
-    receipt = reading.found.get(leased.name)
-    if receipt is not None:
-        return settlement(Sent(receipt, found=True, copies=leased.unknown), Slots.KEEP, reached=True)
-    match reading.rest:
-        case Absent():
-            if now_us < doubt.sent_us + LAST_LOOK * grace_us:
-                waits = Parked(Place.LOOK, Reason.RECONCILE, LAST_LOOK * grace_us)
-                return settlement(waits, Slots.KEEP, looks=doubt.looks, reached=True)
-            if leased.resent >= MAX_RESENT or leased.attempt >= MAX_ATTEMPTS:
-                detail = f"posted {leased.attempt} times, and the channel never showed it"
-                return ambiguous("never_seen", detail, reached=True)
-            again = Parked(Place.TIMER, Reason.RETRY, 0, "never_seen", detail="the channel does not show it: posted again")
-            return settlement(again, Slots.HOLD, resent=leased.resent + 1, reached=True)
-        case ReadLater(code, detail, retry_after_us, reached, pause):
-            if now_us >= terms.deadline_us:
-                return ambiguous(code, f"could not be looked up before its max_age: {detail}")
-            wait_us = retry_after_us if retry_after_us is not None else backoff(doubt.looks + 1)
-            waits = Parked(Place.TIMER, Reason.RECONCILE, wait_us, code, detail=detail)
-            return settlement(
-                waits, Slots.KEEP, looks=doubt.looks + 1, reached=reached, reading_us=retry_after_us, pause=pause
-            )
-        case Unreadable(code, detail):
-            if policy.rule(leased.event.category).on_ambiguous is OnAmbiguous.DEAD_LETTER:
-                return ambiguous(code, f"perhaps posted, and it cannot be looked up: {detail}")
-            if leased.attempt >= MAX_ATTEMPTS:
-                return ambiguous(code, f"posted {leased.attempt} times, and it cannot be looked up: {detail}")
-            again = Parked(Place.TIMER, Reason.RETRY, backoff(leased.attempt), code, detail=f"posted again: {detail}")
-            return settlement(again, Slots.KEEP, unknown=leased.unknown + 1)
-        case _:
-            assert_never(reading.rest)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, assert_never
 
 from dispatcher import consequences as rules
+from dispatcher import reconcile
 from dispatcher.content import message_for
 from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
 from dispatcher.outcome import Candidate, Deferral, Leased, Lookup, Settlement, Spoiled, Started, Turn, Waiting
@@ -142,7 +143,7 @@ class Dispatcher:
         Raises ``GateUnavailable`` as ``dispatch`` does.
         """
         doubtful = [each for each in batch if isinstance(each, Leased) and each.doubt is not None]
-        found, ended = rules.lookups(doubtful, self.policy, now_us)
+        found, ended = reconcile.lookups(doubtful, self.policy, now_us)
         self.settle(ended)
         return found
 
@@ -152,7 +153,7 @@ class Dispatcher:
 
     def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
         """What follows from a reading."""
-        return rules.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
+        return reconcile.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Make outcomes durable, then tell of them."""

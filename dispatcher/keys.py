@@ -154,7 +154,7 @@ class Keys:
 
     @property
     def failures(self) -> str:
-        """STRING, posts in a row that did not reach Slack; lives an hour after the last, gone with the first that does."""
+        """STRING, posts in a row that did not reach Slack; lives an hour after the last, or until one does."""
         return self._key("failures")
 
     @property

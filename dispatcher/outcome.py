@@ -18,7 +18,7 @@ NO_CATEGORY: Final = "-"
 
 
 class Doubt(NamedTuple):
-    """The fate of an event's last post is unknown, marked as sending at ``sent_us``; of its posts the first was at ``first_us``.
+    """The fate of an event's last post is unknown: it was marked as sending at ``sent_us``, the first at ``first_us``.
 
     ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known.
     """
@@ -37,8 +37,8 @@ class Leased(NamedTuple):
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
     owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
     it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
-    back; ``deaths`` how many workers died while they held it. ``doubt`` says that it is to be looked up before anything else;
-    ``resent`` counts the posts made again after one that never arrived.
+    back; ``deaths`` how many workers died while they held it. ``doubt`` says that it is to be looked up before anything
+    else; ``resent`` counts the posts made again after one that never arrived.
     """
 
     id: str
@@ -198,7 +198,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post) or what is known of its line.
+    """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post), or known of its line.
 
     ``detail`` is what the sink said.
     """
@@ -238,9 +238,9 @@ class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
     ``replied``: the channel answered, so its pace is charged. ``cooldown_us``: nobody posts there for so long;
-    ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a pause
-    ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that broke off,
-    None where nothing is to be looked up; ``resent`` posts made again.
+    ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a
+    pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that broke
+    off, None where nothing is to be looked up; ``resent`` posts made again.
     """
 
     subject: Leased | Spoiled

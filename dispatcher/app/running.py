@@ -119,7 +119,9 @@ def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
     look = Books(client, *keys_of(settings)).snapshot()
     if look.pause is not None:
         next_try_s = round(max(0, look.pause.probe_us - look.now_us) / US, 1)
-        events.say("slack.paused", kind=look.pause.kind, code=look.pause.code, detail=look.pause.detail, next_try_s=next_try_s)
+        events.say(
+            "slack.paused", kind=look.pause.kind, code=look.pause.code, detail=look.pause.detail, next_try_s=next_try_s
+        )
 
 
 def _owner() -> str:

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from dispatcher.content import one_line, unescape
 from dispatcher.model import Message, PostResult, Receipt, Retryable
+from dispatcher.reading import Reading, Search, Unreadable
 
 
 class ConsoleSink:
@@ -29,3 +30,8 @@ class ConsoleSink:
         except (OSError, ValueError) as error:
             return Retryable("console_failed", one_line(str(error)))
         return Receipt(message.channel, None)
+
+    def look(self, search: Search) -> Reading:
+        """What was printed cannot be read back."""
+        del search
+        return Reading({}, Unreadable("console", "what was printed cannot be looked up"))

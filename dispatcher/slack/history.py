@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
+from dispatcher.content import one_line
 from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.reading import Absent, Reading, ReadLater, Rest, Search, Unreadable
 from dispatcher.slack.marks import event_mark, mark_of
 from dispatcher.slack.replies import read_api_problem
-from dispatcher.slack.taxonomy import Problem
+from dispatcher.slack.taxonomy import UNKNOWN, Problem, row_for
 from dispatcher.slack.transport import ExchangeFailed
 
 Answer: TypeAlias = tuple[int, Mapping[str, str], object]
@@ -31,9 +32,8 @@ _UNREADABLE: Final = frozenset({"missing_scope", "unknown_method", "method_depre
 class History:
     """Looks for posts in what Slack shows of a channel or thread. May be used by several threads at once."""
 
-    def __init__(self, call: Call, timeout_s: float) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
-        self._timeout_s = timeout_s
         self._ids: dict[str, str] = {}
 
     def note(self, channel: str, channel_id: str) -> None:
@@ -42,24 +42,18 @@ class History:
             self._ids[channel] = channel_id
 
     def look(self, search: Search) -> Reading:
-        """One reading, newest first, as far as is needed and time allows; a page after the deadline is not asked for.
-
-        Raises ``ExchangeFailed``.
-        """
+        """One reading, newest first, as far as is needed; the caller bounds its time. Raises nothing of the network."""
         wanted = {event_mark(event_id): event_id for event_id in search.event_ids}
         found: dict[str, Receipt] = {}
-        ends_at = time.monotonic() + self._timeout_s
         try:
-            channel = self._id_of(search.channel, ends_at)
-            if isinstance(channel, ReadLater | Unreadable):
+            channel = self._id_of(search.channel)
+            if not isinstance(channel, str):
                 return Reading(found, channel)
-            return Reading(found, self._read(channel, search, wanted, found, ends_at))
+            return Reading(found, self._read(channel, search, wanted, found))
         except ExchangeFailed as failure:
             return Reading(found, ReadLater(failure.code, failure.detail))
 
-    def _read(
-        self, channel: str, search: Search, wanted: Mapping[str, str], found: dict[str, Receipt], ends_at: float
-    ) -> Rest:
+    def _read(self, channel: str, search: Search, wanted: Mapping[str, str], found: dict[str, Receipt]) -> Rest:
         arguments: dict[str, Any] = {
             "channel": channel,
             "oldest": f"{max(search.since_us, 0) // US}.000000",
@@ -72,17 +66,12 @@ class History:
             method = "conversations.replies"
             arguments["ts"] = search.thread_ts
         for _ in range(_MOST_PAGES):
-            if time.monotonic() >= ends_at:
-                break
-            status, headers, data = self._call(method, arguments)
-            match data:
-                case {"ok": True, "messages": list(messages)}:
-                    pass
-                case _:
-                    return _obstacle(read_api_problem(status, headers, data), method)
+            data = self._page(method, arguments)
+            if not isinstance(data, dict):
+                return data
+            messages = data.get("messages", [])
             for message in messages:
-                mark = mark_of(message)
-                if mark in wanted:
+                if (mark := mark_of(message)) is not None and mark in wanted:
                     found[wanted[mark]] = Receipt(channel, _text(message.get("ts")))
             if len(found) == len(wanted) or not data.get("has_more"):
                 return Absent()
@@ -90,34 +79,46 @@ class History:
             if not cursor or len(messages) <= SHORT_PAGE:
                 return Unreadable("history_cut_short", f"Slack shows this app {len(messages)} messages at a time")
             arguments["cursor"] = cursor
-        return ReadLater("reading_timeout", f"the history could not be read within {self._timeout_s:g} s", reached=True)
+        return Unreadable("history_too_long", f"{_MOST_PAGES * PAGE} messages were posted since")
 
-    def _id_of(self, channel: str, ends_at: float) -> str | ReadLater | Unreadable:
-        """Slack's id of a channel; by the list of channels where no post has told it yet."""
+    def _id_of(self, channel: str) -> str | Rest:
+        """Slack's id of a channel; by the list of channels where no post has told it yet.
+
+        Where everything is listed and no channel has the name, nothing can have been posted there.
+        """
         if _CHANNEL_ID.fullmatch(channel):
             return channel
-        if channel in self._ids:
-            return self._ids[channel]
-        name = channel.removeprefix("#")
-        arguments: dict[str, Any] = {"types": "public_channel,private_channel", "limit": _LIST_PAGE}
-        while time.monotonic() < ends_at:
-            status, headers, data = self._call("conversations.list", arguments)
-            match data:
-                case {"ok": True, "channels": list(channels)}:
-                    pass
-                case _:
-                    problem = _obstacle(read_api_problem(status, headers, data), "conversations.list")
-                    # What cannot be listed may still be read by its name, where somebody else than Slack answers.
-                    return channel if isinstance(problem, Unreadable) else problem
-            for each in channels:
-                if isinstance(each, dict) and each.get("name") == name and isinstance(each.get("id"), str):
-                    self.note(channel, each["id"])
-                    return str(each["id"])
+        for types in ("public_channel,private_channel", "public_channel"):
+            if channel not in self._ids:
+                answer = self._list(channel, types)
+                if isinstance(answer, ReadLater) or (isinstance(answer, Absent) and "private" in types):
+                    return answer
+        return self._ids.get(channel, channel)  # by its name it may be read where not Slack itself answers
+
+    def _list(self, channel: str, types: str) -> Rest | None:
+        """Note the ids of channels until this one is found; ``Absent`` where no channel has its name."""
+        arguments: dict[str, Any] = {"types": types, "limit": _LIST_PAGE}
+        while True:
+            data = self._page("conversations.list", arguments)
+            if not isinstance(data, dict):
+                return data
+            for each in data.get("channels", []):
+                self.note(f"#{each.get('name')}", str(each.get("id")))
+                self.note(str(each.get("name")), str(each.get("id")))
+            if channel in self._ids:
+                return None
             cursor = _cursor(data)
             if not cursor:
-                return channel
+                return Absent()
             arguments["cursor"] = cursor
-        return ReadLater("reading_timeout", f"channels could not be listed within {self._timeout_s:g} s", reached=True)
+
+    def _page(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any] | ReadLater | Unreadable:
+        status, headers, data = self._call(method, arguments)
+        if isinstance(data, dict) and data.get("ok") is True:
+            return data
+        if isinstance(data, dict) and status == HTTPStatus.OK and row_for(str(data.get("error"))) is UNKNOWN:
+            return Unreadable(one_line(str(data.get("error")), 80), f"{method} was refused")
+        return _obstacle(read_api_problem(status, headers, data), method)
 
 
 def _obstacle(problem: Problem, method: str) -> ReadLater | Unreadable:

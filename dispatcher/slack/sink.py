@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
 from dispatcher.content import one_line
-from dispatcher.model import Message, PostResult
+from dispatcher.model import Message, PostResult, Receipt
+from dispatcher.reading import Reading, ReadLater, Search, Unreadable
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url
 from dispatcher.slack.fallbacks import Fallbacks
+from dispatcher.slack.history import History
+from dispatcher.slack.marks import event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
 
 SLACK_API: Final = "https://slack.com/api/"
-METADATA_TYPE: Final = "dispatcher_event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,17 @@ class SlackSink:
         with self._form.transport.one_deadline():
             return self._fallbacks.post(message, self._request)
 
+    def look(self, search: Search) -> Reading:
+        """What a reading of the channel shows of posts of unknown fate, within one deadline; raises nothing.
+
+        Through a webhook nothing can be read.
+        """
+        try:
+            with self._form.transport.one_deadline():
+                return self._form.look(search)
+        except Exception as error:  # noqa: BLE001 - the contract: a reading ends as a value, whatever went wrong
+            return Reading({}, ReadLater("internal", f"{type(error).__name__}: {error}", reached=True))
+
     def check(self) -> CheckResult:
         """Whether Slack accepts the credential, without posting; raises nothing."""
         try:
@@ -79,11 +91,6 @@ class SlackSink:
             return _failed(error)
 
 
-def event_mark(event_id: str) -> str:
-    """What marks a post as an event's: a digest of its id, because a workspace can read the metadata."""
-    return blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
 class _Api:
     def __init__(self, token: BotToken, base_url: str, timeout_s: float) -> None:
         from dispatcher.slack.clients import ApiClient  # noqa: PLC0415 - slack_sdk is slow to import and not always needed
@@ -91,6 +98,7 @@ class _Api:
         self.where = checked_url(base_url, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
         self.transport = Transport(base_url, timeout_s)
         self._client = ApiClient(token, self.transport, base_url)
+        self._history = History(self._read)
 
     def post(self, message: Message) -> PostResult:
         mark = event_mark(message.event_id)
@@ -98,25 +106,34 @@ class _Api:
         arguments = {
             "channel": message.channel,
             **_content(message),
-            "metadata": {"event_type": METADATA_TYPE, "event_payload": {"id": mark}},
+            "metadata": metadata_of(mark),
             "client_msg_id": str(UUID(hex=mark)),
         }
-        status, headers, data = self._call("chat.postMessage", arguments)
-        return read_api_reply(status, headers, data, message.channel)
+        status, headers, data = self._call("chat.postMessage", json=arguments)
+        result = read_api_reply(status, headers, data, message.channel)
+        if isinstance(result, Receipt):
+            self._history.note(message.channel, result.channel)
+        return result
+
+    def look(self, search: Search) -> Reading:
+        return self._history.look(search)
 
     def check(self) -> CheckResult:
-        status, headers, data = self._call("auth.test", {})
+        status, headers, data = self._call("auth.test", json={})
         if status != HTTPStatus.OK or not isinstance(data, dict) or data.get("ok") is not True:
             return read_api_problem(status, headers, data)
         scopes = (scope.strip() for scope in headers.get("x-oauth-scopes", "").split(","))
         team, user = (one_line(str(data.get(key, ""))) for key in ("team", "user"))
         return Workspace(team, user, tuple(scope for scope in scopes if scope))
 
-    def _call(self, method: str, arguments: Mapping[str, Any]) -> tuple[int, Mapping[str, str], object]:
+    def _read(self, method: str, arguments: Mapping[str, Any]) -> tuple[int, Mapping[str, str], object]:
+        return self._call(method, data=dict(arguments))  # a form: Slack takes no JSON for what only reads
+
+    def _call(self, method: str, **body: Any) -> tuple[int, Mapping[str, str], object]:  # noqa: ANN401 - the SDK's
         from slack_sdk.errors import SlackApiError  # noqa: PLC0415 - as above
 
         try:
-            response: Any = self._client.api_call(method, json=dict(arguments))
+            response: Any = self._client.api_call(method, **body)
         except SlackApiError as error:  # the SDK's word for anything but success: 429, 5xx and web pages too
             response = error.response
         return response.status_code, response.headers, response.data
@@ -133,6 +150,9 @@ class _Hook:
     def post(self, message: Message) -> PostResult:
         response = self._client.send_dict(_content(message))
         return read_webhook_reply(response.status_code, response.headers, response.body, message.channel)
+
+    def look(self, _search: Search) -> Reading:
+        return Reading({}, Unreadable("webhook", "nothing can be read through a webhook"))
 
     def check(self) -> CheckResult:
         return Unchecked()

@@ -119,10 +119,7 @@ class Senders:
     def _fly(self, flight: _Flight) -> None:
         errand = flight.errand
         try:
-            if isinstance(errand, Started):
-                landed = [self._courier.deliver(errand)]
-            else:
-                landed = self._courier.look(errand)
+            landed = [self._courier.deliver(errand)] if isinstance(errand, Started) else self._courier.look(errand)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
             landed = self._without_answer(errand, "internal", f"{type(error).__name__}: {error}")
         self._landed.put((flight, landed))

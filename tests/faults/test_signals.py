@@ -141,7 +141,7 @@ def test_a_worker_stopped_while_a_post_is_never_answered_parks_it(shop: Shop) ->
     assert shop.ended(worker) == 0
     look = shop.look()
     assert (look.in_flight, look.timers, look.leases) == (0, 1, {})
-    assert [line["reason"] for line in worker.lines("event.parked")][-1] == "retry"
+    assert [line["reason"] for line in worker.lines("event.parked")][-1] == "reconcile"
 
 
 def test_a_second_signal_ends_it_at_once_and_the_post_is_made_again(shop: Shop) -> None:

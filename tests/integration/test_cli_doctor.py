@@ -87,7 +87,7 @@ def test_a_set_up_without_fault_is_said_to_be_one(own_server: RedisServer, slack
 
 
 def test_every_finding_that_is_not_ok_has_a_remedy(redis: Database, redis_url: str, slack: StandIn) -> None:
-    redis.hset(KEYS.pause, mapping={"code": "token_revoked", "detail": "", "since": 1, "probe": 2})
+    redis.hset(KEYS.pause, mapping={"kind": "operator", "code": "token_revoked", "detail": "", "since": 1, "probe": 2})
     redis.zadd(KEYS.cooldowns, {"#ops": round(time.time() + 60) * US})
     redis.set(QUEUE.binding, "other")
     redis.hincrby(KEYS.totals, "received", 1)
@@ -373,7 +373,7 @@ def test_a_worker_that_was_killed_is_missed_with_what_it_had(redis: Database, re
 def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, redis_url: str) -> None:
     now_us = round(time.time() * US)
     detail = "Slack does not accept the token: set DISPATCHER_SLACK_TOKEN"
-    pause = {"code": "token_revoked", "detail": detail, "since": now_us - 65 * US, "probe": now_us}
+    pause = {"kind": "operator", "code": "token_revoked", "detail": detail, "since": now_us - 65 * US, "probe": now_us}
     redis.hset(KEYS.pause, mapping=pause)
     redis.zadd(KEYS.cooldowns, {"#ops": now_us + 600 * US, "#past": now_us - US})
     pause_, cooldown = [each for each in findings(redis_url=redis_url) if each.about == "posting"]

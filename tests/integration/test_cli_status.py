@@ -184,7 +184,7 @@ def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
 
 
 def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
-    pause = Pause("invalid_auth", "set the \x07token", 940 * US, 1_030 * US)
+    pause = Pause("invalid_auth", "set the \x07token", 940 * US, 1_030 * US, "operator")
     shown = drawn(Status(look(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
     assert "paused for 1m 0s, tries again in 30s: invalid_auth: set the \\x07token" in shown
     assert "none is running" in shown

@@ -24,7 +24,8 @@ from dispatcher.model import (
     Retryable,
 )
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.sink import SlackSink, Unchecked, Workspace, event_mark
+from dispatcher.slack.marks import event_mark
+from dispatcher.slack.sink import SlackSink, Unchecked, Workspace
 from dispatcher.slack.stand_in import (
     Close,
     CutBody,

@@ -10,7 +10,7 @@ from dispatcher.model import US, Ambiguous, Lane, Rejected
 from dispatcher.outcome import Bounds, Leased
 from dispatcher.policy import OnLimit
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
-from tests.support.doubles import START_US
+from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, policy_of
 
@@ -37,10 +37,14 @@ def bury(stage: Stage, *ids: str, **fields: str) -> None:
 
 def test_a_replayed_letter_leaves_the_slots_of_posts_that_may_have_arrived(stage: Stage, letters: DeadLetters) -> None:
     worker = stage.worker()
+    worker.desk.shows = lambda _: NOTHING_TO_READ
     stage.send("x", channel=UNPACED)
     for _ in range(MAX_ATTEMPTS):
         (started,) = worker.go()
         worker.answer(started, Ambiguous("http_500", "no answer"))
+        stage.redis.delete(stage.keys.failures)  # others arrive
+        stage.clock.forward(10)
+        worker.go()
         stage.clock.forward(5)
     assert [letter.reason for letter in letters.find(Filter())] == ["ambiguous"]
     charged = stage.slots("global")

@@ -29,7 +29,7 @@ from dispatcher.model import (
 from dispatcher.outcome import DeadLettered, Leased, Settlement, Spoiled
 from dispatcher.policy import CategoryRule, OnLimit
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
-from tests.support.doubles import START_US
+from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
 
@@ -153,10 +153,13 @@ def test_a_retry_that_finds_only_held_slots_waits_no_longer_than_a_window(redis:
     send(stage, "b")
     (post,) = ann.go()
     ann.answer(post, Ambiguous("http_500", "no answer"))
+    ann.desk.shows = lambda _: NOTHING_TO_READ
     keep_beating(stage, 60, "ann")
     send(stage, "a")
     (other,) = ann.go(due=0)
     ann.answer(other, RateLimitedBySlack(2 * US, "ratelimited"))
+    ann.run()
+    stage.clock.now_us += BACKOFF_US
     ann.run()
     assert stage.redis.zscore(stage.keys.timers, "b") == stage.clock.now_us + 60 * US
 

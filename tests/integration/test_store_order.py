@@ -13,7 +13,7 @@ from dispatcher.model import US, Ambiguous, Limit, Receipt, Rejected, Retryable
 from dispatcher.outcome import Leased
 from dispatcher.policy import CategoryRule, OnLimit
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
-from tests.support.doubles import START_US
+from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.places import INF
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -276,6 +276,7 @@ def test_an_admitted_event_that_was_refused_for_a_held_slot_asks_again_within_a_
     send(stage, "unknown")
     (first,) = ann.go()
     ann.answer(first, Ambiguous("timeout", "no answer"))
+    ann.desk.shows = lambda _: NOTHING_TO_READ
     keep_beating(stage, 60, "ann")
     send(stage, "held")
     (second,) = ann.go(due=0)

@@ -421,7 +421,7 @@ def test_a_suspect_may_be_the_probe_of_a_pause_and_waits_for_its_instant(stage: 
     stage.send("x", channel="#x")
     for n in range(2):
         worker = stage.worker(f"victim{n}")
-        assert [each.candidate.leased.id for each in worker.go()] == ["x"]
+        assert [each.candidate.leased.id for each in worker.go_on()] == ["x"]
         die(stage, worker)
     ann = stage.worker("ann")
     stage.send("y", channel="#y")

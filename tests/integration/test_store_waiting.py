@@ -22,7 +22,8 @@ from dispatcher.model import (
 )
 from dispatcher.outcome import Leased, Started
 from dispatcher.policy import OnLimit
-from tests.support.doubles import START_US
+from dispatcher.reading import GRACE_US
+from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.places import INF
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, with_limits
@@ -252,12 +253,16 @@ def test_an_event_that_ends_unposted_gives_its_slots_back(stage: Stage, ann: Wor
         stage.clock.forward(86_400)
         ann.run()
     else:
-        for _ in range(MAX_ATTEMPTS):
+        for n in range(MAX_ATTEMPTS):
             ann.answer(started, Retryable("refused", "connection refused"))
             stage.clock.now_us += BACKOFF_US
             started = next(iter(ann.go()), started)
+            stage.send(f"meanwhile{n}", category="others", channel="#others")  # Slack is there for others: no outage
+            ann.deliver(ann.dispatch(ann.take(due=0).batch))
+        stage.clock.now_us += 1_800 * US
+        ann.run()
     assert [letter["reason"] for letter in stage.letters()] == [end]
-    assert stage.slots("global") == stage.slots("category:errors") == {}
+    assert "x" not in {**stage.slots("global"), **stage.slots("category:errors")}
     assert stage.look().events == 0
 
 
@@ -266,10 +271,13 @@ def test_a_post_of_unknown_fate_keeps_its_slot_and_the_next_takes_another(stage:
     (started,) = ann.go()
     ann.answer(started, Ambiguous("timeout", "no answer"))
     assert stage.slots("global") == {"x": START_US}
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    stage.clock.now_us += GRACE_US
+    assert ann.go_on() == []
     stage.clock.now_us += BACKOFF_US
     (again,) = ann.go()
     assert (again.attempt, again.candidate.leased.unknown, again.candidate.leased.slot) == (2, 1, "1#1")
-    assert stage.slots("global") == {"x": START_US, "x#1": START_US + BACKOFF_US}
+    assert stage.slots("global") == {"x": START_US, "x#1": stage.clock.now_us}
     ann.answer(again, Rejected("is_archived", "archived"))
     assert stage.slots("global") == {"x": START_US}
 
@@ -277,13 +285,18 @@ def test_a_post_of_unknown_fate_keeps_its_slot_and_the_next_takes_another(stage:
 def test_an_ambiguous_post_that_used_its_last_attempt_is_a_dead_letter_that_keeps_its_slots(
     stage: Stage, ann: Worker
 ) -> None:
-    stage.send("x")
-    for _ in range(MAX_ATTEMPTS):
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    stage.send("x", channel=UNPACED)
+    for n in range(MAX_ATTEMPTS):
         (started,) = ann.go()
         ann.answer(started, Ambiguous("timeout", "no answer"))
+        stage.send(f"meanwhile{n}", category="others", channel=UNPACED)
+        ann.deliver(ann.dispatch(ann.take(due=0).batch))
+        stage.clock.now_us += GRACE_US
+        ann.go()
         stage.clock.now_us += BACKOFF_US
     assert [(letter["reason"], letter["attempts"]) for letter in stage.letters()] == [("ambiguous", "8")]
-    assert len(stage.slots("global")) == MAX_ATTEMPTS
+    assert len([slot for slot in stage.slots("global") if slot.startswith("x")]) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize("on_limit", list(OnLimit))
@@ -386,8 +399,14 @@ def test_cool_downs_that_ended_leave_nothing_behind(stage: Stage, ann: Worker) -
         (started,) = ann.go(due=0)
         ann.answer(started, RateLimitedBySlack(30 * US, "ratelimited"))
         stage.clock.forward(31)
-    assert stage.look().cooldowns == {"#4": stage.clock.now_us - US}
-    assert 25_000 < stage.redis.pttl(stage.keys.cooldowns) <= 30_001
+    assert stage.look().cooldowns == {}
+    assert len(stage.redis.zrange(stage.keys.cooldowns, 0, -1)) == 5  # until a post arrives, or ten minutes
+    stage.clock.forward(600)
+    stage.send("last", channel="#last")
+    (last,) = ann.go(due=0)
+    ann.answer(last, RateLimitedBySlack(30 * US, "ratelimited"))
+    assert stage.redis.zrange(stage.keys.cooldowns, 0, -1) == [b"#last"]
+    assert 625_000 < stage.redis.pttl(stage.keys.cooldowns) <= 630_001
 
 
 def test_a_longer_pace_outlasts_a_cool_down(redis: Database) -> None:

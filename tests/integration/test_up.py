@@ -27,7 +27,7 @@ from dispatcher.embedded import EmbeddedServer
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.producer import Producer
 from dispatcher.settings import shown_url
-from dispatcher.slack.sink import event_mark
+from dispatcher.slack.marks import event_mark
 from dispatcher.slack.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.worker.supervisor import SAME_SIGNAL_S

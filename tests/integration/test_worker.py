@@ -19,8 +19,9 @@ from dispatcher.event import Event
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.producer import Producer
 from dispatcher.settings import Settings
-from dispatcher.slack.sink import event_mark
+from dispatcher.slack.marks import event_mark
 from dispatcher.slack.stand_in import Held, Hold, RateLimited, Reset, SlackError, StandIn, landed, not_landed
+from dispatcher.slack.stand_in.faults import Fault
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.processes import LIMITS, Command, environment, settled, until
 from tests.support.servers import Database
@@ -184,16 +185,18 @@ def test_slack_being_down_delays_and_loses_nothing(
     assert look(redis).overall()["sent"] == 5
 
 
-def test_an_answer_that_leaves_open_whether_it_landed_is_tried_again_on_a_slot_of_its_own(
-    start: Start, redis: Database, slack: StandIn, producer: Producer
+@pytest.mark.parametrize("fate", [landed, not_landed])
+def test_a_post_without_an_answer_is_looked_up_and_arrives_once_on_one_slot(
+    start: Start, redis: Database, slack: StandIn, producer: Producer, fate: Callable[[Reset], Fault]
 ) -> None:
-    slack.faults.add(landed(Reset()), not_landed(Reset()))
-    producer.send("errors", "perhaps twice", id="a")
-    drain(start)
-    assert [posted.text for posted in slack.ledger.posted()] == ["perhaps twice"] * 2
-    assert look(redis).overall()["sent"] == 1
-    slots = [member.decode() for member in redis.zrange(KEYS.scope("global"), 0, -1)]
-    assert sorted(slots) == ["1", "1#1", "1#2"]
+    slack.faults.add(fate(Reset()))
+    producer.send("errors", "just once", id="a")
+    (worker,) = drain(start)
+    assert [posted.text for posted in slack.ledger.posted()] == ["just once"]
+    (settled,) = worker.named("event.settled")
+    assert settled["ts"] == slack.ledger.posted()[0].ts
+    assert settled.get("found") is (True if fate is landed else None)
+    assert redis.zrange(KEYS.scope("global"), 0, -1) == [b"1"]
 
 
 def test_a_429_is_one_delay_for_the_whole_fleet(start: Start, slack: StandIn, producer: Producer) -> None:

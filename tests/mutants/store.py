@@ -39,8 +39,10 @@ STORE: Final = (
         "if cooldown and cooldown >= now then",
     ),
     _pace("a cool-down has no effect", "if cooldown and cooldown > now then", "if false then"),
-    _pace("a pause has no effect", "if probe and now < probe then", "if false then"),
-    _pace("a pause lasts a microsecond more", "if probe and now < probe then", "if probe and now <= probe then"),
+    _pace("a pause has no effect", "  if why then\n", "  if false then\n"),
+    _part(
+        "a pause lasts a microsecond more", "pause", "if kind and now < tonumber", "if kind and now <= tonumber", _WAITS
+    ),
     _pace("senders are never full", "        free = free - 1\n", ""),
     _pace(
         "a call said twice is another call",
@@ -48,16 +50,14 @@ STORE: Final = (
         "if false then",
     ),
     _pace("what waits holds nothing", "hold_slot(KEYS[scope], event.slot", "hold_slot(KEYS[scope], ''"),
-    _pace("what waits keeps the turn", "        free_channel(posting, channel.name, event.id)\n", ""),
+    _pace("what waits keeps the turn", "  free_channel(posting, channel.name, event.id)\n", ""),
     _pace("what waits stays leased", "redis.call('SREM', leased, event.id)", "redis.call('SCARD', leased)"),
     _pace(
         "a post leaves no mark on its channel",
         "redis.call('HSET', posting, channel.name, event.id)",
         "redis.call('PING')",
     ),
-    _pace(
-        "each probe is followed by another", "redis.call('HSET', pause, 'probe'", "redis.call('HSET', pause, 'probed'"
-    ),
+    _pace("each probe is followed by another", "        let_try(pause, event.id, now)\n", ""),
     _pace("the bell rings for what is no earlier", "keys.timers) < before then", "keys.timers) <= before then"),
     _pace("the bell never rings", "keys.timers) < before then", "keys.timers) < 0 then"),
     # Settle
@@ -80,23 +80,21 @@ STORE: Final = (
     _settle("no reply is charged to the pace", "if event.replied and channel.max then", "if false then"),
     _settle("a channel stays busy", "  free_channel(posting, channel.name, event.id)\n", ""),
     _settle("a line learns of no reply", "      set_line(channel, keys, now)\n", ""),
-    _settle("a shorter cool-down wins", "'GT', ", ""),
-    _settle(
+    _part("a shorter cool-down wins", "pause", "'GT', ", "", _WAITS),
+    _part(
         "cool-downs that ended stay",
-        "redis.call('ZREMRANGEBYSCORE', keys.cooldowns",
-        "redis.call('ZCOUNT', keys.cooldowns",
+        "pause",
+        "redis.call('ZREMRANGEBYSCORE', at.cooldowns",
+        "redis.call('ZCOUNT', at.cooldowns",
+        _WAITS,
     ),
-    _settle("a pause begins anew each time", "if redis.call('EXISTS', pause) == 0 then", "if true then"),
-    _settle(
-        "the end of a pause wakes nobody",
-        "if redis.call('DEL', pause) == 1 then",
-        "if redis.call('DEL', pause) == 2 then",
-    ),
-    _settle("nothing ends a pause", "elseif event.resume then", "elseif false then"),
+    _part("a pause begins anew each time", "pause", "  if before ~= kind then\n", "  if true then\n", _WAITS),
+    _part("the end of a pause wakes nobody", "pause", "  ring(at.wake)\n", "", _WAITS),
+    _part("nothing ends a pause", "pause", "(kind == 'operator' and posted)", "false", _WAITS),
     _settle("the bell never rings", "keys.timers) < before then", "keys.timers) < 0 then"),
     _settle("the bell rings for what is no earlier", "keys.timers) < before then", "keys.timers) <= before then"),
     _part("memory only grows", "dropping", "'LIMIT', 0, 2 * #ids)", "'LIMIT', 0, 0)", _SETTLES),
-    _part("memory has no lifetime", "dropping", "  keep_alive(at.seen, at.remember_us)\n", "", _SETTLES),
+    _part("memory has no lifetime", "dropping", "  keep_alive(at.seen, at.remember_us)\n", "", _WAITS),
     _settle("nothing is remembered", "    if event.remember then", "    if false then", _SENDS),
     _settle("lowered bounds are never reached", "now, 2 * buried)", "now, buried)"),
     _settle("dead letters have no bounds", "buried > 0 and trim_dead", "buried < 0 and trim_dead"),

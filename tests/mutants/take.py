@@ -73,11 +73,11 @@ TAKE: Final = (
         "most > 0 and not alone and redis.call('ZRANGE'",
         "not alone and redis.call('ZRANGE'",
     ),
-    _take("a suspect goes in a pause", "now >= (tonumber(redis.call('HGET', pause, 'probe')) or 0) then", "true then"),
+    _take("a suspect goes in a pause", "and not paused_until(pause, timer, now) then", "then"),
     _take(
         "a suspect never goes in a pause",
-        "now >= (tonumber(redis.call('HGET', pause, 'probe')) or 0) then",
-        "redis.call('EXISTS', pause) == 0 then",
+        "and not paused_until(pause, timer, now) then",
+        "and redis.call('EXISTS', pause) == 0 then",
     ),
     # What waits
     _take("suspended workers go on", "redis.call('EXISTS', KEYS[15]) == 1", "false"),
@@ -91,8 +91,10 @@ TAKE: Final = (
         "an expired event stays in its line", "redis.call('ZREM', call.line .. line, id)", "redis.call('PING')", _WAITS
     ),
     _take("an expired event stays on its timer", "    if header.timer then", "    if false then", _WAITS),
-    _take("a pause lets all go as probes", "now >= probe and math.min(due, 1)", "now >= probe and due", _WAITS),
-    _take("a pause lets a probe go early", "due = now >= probe and", "due = now >= probe - 1 and", _WAITS),
+    _take("a pause lets all go as probes", "0 or math.min(due, 1)", "0 or due", _WAITS),
+    _part(
+        "pause", "a pause lets a probe go early", "kind and now < tonumber(probe)", "kind and now < probe - 1", _WAITS
+    ),
     _part(
         "due",
         "the head of a line has no turn",
@@ -114,17 +116,12 @@ TAKE: Final = (
         "redis.call('ZRANGE', call.line .. entry, -1, -1, 'WITHSCORES')",
         _WAITS,
     ),
-    _take(
-        "more is handed out than asked for",
-        "    unpark_found(id)\n    due = due - 1\n",
-        "    unpark_found(id)\n",
-        _WAITS,
-    ),
+    _part("due", "more is handed out than asked for", "        most = most - 1\n", "", _WAITS),
     _part(
         "hand_out",
         "what came off its timer says that it is on it",
-        "header.state, header.timer = nil, nil",
-        "header.state = nil",
+        "header.state, header.timer, header.entry = nil, nil, nil",
+        "header.state, header.entry = nil, nil",
         _WAITS,
     ),
     # New events
@@ -170,10 +167,10 @@ TAKE: Final = (
     ),
     _take(
         "who cannot post is woken for what waits",
-        "if call.due > 0 and waits_until < math.huge then",
-        "if waits_until < math.huge then",
+        "if call.due > 0 and not stopped and waits_until",
+        "if not stopped and waits_until",
         _WAITS,
     ),
-    _take("nobody wakes for what waits", "if call.due > 0 and waits_until < math.huge then", "if false then", _WAITS),
+    _take("nobody wakes for what waits", "if call.due > 0 and not stopped and", "if false and", _WAITS),
     _take("what dead workers left is no more", "more, old_wait = true, true", "old_wait = true"),
 )

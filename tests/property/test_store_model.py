@@ -30,6 +30,7 @@ from dispatcher.model import (
 )
 from dispatcher.outcome import Dropped, Leased, Parked, Spoiled, Started
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from tests.support.doubles import NOTHING_TO_READ
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
@@ -180,6 +181,8 @@ class Walk:
         self.stage = Stage(redis, policy_of(GLOBAL, CATEGORY, str(PACE)))
         self.stage.prolongs = True
         self.owners = [Owner(self.stage.worker(f"owner{n}")) for n in range(OWNERS)]
+        for each in self.owners:
+            each.worker.desk.shows = lambda _: NOTHING_TO_READ
         self.workers = [each.worker for each in self.owners]
         self.dead_letters = DeadLetters(redis, self.stage.keys, self.stage.queue, clock=self.stage.clock)
         self.replays: Counter[str] = Counter()
@@ -359,6 +362,7 @@ class Walk:
 
     def _replace(self, at: int) -> None:
         worker = self.stage.worker(f"owner{len(self.workers)}")
+        worker.desk.shows = lambda _: NOTHING_TO_READ
         self.workers.append(worker)
         self.owners[at] = Owner(worker)
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Final
+from zlib import crc32
 
 from dispatcher.event import Event
 from dispatcher.model import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
 from dispatcher.outcome import DeadLettered, Dropped, Leased, Outcome, Parked, Sent, Spoiled, Started
 from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.reading import Absent, Reading, Search, Unreadable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.outbox import Taken
 from tests.support.deferral import WatchedGate
@@ -61,6 +64,14 @@ class Owner:
     wakes_us: int = 0
 
 
+class Fate(IntEnum):
+    """What became of a post that had no answer, as a later reading of the channel shows it."""
+
+    LANDED = 0
+    LOST = 1
+    UNREADABLE = 2
+
+
 class DeferralWalk:
     """The stage, its owners, and the log."""
 
@@ -70,6 +81,8 @@ class DeferralWalk:
         self.stage.prolongs = True
         self.stage.watch = self.gate = WatchedGate()
         self.owners = [Owner(self.stage.worker(f"owner{n}")) for n in range(owners)]
+        for each in self.owners:
+            each.worker.desk.shows = self.look
         self.workers = [each.worker for each in self.owners]
         self.sent: dict[str, Event] = {}
         self.taken: dict[str, Leased] = {}
@@ -112,7 +125,8 @@ class DeferralWalk:
         if nth >= len(owner.flights):
             return
         at_us, started = owner.flights.pop(nth)
-        if owner.worker.answer(started, result) and isinstance(result, Receipt | Ambiguous):
+        fate = self.fate(started) if isinstance(result, Ambiguous) else Fate.LANDED
+        if owner.worker.answer(started, result) and isinstance(result, Receipt | Ambiguous) and fate is not Fate.LOST:
             self.posted.append((at_us, started))
 
     def die(self, at: int) -> None:
@@ -184,6 +198,19 @@ class DeferralWalk:
         instants = [] if taken.next_us is None else [taken.next_us]
         instants += [at_us + LATENCY_US for at_us, _ in owner.flights[:1]]
         owner.wakes_us = now_us if owner.hands or taken.more else min(instants, default=now_us + 10 * US)
+
+    def fate(self, started: Started) -> Fate:
+        """Of a post without an answer; the same in every run."""
+        return Fate(crc32(started.candidate.leased.id.encode()) % len(Fate))
+
+    def look(self, search: Search) -> Reading:
+        """What the channel shows of posts without an answer."""
+        fates = {id_: Fate(crc32(id_.encode()) % len(Fate)) for id_ in search.event_ids}
+        landed = {started.candidate.leased.id for _, started in self.posted}
+        found = {
+            id_: Receipt(search.channel, "1.1") for id_, fate in fates.items() if fate is Fate.LANDED and id_ in landed
+        }
+        return Reading(found, Unreadable("webhook", "x") if Fate.UNREADABLE in fates.values() else Absent())
 
     def result(self, started: Started) -> PostResult:
         """What becomes of a post while the walk drains."""
@@ -271,6 +298,7 @@ class DeferralWalk:
 
     def _replace(self, at: int) -> None:
         worker = self.stage.worker(f"owner{len(self.workers)}")
+        worker.desk.shows = self.look
         self.workers.append(worker)
         self.owners[at] = Owner(worker)
 

@@ -9,6 +9,7 @@ from typing import Final
 from dispatcher.model import US, Denied, Message, PostResult, Receipt
 from dispatcher.outcome import Dropped, Leased, Settlement, Spoiled, Waiting
 from dispatcher.policy import limit_reason
+from dispatcher.reading import Absent, Reading, Search, Unreadable
 
 START_US: Final = 1_732_100_000_000_000
 
@@ -51,13 +52,22 @@ class Told:
         self.losses += events
 
 
+NOTHING_TO_READ: Final = Reading({}, Unreadable("webhook", "nothing can be read"))
+
+
 @dataclass(slots=True)
 class Desk:
     """The sink: answers what ``reply`` says and keeps what it was asked to post."""
 
     reply: Callable[[Message], PostResult] = lambda message: Receipt(message.channel, "1.000001")
+    shows: Callable[[Search], Reading] = lambda _: Reading({}, Absent())
     posts: list[str] = field(default_factory=list)
+    searches: list[Search] = field(default_factory=list)
 
     def post(self, message: Message) -> PostResult:
         self.posts.append(message.event_id)
         return self.reply(message)
+
+    def look(self, search: Search) -> Reading:
+        self.searches.append(search)
+        return self.shows(search)

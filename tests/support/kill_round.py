@@ -15,7 +15,7 @@ from dispatcher.event import Event
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import Lane
 from dispatcher.producer import Producer
-from dispatcher.slack.sink import event_mark
+from dispatcher.slack.marks import event_mark
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.decisions import Decision, Decisions
 from dispatcher.store.snapshot import Books, Snapshot

@@ -44,9 +44,9 @@ class Places:
         in_hands = [*self.orphans, *(id_ for ids in self.leased.values() for id_ in ids)]
         waiting = [*self.timers, *(id_ for ids in self.lines.values() for id_ in ids)]
         busy = {f"channel:{channel}" for channel in self.posting}
-        channels = {line: ids for line, ids in self.lines.items() if line.startswith("channel:")}
+        channels = {line: ids for line, ids in self.lines.items() if line.startswith(("channel:", "paused:"))}
         categories = {line: ids for line, ids in self.lines.items() if line not in channels}
-        instants = {line: at for line, at in self.instants.items() if line.startswith("channel:")}
+        instants = {line: at for line, at in self.instants.items() if line.startswith(("channel:", "paused:"))}
         scopes = {entry.removeprefix("scope:") for entry in self.instants if entry not in instants}
         deferred = Counter(self.events[id_]["category"] for ids in categories.values() for id_ in ids)
         rules = (
@@ -54,7 +54,7 @@ class Places:
             (sorted(waiting) == sorted(self.parked), "what waits is what is parked"),
             (set(channels) == set(instants), "every line that has somebody has an instant, no other has one"),
             (
-                all(line in busy for line, at in instants.items() if at == INF),
+                all(line in busy or line.startswith("paused:") for line, at in instants.items() if at == INF),
                 "a line waits for a post only while there is one on its channel",
             ),
             (
@@ -73,8 +73,16 @@ class Places:
                 "what is left to be taken is not being sent",
             ),
             (
-                all(f"channel:{self.events[id_]['channel']}" == line for line, ids in channels.items() for id_ in ids),
-                "each event waits in the line of its channel",
+                all(
+                    self.events[id_].get("entry", f"channel:{self.events[id_]['channel']}") == line
+                    for line, ids in channels.items()
+                    for id_ in ids
+                ),
+                "each event waits in the line of its channel, or of its category that is paused",
+            ),
+            (
+                all("doubt" not in self.events[id_] for ids in self.lines.values() for id_ in ids),
+                "what is to be looked up waits in no line",
             ),
             (
                 all(self.events[id_]["line"] == line for line, ids in categories.items() for id_ in ids),
@@ -166,7 +174,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
         ranks={
             line: ranks
             for key, ranks in zip(line_keys, scored, strict=False)
-            if not (line := key.removeprefix(keys.line_prefix)).startswith("channel:")
+            if not (line := key.removeprefix(keys.line_prefix)).startswith(("channel:", "paused:"))
         },
         awaited={line.decode(): scope.decode() for line, scope in awaited.items()},
         waits={

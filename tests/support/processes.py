@@ -97,6 +97,7 @@ def environment(redis_url: str, base_url: str, token: str, limits: Path, **more:
         "DISPATCHER_SLACK_BASE_URL": base_url,
         "DISPATCHER_SLACK_TOKEN": token,
         "DISPATCHER_LIMITS_FILE": str(limits),
+        "DISPATCHER_RECONCILE_GRACE": "0.2",
         **more,
     }
 

@@ -30,6 +30,7 @@ from dispatcher.outcome import (
     Waiting,
 )
 from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.reading import GRACE_US
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books, Snapshot
@@ -90,8 +91,8 @@ class WatchedOutbox:
             return self._outbox.start(candidates, free)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        resumes = any(each.resume for each in settlements) and self._stage.redis.exists(self._stage.keys.pause)
-        with self._stage.watching_the_bell(also=int(resumes)):
+        before = len(self._outbox.turned)
+        with self._stage.watching_the_bell(also=lambda: any(not each.began for each in self._outbox.turned[before:])):
             return self._outbox.settle(settlements)
 
 
@@ -157,6 +158,8 @@ class Worker:
 
     def dispatch(self, batch: Sequence[Leased | Spoiled], free: int = 100) -> list[Started]:
         """Decide, and start what may go."""
+        for lookup in self.dispatcher.lookups(batch, self.stage.clock.now_us):
+            self.settle(self.dispatcher.look(lookup))
         started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free)
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
@@ -167,12 +170,19 @@ class Worker:
 
     def answer(self, started: Started, result: PostResult) -> bool:
         """The post came to ``result``; whether that was made durable."""
-        (done,) = self.settle([after_post(started, result, lambda _: BACKOFF_US)])
+        (done,) = self.settle([after_post(started, result, lambda _: BACKOFF_US, GRACE_US)])
         return done
 
     def deliver(self, started: Iterable[Started]) -> None:
         """Post each and settle all."""
         self.settle([self.dispatcher.deliver(each) for each in started])
+
+    def go_on(self) -> list[Started]:
+        """Go until nothing more is to be taken now: a look-up may have found that a post is to be made again."""
+        started = []
+        while batch := self.take().batch:
+            started += self.dispatch(batch)
+        return started
 
     def run(self) -> None:
         """Take, post and settle all there is to do at this instant."""
@@ -313,7 +323,7 @@ class Stage:
         self.tokens += tokens
         return int(tokens)
 
-    def watching_the_bell(self, also: int = 0) -> _Bell:
+    def watching_the_bell(self, also: Callable[[], bool] = lambda: False) -> _Bell:
         """The enclosed call rings once if it set an instant earlier than all others, ``also`` more times otherwise."""
         return _Bell(self, also)
 
@@ -332,7 +342,7 @@ class Stage:
 @dataclass(slots=True)
 class _Bell:
     stage: Stage
-    also: int
+    also: Callable[[], bool]
     before: float = INF
 
     def __enter__(self) -> None:
@@ -341,7 +351,7 @@ class _Bell:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            expected = (self.stage.first_instant() < self.before) + self.also
+            expected = (self.stage.first_instant() < self.before) + self.also()
             self.stage.rung = self.stage.collect_tokens()
             assert self.stage.rung == expected, f"the bell was rung {self.stage.rung} times"
             self.stage.check()

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.event import Event
 from dispatcher.logs import build_event_log
-from dispatcher.model import Denied, LeftOut, Limit, Part, Paused, Reason, Receipt
+from dispatcher.model import Denied, LeftOut, Limit, Part, Reason, Receipt
 from dispatcher.outcome import (
     Candidate,
     DeadLettered,
@@ -91,13 +91,6 @@ def test_what_waits_has_a_line_of_its_own() -> None:
     assert (first["code"], first["detail"]) == ("connection_refused", "nobody listens there")
     assert (second["event"], second["reason"], second["channel"]) == ("event.parked", "pace", "#ops")
     assert "retry_after_s" not in second
-
-
-def test_a_pause_is_told_apart_from_the_event() -> None:
-    outcome = Parked(Place.LINE, Reason.PAUSED, 0, "token_revoked")
-    settlement = Settlement(LEASED, TERMS, outcome, pause=Paused("token_revoked", "make a new token"))
-    _, line = lines(lambda log: log.settled([settlement]))
-    assert (line["event"], line["level"], line["detail"]) == ("slack.paused", "error", "make a new token")
 
 
 def test_what_a_message_was_posted_without_is_told_and_a_missing_scope_once_by_itself() -> None:

@@ -25,6 +25,7 @@ from dispatcher.model import (
 )
 from dispatcher.outcome import Candidate, DeadLettered, Dropped, Leased, Parked, Place, Sent, Settlement, Slots, Started
 from dispatcher.policy import CategoryRule, OnLimit, Policy, limit_reason
+from dispatcher.reading import GRACE_US
 
 RULE = CategoryRule((Limit.parse("10/30m"),), "#errors", OnLimit.DROP, 3600 * US)
 POLICY = Policy(
@@ -142,7 +143,13 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
             0,
         ),
         (Rejected("no_text", "d"), DeadLettered(Reason.REJECTED, "d", "no_text"), Slots.RELEASE, 1, 0),
-        (Ambiguous("http_500", "d"), Parked(Place.TIMER, Reason.RETRY, 1000, "http_500", detail="d"), Slots.KEEP, 1, 1),
+        (
+            Ambiguous("http_500", "d"),
+            Parked(Place.LOOK, Reason.RECONCILE, GRACE_US, "http_500", detail="d"),
+            Slots.KEEP,
+            1,
+            0,
+        ),
         (
             Paused("invalid_auth", "d"),
             Parked(Place.LINE, Reason.PAUSED, 0, "invalid_auth", detail="d"),
@@ -166,9 +173,9 @@ def test_the_last_attempt_ends_in_a_dead_letter() -> None:
     refused = after_post(last, Retryable("refused", "d"), backoff)
     assert refused.outcome == DeadLettered(Reason.EXHAUSTED, "d", "refused")
     assert refused.slots is Slots.RELEASE
-    lost = after_post(last, Ambiguous("http_500", "d"), backoff)
-    assert lost.outcome == DeadLettered(Reason.AMBIGUOUS, "d", "http_500")
-    assert lost.slots is Slots.KEEP
+    doubtful = after_post(last, Ambiguous("http_500", "d"), backoff)
+    assert doubtful.outcome == Parked(Place.LOOK, Reason.RECONCILE, GRACE_US, "http_500", detail="d")
+    assert doubtful.slots is Slots.KEEP
 
 
 def test_what_a_post_tells_of_the_channel_and_the_fleet() -> None:

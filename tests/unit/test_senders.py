@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from dispatcher.consequences import after_post
 from dispatcher.event import Event
-from dispatcher.model import Ambiguous, PostResult, Receipt
-from dispatcher.outcome import Candidate, DeadLettered, Leased, Parked, Sent, Settlement, Started, Terms
+from dispatcher.model import US, PostResult, Reason, Receipt
+from dispatcher.outcome import Candidate, Doubt, Leased, Lookup, Parked, Sent, Settlement, Started, Terms
+from dispatcher.reading import GRACE_US, Absent, Reading, Search
+from dispatcher.reconcile import after_look
 from dispatcher.worker.senders import Senders
+from tests.support.stage import policy_of
 
+POLICY = policy_of()
 TERMS = Terms("#x", None, (), 10**18, configured=True)
 
 
@@ -22,27 +28,58 @@ def conclude(post: Started, result: PostResult) -> Settlement:
 
 
 class Wire:
-    """Stands for Slack: posts wait until they are let through."""
+    """Stands for the core and Slack: errands wait until they are let through."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
         self.entered = threading.Event()
+        self.ts = "1.1"
 
     def deliver(self, post: Started) -> Settlement:
+        ts, gate = self.ts, self.open
+        self.entered.set()
+        assert gate.wait(10)
+        return conclude(post, Receipt("#x", ts))
+
+    def conclude(self, post: Started, result: PostResult) -> Settlement:
+        return conclude(post, result)
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
         self.entered.set()
         assert self.open.wait(10)
-        return conclude(post, Receipt("#x", "1.1"))
+        return self.conclude_look(lookup, Reading({"b": Receipt("#x", "1.2")}, Absent()))
+
+    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
+        return after_look(lookup, reading, POLICY, lambda _: 1000, GRACE_US)
 
 
-def build(deliver: object, *, deadline_s: float = 10, size: int = 2) -> tuple[Senders, threading.Event]:
+class Broken(Wire):
+    """A core with a defect."""
+
+    def deliver(self, post: Started) -> Settlement:
+        raise RuntimeError(f"no idea what to do with {post.candidate.leased.id}")
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        raise RuntimeError(f"no idea what to do with {len(lookup.candidates)} events")
+
+
+def build(wire: Wire, *, deadline_s: float = 10, size: int = 2) -> tuple[Senders, threading.Event]:
     rung = threading.Event()
-    senders = Senders(deliver, conclude, size=size, deadline_s=deadline_s, wake=rung.set)  # type: ignore[arg-type]  # a test's callable
-    return senders, rung
+    return Senders(wire, size=size, deadline_s=deadline_s, wake=rung.set), rung
+
+
+def doubtful(*ids: str) -> Lookup:
+    """A look-up of posts that were marked at 0, begun a second later."""
+    candidates = tuple(
+        Candidate(each.leased._replace(attempt=1, doubt=Doubt(0, 0)), each.terms)
+        for each in (started(id_).candidate for id_ in ids)
+    )
+    return Lookup(candidates, Search("#x", ids, 0), US)
 
 
 def test_a_post_that_ends_rings_and_is_collected_once() -> None:
     wire = Wire()
-    senders, rung = build(wire.deliver)
+    senders, rung = build(wire)
     senders.start(started("a"))
     assert (senders.free, senders.ids) == (1, ["a"])
     assert senders.collect() == []
@@ -56,13 +93,13 @@ def test_a_post_that_ends_rings_and_is_collected_once() -> None:
 
 def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alone() -> None:
     wire = Wire()
-    senders, rung = build(wire.deliver, deadline_s=0)
+    senders, rung = build(wire, deadline_s=0)
     senders.start(started("a"))
     assert senders.next_deadline() is not None
     (settlement,) = senders.collect()
     assert isinstance(settlement.outcome, Parked)
     assert settlement.outcome.code == "deadline"
-    assert settlement.unknown == 1
+    assert settlement.looks == 0
     wire.open.set()
     assert rung.wait(10)
     assert senders.collect() == []
@@ -70,30 +107,51 @@ def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alo
 
 def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None:
     wire = Wire()
-    senders, rung = build(wire.deliver, deadline_s=0)
+    senders, rung = build(wire, deadline_s=0)
     senders.start(started("a"))
     assert wire.entered.wait(10)
     assert len(senders.collect()) == 1
     senders._deadline_s = 10  # noqa: SLF001 - the next attempt has time
-    blocked = threading.Event()
-    senders._deliver = lambda post: (blocked.wait(10), conclude(post, Receipt("#x", "2.2")))[1]  # noqa: SLF001 - as above
+    first, wire.open, wire.ts = wire.open, threading.Event(), "2.2"
     senders.start(started("a"))
-    wire.open.set()
+    first.set()
     assert rung.wait(10)
     assert senders.collect() == []
     assert senders.ids == ["a"]
-    blocked.set()
+    wire.open.set()
 
 
 def test_a_defect_in_delivery_leaves_the_fate_open_and_loses_nothing() -> None:
-    def broken(post: Started) -> Settlement:
-        raise RuntimeError(f"no idea what to do with {post.candidate.leased.id}")
-
-    senders, rung = build(broken)
+    senders, rung = build(Broken())
     senders.start(started("a"))
     assert rung.wait(10)
     (settlement,) = senders.collect()
     assert isinstance(settlement.outcome, Parked)
-    assert settlement.outcome.code == "internal"
-    last = conclude(Started(started("a").candidate, 8), Ambiguous("internal", "x"))
-    assert isinstance(last.outcome, DeadLettered)
+    assert (settlement.outcome.reason, settlement.outcome.code) == (Reason.RECONCILE, "internal")
+
+
+def test_a_look_up_takes_one_sender_and_answers_for_each_of_its_events() -> None:
+    wire = Wire()
+    senders, rung = build(wire)
+    senders.start(doubtful("a", "b"))
+    assert (senders.free, senders.ids) == (1, ["a", "b"])
+    wire.open.set()
+    assert rung.wait(10)
+    waits, sent = senders.collect()
+    assert isinstance(waits.outcome, Parked)
+    assert isinstance(sent.outcome, Sent)
+    assert (senders.free, senders.ids) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("wire", "deadline_s", "code"), [(Wire(), 0.0, "deadline"), (Broken(), 10.0, "internal")], ids=["late", "broken"]
+)
+def test_a_look_up_without_an_answer_is_made_again_later(wire: Wire, deadline_s: float, code: str) -> None:
+    senders, rung = build(wire, deadline_s=deadline_s)
+    senders.start(doubtful("a", "b"))
+    if deadline_s:
+        assert rung.wait(10)
+    settlements = senders.collect()
+    assert [each.looks for each in settlements] == [1, 1]
+    assert [each.outcome.code for each in settlements if isinstance(each.outcome, Parked)] == [code, code]
+    wire.open.set()
