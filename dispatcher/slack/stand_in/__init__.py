@@ -20,10 +20,10 @@ from dispatcher.slack.stand_in.faults import (
     landed,
     not_landed,
 )
-from dispatcher.slack.stand_in.ledger import Ledger, Posted
+from dispatcher.slack.stand_in.ledger import Ledger, Posted, Version
 from dispatcher.slack.stand_in.rates import REALISTIC, STRICT, Rate
 from dispatcher.slack.stand_in.server import StandIn
-from dispatcher.slack.stand_in.workspace import Setup
+from dispatcher.slack.stand_in.setup import Setup
 
 __all__ = [
     "REALISTIC",
@@ -46,6 +46,7 @@ __all__ = [
     "SlackError",
     "StandIn",
     "Text",
+    "Version",
     "landed",
     "not_landed",
 ]

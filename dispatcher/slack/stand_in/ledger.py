@@ -1,19 +1,30 @@
-"""What landed: every message the stand-in has accepted, in order."""
+"""What landed: every message the stand-in has accepted, in order, with everything it once said."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
-    """One accepted message; ``arrived_at`` is in seconds since 1970 by the stand-in's clock.
+class Version:
+    """What a message said before an edit; ``edited_at`` is when it ceased to, in seconds since 1970."""
 
-    ``channel`` is the name a person would use; ``via`` is ``api`` or ``webhook``.
+    text: str
+    blocks: tuple[dict[str, Any], ...]
+    metadata: Mapping[str, Any] | None
+    edited_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """One accepted message as it is now; ``arrived_at`` is in seconds since 1970 by the stand-in's clock.
+
+    ``channel`` is the name a person would use; ``via`` is ``api`` or ``webhook``. ``earlier`` is what it said before
+    each edit, the oldest first.
     """
 
     channel: str
@@ -25,6 +36,8 @@ class Posted:
     metadata: Mapping[str, Any] | None
     via: str
     arrived_at: float
+    is_broadcast: bool = False
+    earlier: tuple[Version, ...] = ()
 
     @property
     def mark(self) -> str | None:
@@ -32,6 +45,16 @@ class Posted:
         payload = self.metadata.get("event_payload") if self.metadata else None
         mark = payload.get("id") if isinstance(payload, dict) else None
         return mark if isinstance(mark, str) else None
+
+    @property
+    def edits(self) -> int:
+        """How often it was changed."""
+        return len(self.earlier)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Everything it said, the oldest first; the last is ``text``."""
+        return (*(version.text for version in self.earlier), self.text)
 
     def as_json(self) -> dict[str, Any]:
         """The message as ``GET /ledger`` shows it."""
@@ -45,6 +68,8 @@ class Posted:
             "mark": self.mark,
             "via": self.via,
             "arrived_at": self.arrived_at,
+            "edits": self.edits,
+            "texts": list(self.texts),
         }
 
 
@@ -54,11 +79,36 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._posted: list[Posted] = []
+        self._places: dict[str, int] = {}
 
     def add(self, posted: Posted) -> None:
         """Write down one more."""
         with self._lock:
+            self._places[posted.ts] = len(self._posted)
             self._posted.append(posted)
+
+    def find(self, channel: str, ts: object) -> Posted | None:
+        """The message of that channel and ``ts``, as it is now."""
+        with self._lock:
+            place = self._places.get(ts) if isinstance(ts, str) else None
+            found = None if place is None else self._posted[place]
+        return found if found is not None and found.channel == channel else None
+
+    def edit(
+        self,
+        posted: Posted,
+        *,
+        text: str,
+        blocks: tuple[dict[str, Any], ...],
+        metadata: Mapping[str, Any] | None,
+        now: float,
+    ) -> Posted:
+        """Change a message in its place and keep what it said; returns it as it is then."""
+        past = Version(posted.text, posted.blocks, posted.metadata, now)
+        edited = replace(posted, text=text, blocks=blocks, metadata=metadata, earlier=(*posted.earlier, past))
+        with self._lock:
+            self._posted[self._places[posted.ts]] = edited
+        return edited
 
     def posted(self) -> tuple[Posted, ...]:
         """All of them, in the order they landed."""
@@ -73,6 +123,7 @@ class Ledger:
         """Forget everything."""
         with self._lock:
             self._posted.clear()
+            self._places.clear()
 
     def __len__(self) -> int:
         with self._lock:

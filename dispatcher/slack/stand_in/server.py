@@ -10,8 +10,9 @@ from typing import Self
 from dispatcher.errors import ConfigError
 from dispatcher.slack.stand_in.faults import Faults
 from dispatcher.slack.stand_in.ledger import Ledger
+from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
 from dispatcher.slack.stand_in.wire import HOST, Server
-from dispatcher.slack.stand_in.workspace import WEBHOOK_PATH, Setup, Workspace
+from dispatcher.slack.stand_in.workspace import Workspace
 
 _POLL_S = 0.02  # how long a stop may wait for the accepting thread
 

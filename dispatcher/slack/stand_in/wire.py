@@ -16,8 +16,9 @@ from typing import Any, Final, assert_never
 from urllib.parse import parse_qsl, urlsplit
 
 from dispatcher.slack.stand_in import faults as fault
+from dispatcher.slack.stand_in.answers import WEBHOOK, Answer, Call, rate_limited, refused
 from dispatcher.slack.stand_in.page import as_json, render
-from dispatcher.slack.stand_in.workspace import POSTING, WEBHOOK, Answer, Call, Workspace, rate_limited, refused
+from dispatcher.slack.stand_in.workspace import POSTING, Workspace
 
 HOST: Final = "127.0.0.1"
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024

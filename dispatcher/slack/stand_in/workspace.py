@@ -7,82 +7,21 @@ from __future__ import annotations
 
 import hmac
 import json
-import re
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from http import HTTPStatus
 from typing import Any, Final
 
+from dispatcher.slack.stand_in.answers import WEBHOOK, Answer, Call, Refused, rate_limited, refused
+from dispatcher.slack.stand_in.channels import Channels, channel_id, missing
 from dispatcher.slack.stand_in.ledger import Ledger, Posted
 from dispatcher.slack.stand_in.rates import Buckets, Rate
+from dispatcher.slack.stand_in.readings import Span, as_ts, history, is_true, replies
+from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
 from dispatcher.slack.stand_in.sizes import MAX_TEXT, content_problem
 
-TOKEN: Final = "xoxb-local-stand-in"  # noqa: S105 - no secret: it opens nothing but the local stand-in
-WEBHOOK: Final = "webhook"
-WEBHOOK_PATH: Final = "/services/T0STANDIN/B0STANDIN/localStandInWebhookKey00"
 POSTING: Final = frozenset({"chat.postMessage", WEBHOOK})
 _TEAM: Final = "T0STANDIN"
-_ID: Final = re.compile(r"[CDGU][A-Z0-9]{8,}")
-
-_WEBHOOK_STATUS: Final = {
-    "invalid_token": 403,
-    "team_disabled": 403,
-    "action_prohibited": 403,
-    "posting_to_general_channel_denied": 403,
-    "no_service": 404,
-    "no_active_hooks": 404,
-    "no_team": 404,
-    "channel_not_found": 404,
-    "channel_is_archived": 410,
-    "rate_limited": 429,
-    "rollup_error": 500,
-}  # any other code: 400
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What the workspace is like. ``channels`` of ``None``: a channel exists as soon as it is posted to.
-
-    ``rate`` of ``None``: no channel is ever too fast. ``clock`` gives seconds since 1970.
-    """
-
-    token: str = TOKEN
-    scopes: tuple[str, ...] = ("chat:write", "chat:write.public", "channels:history", "groups:history")
-    webhook_channel: str = "#webhook"
-    channels: frozenset[str] | None = None
-    archived: frozenset[str] = frozenset()
-    rate: Rate | None = None
-    clock: Callable[[], float] = time.time
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request: a Web API method with its arguments and token, or ``WEBHOOK``."""
-
-    method: str
-    arguments: Mapping[str, Any]
-    token: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What goes back: JSON for the Web API, plain text for a webhook."""
-
-    body: dict[str, Any] | str
-    status: int = HTTPStatus.OK
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-class Refused(Exception):
-    """Ends a method with an error code of Slack's."""
-
-    def __init__(self, code: str, **more: object) -> None:
-        super().__init__(code)
-        self.code = code
-        self.more = more
+_ONE_A_MINUTE: Final = Rate(burst=1, interval_s=60.0)
 
 
 class Workspace:
@@ -95,6 +34,10 @@ class Workspace:
         self._methods: dict[str, tuple[Callable[[Call], Answer], str | None]] = {
             "auth.test": (self._auth_test, None),
             "chat.postMessage": (self._post_message, "chat:write"),
+            "chat.update": (self._update, "chat:write"),
+            "conversations.history": (self._history, None),
+            "conversations.list": (self._list, "channels:read"),
+            "conversations.replies": (self._replies, None),
         }
         self.reset()
 
@@ -107,7 +50,8 @@ class Workspace:
             self._buckets = Buckets(self.setup.rate) if self.setup.rate else None
             self._token_error: str | None = None
             self._last_ts_us = 0
-            self._names = {channel_id(name): name for name in self.setup.channels or ()}
+            self._channels = Channels(self.setup)
+            self._readings = Buckets(_ONE_A_MINUTE) if self.setup.history_items else None
 
     @property
     def inside_retry_after(self) -> int:
@@ -147,7 +91,7 @@ class Workspace:
         if self._token_error is not None:
             raise Refused(self._token_error)
         if scope is not None and scope not in self.setup.scopes:
-            raise Refused("missing_scope", needed=scope, provided=",".join(self.setup.scopes))
+            raise missing(scope, self.setup)
 
     def _auth_test(self, _call: Call) -> Answer:
         body = {"ok": True, "team": "Stand-in", "team_id": _TEAM, "user": "dispatcher", "user_id": "U0STANDIN"}
@@ -155,7 +99,7 @@ class Workspace:
 
     def _post_message(self, call: Call) -> Answer:
         self.posts += 1
-        channel = self._channel(call.arguments.get("channel"))
+        channel = self._channels.to_post(call.arguments.get("channel"))
         if (limited := self._limit(channel, call.method)) is not None:
             return limited
         posted, warnings = self._land(channel, call.arguments, "api")
@@ -173,25 +117,11 @@ class Workspace:
             raise Refused("no_service")
         if not isinstance(payload := call.arguments.get("payload"), dict):
             raise Refused("invalid_payload")
-        channel = self._channel(self.setup.webhook_channel)
+        channel = self._channels.to_post(self.setup.webhook_channel)
         if (limited := self._limit(channel, call.method)) is not None:
             return limited
         self._land(channel, payload, "webhook")
         return Answer("ok")
-
-    def _channel(self, reference: object) -> str:
-        """The name of a channel given as ``#name``, ``name`` or id; an id never seen is its own name."""
-        if not isinstance(reference, str) or not reference.strip("#"):
-            raise Refused("channel_not_found")
-        name = self._names.get(reference)
-        if name is None:
-            name = reference if _ID.fullmatch(reference) else f"#{reference.lstrip('#')}"
-        if self.setup.channels is not None and name not in self.setup.channels:
-            raise Refused("channel_not_found")
-        if name in self.setup.archived:
-            raise Refused("is_archived")
-        self._names[channel_id(name)] = name
-        return name
 
     def _limit(self, channel: str, method: str) -> Answer | None:
         retry_after = self._buckets.take(channel, self.setup.clock()) if self._buckets else None
@@ -200,54 +130,84 @@ class Workspace:
         self.rate_limited += 1
         return rate_limited(method, str(retry_after))
 
+    def _history(self, call: Call) -> Answer:
+        channel = self._channels.to_read(call.arguments.get("channel"))
+        if (limited := self._limit_reading(call.method)) is not None:
+            return limited
+        return Answer(history(self._readable(channel), self._span(call)))
+
+    def _replies(self, call: Call) -> Answer:
+        channel = self._channels.to_read(call.arguments.get("channel"))
+        if (limited := self._limit_reading(call.method)) is not None:
+            return limited
+        return Answer(replies(self._readable(channel), call.arguments.get("ts"), self._span(call)))
+
+    def _list(self, _call: Call) -> Answer:
+        return Answer({"ok": True, "channels": self._channels.listed(), "response_metadata": {"next_cursor": ""}})
+
+    def _span(self, call: Call) -> Span:
+        return Span.asked_for(call.arguments, self.setup.history_items)
+
+    def _readable(self, channel: str) -> list[Posted]:
+        """What readings show by now of a channel."""
+        landed_by = self.setup.clock() - self.setup.history_lag_s
+        return [each for each in self.ledger.posted() if each.channel == channel and each.arrived_at <= landed_by]
+
+    def _limit_reading(self, method: str) -> Answer | None:
+        retry_after = self._readings.take(method, self.setup.clock()) if self._readings else None
+        if retry_after is None:
+            return None
+        self.rate_limited += 1
+        return rate_limited(method, str(retry_after))
+
+    def _update(self, call: Call) -> Answer:
+        """What is left out stays as it is; an empty list of blocks or empty metadata takes them away."""
+        arguments = call.arguments
+        posted = self.ledger.find(self._channels.to_edit(arguments.get("channel")), arguments.get("ts"))
+        if posted is None:
+            raise Refused("message_not_found")
+        if posted.via == "webhook":
+            raise Refused("cant_update_message")
+        text = arguments.get("text", "" if "blocks" in arguments else posted.text)
+        blocks = _decoded(arguments.get("blocks", list(posted.blocks)))
+        metadata = _decoded(arguments.get("metadata", posted.metadata)) or None
+        self._check_content(text, blocks, metadata)
+        content = {"text": text[:MAX_TEXT], "blocks": tuple(blocks or ()), "metadata": metadata}
+        edited = self.ledger.edit(posted, **content, now=self.setup.clock())
+        return Answer({"ok": True, "channel": edited.channel_id, "ts": edited.ts, "text": edited.text})
+
     def _land(self, channel: str, arguments: Mapping[str, Any], via: str) -> tuple[Posted, list[str]]:
         text = arguments.get("text") or ""
         blocks, metadata = _decoded(arguments.get("blocks")), _decoded(arguments.get("metadata"))
-        if not isinstance(text, str):
-            raise Refused("invalid_arguments")
-        if (problem := content_problem(text, blocks, metadata)) is not None:
-            code, messages = problem
-            raise Refused(code, response_metadata={"messages": messages})
+        self._check_content(text, blocks, metadata)
         now = self.setup.clock()
+        thread_ts = arguments.get("thread_ts")
         posted = Posted(
             channel=channel,
             channel_id=channel_id(channel),
             ts=self._next_ts(now),
             text=text[:MAX_TEXT],
             blocks=tuple(blocks or ()),
-            thread_ts=arguments.get("thread_ts"),
+            thread_ts=thread_ts,
             metadata=metadata,
             via=via,
             arrived_at=now,
+            is_broadcast=bool(thread_ts) and is_true(arguments.get("reply_broadcast")),
         )
         self.ledger.add(posted)
         return posted, ["message_truncated"] if len(text) > MAX_TEXT else []
 
+    @staticmethod
+    def _check_content(text: object, blocks: object, metadata: object) -> None:
+        if not isinstance(text, str):
+            raise Refused("invalid_arguments")
+        if (problem := content_problem(text, blocks, metadata)) is not None:
+            code, messages = problem
+            raise Refused(code, response_metadata={"messages": messages})
+
     def _next_ts(self, now: float) -> str:
         self._last_ts_us = max(round(now * 1_000_000), self._last_ts_us + 1)
-        return f"{self._last_ts_us // 1_000_000}.{self._last_ts_us % 1_000_000:06d}"
-
-
-def channel_id(name: str) -> str:
-    """The id of a channel, the same in every run; an id is its own."""
-    if not name.startswith("#"):
-        return name
-    return "C" + blake2b(name.encode(), digest_size=5).hexdigest().upper()
-
-
-def refused(method: str, code: str, **more: object) -> Answer:
-    """Slack's refusal of a call, in the form of its API."""
-    if method == WEBHOOK:
-        code = "channel_is_archived" if code == "is_archived" else code
-        return Answer(code, _WEBHOOK_STATUS.get(code, 400))
-    return Answer({"ok": False, "error": code, **more})
-
-
-def rate_limited(method: str, retry_after: str | None) -> Answer:
-    """Slack's 429."""
-    headers = {} if retry_after is None else {"Retry-After": retry_after}
-    body: dict[str, Any] | str = "rate_limited" if method == WEBHOOK else {"ok": False, "error": "ratelimited"}
-    return Answer(body, HTTPStatus.TOO_MANY_REQUESTS, headers)
+        return as_ts(self._last_ts_us)
 
 
 def _decoded(value: object) -> Any:  # noqa: ANN401 - decoded JSON

@@ -1,0 +1,93 @@
+"""The stand-in's channels: their names and ids, and what the app may do in each."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any, Final
+
+from dispatcher.slack.stand_in.answers import Refused
+from dispatcher.slack.stand_in.setup import Setup
+
+_ID: Final = re.compile(r"[CDGU][A-Z0-9]{8,}")
+
+
+def channel_id(name: str) -> str:
+    """The id of a channel, the same in every run; an id is its own."""
+    if not name.startswith("#"):
+        return name
+    return "C" + blake2b(name.encode(), digest_size=5).hexdigest().upper()
+
+
+class Channels:
+    """Every channel there is: those of the setup, else those that were posted to."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        named = (setup.channels or frozenset()) | setup.private | setup.uninvited
+        self._names = {channel_id(name): name for name in named}
+
+    def to_post(self, reference: object) -> str:
+        """The name of a channel given as ``#name``, ``name`` or id; an id never seen is its own name.
+
+        Raises ``Refused`` where there is none, or the app may not post.
+        """
+        if not isinstance(reference, str) or not reference.strip("#"):
+            raise Refused("channel_not_found")
+        name = self._names.get(reference)
+        if name is None:
+            name = reference if _ID.fullmatch(reference) else f"#{reference.lstrip('#')}"
+        setup = self._setup
+        if setup.channels is not None and name not in setup.channels:
+            raise Refused("channel_not_found")
+        if name in setup.uninvited:
+            if name in setup.private:
+                raise Refused("channel_not_found")
+            if "chat:write.public" not in setup.scopes:
+                raise Refused("not_in_channel")
+        if name in setup.archived:
+            raise Refused("is_archived")
+        self._names[channel_id(name)] = name
+        return name
+
+    def to_read(self, reference: object) -> str:
+        """The name of a channel given as id: no method but a post takes a name. Raises ``Refused``."""
+        name = self._names.get(reference) if isinstance(reference, str) else None
+        if name is None or (name in self._setup.uninvited and name in self._setup.private):
+            raise Refused("channel_not_found")
+        scope = "groups:history" if name in self._setup.private else "channels:history"
+        if scope not in self._setup.scopes:
+            raise missing(scope, self._setup)
+        if name in self._setup.uninvited:
+            raise Refused("not_in_channel")
+        return name
+
+    def to_edit(self, reference: object) -> str:
+        """The name of a channel given as id, in which a message is to be changed. Raises ``Refused``."""
+        name = self._names.get(reference) if isinstance(reference, str) else None
+        if name is None:
+            raise Refused("channel_not_found")
+        if name in self._setup.archived:
+            raise Refused("is_archived")
+        return name
+
+    def listed(self) -> list[dict[str, Any]]:
+        """All that the app can see, in order of name, as ``conversations.list`` shows them."""
+        setup = self._setup
+        visible = (name for name in self._names.values() if not (name in setup.private and name in setup.uninvited))
+        return [
+            {
+                "id": channel_id(name),
+                "name": name.removeprefix("#"),
+                "is_channel": True,
+                "is_private": name in setup.private,
+                "is_archived": name in setup.archived,
+                "is_member": name not in setup.uninvited,
+            }
+            for name in sorted(visible)
+        ]
+
+
+def missing(scope: str, setup: Setup) -> Refused:
+    """The refusal for want of a scope."""
+    return Refused("missing_scope", needed=scope, provided=",".join(setup.scopes))

@@ -1,0 +1,165 @@
+"""What ``conversations.history`` and ``conversations.replies`` return, from the messages of one channel. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Self
+
+from dispatcher.slack.stand_in.answers import Refused
+from dispatcher.slack.stand_in.ledger import Posted
+
+USUAL_ITEMS: Final = 100
+MOST_ITEMS: Final = 999
+_CURSOR: Final = "next_ts:"
+_INSTANT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}")
+_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a caller asks for: messages between two instants (in microseconds), so many, from a cursor on."""
+
+    oldest_us: int | None
+    latest_us: int | None
+    inclusive: bool
+    items: int
+    cursor_us: int | None
+    with_metadata: bool
+
+    @classmethod
+    def asked_for(cls, arguments: Mapping[str, Any], most_items: int | None, usual_items: int = USUAL_ITEMS) -> Self:
+        """The span in a call's arguments; ``most_items`` is the setup's. Raises ``Refused`` for what is none."""
+        return cls(
+            _instant(arguments.get("oldest"), "invalid_ts_oldest"),
+            _instant(arguments.get("latest"), "invalid_ts_latest"),
+            is_true(arguments.get("inclusive")),
+            _items(arguments.get("limit"), usual_items, most_items),
+            _cursor(arguments.get("cursor")),
+            is_true(arguments.get("include_all_metadata")),
+        )
+
+    def holds(self, posted: Posted) -> bool:
+        """Whether a message lies in it."""
+        at = ts_us(posted.ts)
+        margin = 0 if self.inclusive else 1
+        after = self.oldest_us is None or at >= self.oldest_us + margin
+        return after and (self.latest_us is None or at <= self.latest_us - margin)
+
+
+def history(messages: Sequence[Posted], span: Span) -> dict[str, Any]:
+    """The newest first; replies stand in their threads only, but for those that were broadcast."""
+    threads: dict[str, list[Posted]] = defaultdict(list)
+    for message in messages:
+        if message.thread_ts:
+            threads[message.thread_ts].append(message)
+    within = [message for message in reversed(messages) if span.holds(message)]
+    shown = [message for message in within if not message.thread_ts or message.is_broadcast]
+    if span.cursor_us is not None:
+        shown = [message for message in shown if ts_us(message.ts) <= span.cursor_us]
+    return _page(shown, span, threads)
+
+
+def replies(messages: Sequence[Posted], ts: object, span: Span) -> dict[str, Any]:
+    """A message and the replies to it, the oldest first; the message itself leads the first page.
+
+    The ``ts`` of a reply gets that reply alone. Raises ``Refused``.
+    """
+    head = next((message for message in messages if message.ts == ts), None)
+    if head is None:
+        raise Refused("thread_not_found")
+    thread = [message for message in messages if message.thread_ts == ts]
+    shown = [message for message in thread if span.holds(message)]
+    if span.cursor_us is None:
+        shown.insert(0, head)
+    else:
+        shown = [message for message in shown if ts_us(message.ts) >= span.cursor_us]
+    return _page(shown, span, {head.ts: thread})
+
+
+def message_json(message: Posted, thread: Sequence[Posted] = (), *, with_metadata: bool = False) -> dict[str, Any]:
+    """A message as Slack's readings show it; ``thread`` are the replies to it."""
+    shown: dict[str, Any] = {"type": "message", "user": "U0STANDIN", "bot_id": "B0STANDIN", "text": message.text}
+    shown["ts"] = message.ts
+    if message.via == "webhook":
+        shown["subtype"] = "bot_message"
+    if message.is_broadcast:
+        shown["subtype"] = "thread_broadcast"
+    if message.blocks:
+        shown["blocks"] = list(message.blocks)
+    if message.thread_ts:
+        shown["thread_ts"] = message.thread_ts
+    elif thread:
+        shown |= {"thread_ts": message.ts, "reply_count": len(thread), "latest_reply": thread[-1].ts}
+    if message.earlier:
+        shown["edited"] = {"user": "U0STANDIN", "ts": as_ts(round(message.earlier[-1].edited_at * _US))}
+    if with_metadata and message.metadata:
+        shown["metadata"] = dict(message.metadata)
+    return shown
+
+
+def ts_us(ts: str) -> int:
+    """A ``ts`` in microseconds since 1970."""
+    return round(Decimal(ts) * _US)
+
+
+def as_ts(at_us: int) -> str:
+    """The ``ts`` of an instant in microseconds since 1970."""
+    return f"{at_us // _US}.{at_us % _US:06d}"
+
+
+def is_true(value: object) -> bool:
+    """Whether an argument says yes: in JSON or, in a form, as text."""
+    return value is True or value == 1 or (isinstance(value, str) and value.lower() in {"true", "1"})
+
+
+def _page(shown: list[Posted], span: Span, threads: Mapping[str, Sequence[Posted]]) -> dict[str, Any]:
+    page, rest = shown[: span.items], shown[span.items :]
+    body: dict[str, Any] = {
+        "ok": True,
+        "messages": [message_json(each, threads.get(each.ts, ()), with_metadata=span.with_metadata) for each in page],
+        "has_more": bool(rest),
+    }
+    if rest:
+        body["response_metadata"] = {"next_cursor": _as_cursor(ts_us(rest[0].ts))}
+    return body
+
+
+def _instant(value: object, code: str) -> int | None:
+    if value is None or value == "":
+        return None
+    if not _INSTANT.fullmatch(str(value)):
+        raise Refused(code)
+    return ts_us(str(value))
+
+
+def _items(value: object, usual: int, most: int | None) -> int:
+    if value is None or value == "":
+        asked = usual
+    elif not _NUMBER.fullmatch(str(value)):
+        raise Refused("invalid_limit")
+    else:
+        asked = int(str(value))
+    return min(asked, MOST_ITEMS, most or MOST_ITEMS)
+
+
+def _as_cursor(at_us: int) -> str:
+    return base64.b64encode(f"{_CURSOR}{at_us}".encode()).decode()
+
+
+def _cursor(value: object) -> int | None:
+    if value is None or value == "":
+        return None
+    try:
+        text = base64.b64decode(str(value), validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        raise Refused("invalid_cursor") from None
+    if not text.startswith(_CURSOR) or not text.removeprefix(_CURSOR).isdecimal():
+        raise Refused("invalid_cursor")
+    return int(text.removeprefix(_CURSOR))
