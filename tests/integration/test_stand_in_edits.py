@@ -43,15 +43,19 @@ def test_a_message_is_changed_in_its_place_and_all_it_said_is_kept(slack: StandI
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"text": "new"}, ("new", (BLOCK,), MARK)),
+        ({"text": "new"}, ("new", (), MARK)),
         ({"text": "new", "blocks": []}, ("new", (), MARK)),
-        ({"text": "new", "metadata": OTHER}, ("new", (BLOCK,), OTHER)),
-        ({"text": "new", "metadata": {}}, ("new", (BLOCK,), None)),
+        ({"text": "new", "blocks": [BLOCK]}, ("new", (BLOCK,), MARK)),
         ({"blocks": [BLOCK, BLOCK]}, ("", (BLOCK, BLOCK), MARK)),
+        ({"metadata": OTHER}, ("old", (BLOCK,), OTHER)),
+        ({"metadata": {}}, ("old", (BLOCK,), None)),
+        ({"metadata": "{}"}, ("old", (BLOCK,), None)),
     ],
     ids=str,
 )
-def test_what_is_left_out_stays(slack: StandIn, arguments: dict[str, object], expected: tuple[object, ...]) -> None:
+def test_a_text_takes_the_place_of_blocks_and_metadata_stays(
+    slack: StandIn, arguments: dict[str, object], expected: tuple[object, ...]
+) -> None:
     head = post(slack, text="old", blocks=[BLOCK], metadata=MARK)
     assert update(slack, head, **arguments)["ok"] is True
     [posted] = slack.ledger.posted()

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dispatcher.slack.stand_in.contents import Content
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -23,8 +25,9 @@ class Version:
 class Posted:
     """One accepted message as it is now; ``arrived_at`` is in seconds since 1970 by the stand-in's clock.
 
-    ``channel`` is the name a person would use; ``via`` is ``api`` or ``webhook``. ``earlier`` is what it said before
-    each edit, the oldest first.
+    ``channel`` is the name a person would use; ``via`` is ``api`` or ``webhook``. ``thread_ts`` is what the caller
+    asked for, ``thread`` the message under which it stands: none where that was no message of the channel.
+    ``username`` and ``icon`` are whom it was posted as. ``earlier`` is what it said before each edit, the oldest first.
     """
 
     channel: str
@@ -36,7 +39,10 @@ class Posted:
     metadata: Mapping[str, Any] | None
     via: str
     arrived_at: float
+    thread: str | None = None
     is_broadcast: bool = False
+    username: str | None = None
+    icon: str | None = None
     earlier: tuple[Version, ...] = ()
 
     @property
@@ -65,6 +71,9 @@ class Posted:
             "text": self.text,
             "blocks": list(self.blocks),
             "thread_ts": self.thread_ts,
+            "thread": self.thread,
+            "username": self.username,
+            "icon": self.icon,
             "mark": self.mark,
             "via": self.via,
             "arrived_at": self.arrived_at,
@@ -94,18 +103,10 @@ class Ledger:
             found = None if place is None else self._posted[place]
         return found if found is not None and found.channel == channel else None
 
-    def edit(
-        self,
-        posted: Posted,
-        *,
-        text: str,
-        blocks: tuple[dict[str, Any], ...],
-        metadata: Mapping[str, Any] | None,
-        now: float,
-    ) -> Posted:
+    def edit(self, posted: Posted, content: Content, now: float) -> Posted:
         """Change a message in its place and keep what it said; returns it as it is then."""
-        past = Version(posted.text, posted.blocks, posted.metadata, now)
-        edited = replace(posted, text=text, blocks=blocks, metadata=metadata, earlier=(*posted.earlier, past))
+        earlier = (*posted.earlier, Version(posted.text, posted.blocks, posted.metadata, now))
+        edited = replace(posted, text=content.text, blocks=content.blocks, metadata=content.metadata, earlier=earlier)
         with self._lock:
             self._posted[self._places[posted.ts]] = edited
         return edited

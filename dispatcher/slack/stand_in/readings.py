@@ -57,10 +57,10 @@ def history(messages: Sequence[Posted], span: Span) -> dict[str, Any]:
     """The newest first; replies stand in their threads only, but for those that were broadcast."""
     threads: dict[str, list[Posted]] = defaultdict(list)
     for message in messages:
-        if message.thread_ts:
-            threads[message.thread_ts].append(message)
+        if message.thread:
+            threads[message.thread].append(message)
     within = [message for message in reversed(messages) if span.holds(message)]
-    shown = [message for message in within if not message.thread_ts or message.is_broadcast]
+    shown = [message for message in within if not message.thread or message.is_broadcast]
     if span.cursor_us is not None:
         shown = [message for message in shown if ts_us(message.ts) <= span.cursor_us]
     return _page(shown, span, threads)
@@ -74,7 +74,7 @@ def replies(messages: Sequence[Posted], ts: object, span: Span) -> dict[str, Any
     head = next((message for message in messages if message.ts == ts), None)
     if head is None:
         raise Refused("thread_not_found")
-    thread = [message for message in messages if message.thread_ts == ts]
+    thread = [message for message in messages if message.thread == ts]
     shown = [message for message in thread if span.holds(message)]
     if span.cursor_us is None:
         shown.insert(0, head)
@@ -87,17 +87,21 @@ def message_json(message: Posted, thread: Sequence[Posted] = (), *, with_metadat
     """A message as Slack's readings show it; ``thread`` are the replies to it."""
     shown: dict[str, Any] = {"type": "message", "user": "U0STANDIN", "bot_id": "B0STANDIN", "text": message.text}
     shown["ts"] = message.ts
-    if message.via == "webhook":
+    if message.via == "webhook" or message.username or message.icon:
         shown["subtype"] = "bot_message"
+    if message.username:
+        shown["username"] = message.username
+    if message.icon:
+        shown["icons"] = {"emoji" if message.icon.startswith(":") else "image_48": message.icon}
     if message.is_broadcast:
         shown["subtype"] = "thread_broadcast"
     if message.blocks:
         shown["blocks"] = list(message.blocks)
-    if message.thread_ts:
-        shown["thread_ts"] = message.thread_ts
+    if message.thread:
+        shown["thread_ts"] = message.thread
     elif thread:
         shown |= {"thread_ts": message.ts, "reply_count": len(thread), "latest_reply": thread[-1].ts}
-    if message.earlier:
+    if message.earlier and not message.blocks:  # Slack marks no edit of what its blocks show
         shown["edited"] = {"user": "U0STANDIN", "ts": as_ts(round(message.earlier[-1].edited_at * _US))}
     if with_metadata and message.metadata:
         shown["metadata"] = dict(message.metadata)

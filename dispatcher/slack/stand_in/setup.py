@@ -15,6 +15,7 @@ WEBHOOK_PATH: Final = "/services/T0STANDIN/B0STANDIN/localStandInWebhookKey00"
 SCOPES: Final = (
     "chat:write",
     "chat:write.public",
+    "chat:write.customize",
     "channels:history",
     "groups:history",
     "channels:read",

@@ -6,21 +6,21 @@ A Web API method is one entry of ``Workspace._methods``: from a call to an answe
 from __future__ import annotations
 
 import hmac
-import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dispatcher.slack.stand_in.answers import WEBHOOK, Answer, Call, Refused, rate_limited, refused
 from dispatcher.slack.stand_in.channels import Channels, channel_id, missing
+from dispatcher.slack.stand_in.contents import Content
 from dispatcher.slack.stand_in.ledger import Ledger, Posted
 from dispatcher.slack.stand_in.rates import Buckets, Rate
-from dispatcher.slack.stand_in.readings import Span, as_ts, history, is_true, replies
+from dispatcher.slack.stand_in.readings import Span, as_ts, history, is_true, message_json, replies
 from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
-from dispatcher.slack.stand_in.sizes import MAX_TEXT, content_problem
 
 POSTING: Final = frozenset({"chat.postMessage", WEBHOOK})
 _TEAM: Final = "T0STANDIN"
+_CUSTOMIZE: Final = "chat:write.customize"
 _ONE_A_MINUTE: Final = Rate(burst=1, interval_s=60.0)
 
 
@@ -103,10 +103,8 @@ class Workspace:
         if (limited := self._limit(channel, call.method)) is not None:
             return limited
         posted, warnings = self._land(channel, call.arguments, "api")
-        message: dict[str, Any] = {"type": "message", "user": "U0STANDIN", "text": posted.text, "ts": posted.ts}
-        if posted.blocks:
-            message["blocks"] = list(posted.blocks)
-        body: dict[str, Any] = {"ok": True, "channel": posted.channel_id, "ts": posted.ts, "message": message}
+        body: dict[str, Any] = {"ok": True, "channel": posted.channel_id, "ts": posted.ts}
+        body["message"] = message_json(posted, with_metadata=True)
         if warnings:
             body |= {"warning": ",".join(warnings), "response_metadata": {"warnings": warnings}}
         return Answer(body)
@@ -161,60 +159,61 @@ class Workspace:
         return rate_limited(method, str(retry_after))
 
     def _update(self, call: Call) -> Answer:
-        """What is left out stays as it is; an empty list of blocks or empty metadata takes them away."""
+        """A text takes the place of blocks unless new ones come with it; metadata stays unless it is named."""
         arguments = call.arguments
         posted = self.ledger.find(self._channels.to_edit(arguments.get("channel")), arguments.get("ts"))
         if posted is None:
             raise Refused("message_not_found")
         if posted.via == "webhook":
             raise Refused("cant_update_message")
-        text = arguments.get("text", "" if "blocks" in arguments else posted.text)
-        blocks = _decoded(arguments.get("blocks", list(posted.blocks)))
-        metadata = _decoded(arguments.get("metadata", posted.metadata)) or None
-        self._check_content(text, blocks, metadata)
-        content = {"text": text[:MAX_TEXT], "blocks": tuple(blocks or ()), "metadata": metadata}
-        edited = self.ledger.edit(posted, **content, now=self.setup.clock())
+        content = Content.read(*self._changed(posted, arguments))
+        edited = self.ledger.edit(posted, content, self.setup.clock())
         return Answer({"ok": True, "channel": edited.channel_id, "ts": edited.ts, "text": edited.text})
 
+    @staticmethod
+    def _changed(posted: Posted, arguments: Mapping[str, Any]) -> tuple[object, object, object]:
+        metadata = arguments.get("metadata", posted.metadata)
+        if "text" in arguments or "blocks" in arguments:
+            return arguments.get("text"), arguments.get("blocks"), metadata
+        return posted.text, list(posted.blocks), metadata
+
     def _land(self, channel: str, arguments: Mapping[str, Any], via: str) -> tuple[Posted, list[str]]:
-        text = arguments.get("text") or ""
-        blocks, metadata = _decoded(arguments.get("blocks")), _decoded(arguments.get("metadata"))
-        self._check_content(text, blocks, metadata)
+        content = Content.read(*(arguments.get(key) for key in ("text", "blocks", "metadata")))
         now = self.setup.clock()
-        thread_ts = arguments.get("thread_ts")
+        username, icon = self._author(arguments) if via == "api" else (None, None)
+        thread = self._thread(channel, thread_ts := arguments.get("thread_ts"))
         posted = Posted(
             channel=channel,
             channel_id=channel_id(channel),
             ts=self._next_ts(now),
-            text=text[:MAX_TEXT],
-            blocks=tuple(blocks or ()),
+            text=content.text,
+            blocks=content.blocks,
             thread_ts=thread_ts,
-            metadata=metadata,
+            metadata=content.metadata,
             via=via,
             arrived_at=now,
-            is_broadcast=bool(thread_ts) and is_true(arguments.get("reply_broadcast")),
+            thread=thread,
+            is_broadcast=thread is not None and is_true(arguments.get("reply_broadcast")),
+            username=username,
+            icon=icon,
         )
         self.ledger.add(posted)
-        return posted, ["message_truncated"] if len(text) > MAX_TEXT else []
+        return posted, ["message_truncated"] if content.was_cut else []
 
-    @staticmethod
-    def _check_content(text: object, blocks: object, metadata: object) -> None:
-        if not isinstance(text, str):
+    def _author(self, arguments: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        """The name and the icon that the caller chose; an emoji goes before a picture."""
+        username, emoji, url = (arguments.get(key) or None for key in ("username", "icon_emoji", "icon_url"))
+        if (username or emoji or url) and _CUSTOMIZE not in self.setup.scopes:
+            raise missing(_CUSTOMIZE, self.setup)
+        if not all(isinstance(value, str | None) for value in (username, emoji, url)):
             raise Refused("invalid_arguments")
-        if (problem := content_problem(text, blocks, metadata)) is not None:
-            code, messages = problem
-            raise Refused(code, response_metadata={"messages": messages})
+        return username, emoji or url
+
+    def _thread(self, channel: str, thread_ts: object) -> str | None:
+        """The head of the thread that ``thread_ts`` names, also by one of its replies; none where there is none."""
+        named = self.ledger.find(channel, thread_ts)
+        return None if named is None else named.thread or named.ts
 
     def _next_ts(self, now: float) -> str:
         self._last_ts_us = max(round(now * 1_000_000), self._last_ts_us + 1)
         return as_ts(self._last_ts_us)
-
-
-def _decoded(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A form sends structures as JSON text; what is no JSON stays text, and is refused as the wrong type."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
