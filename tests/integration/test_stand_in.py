@@ -12,6 +12,7 @@ import pytest
 
 from dispatcher.errors import ConfigError
 from dispatcher.slack.stand_in import (
+    REALISTIC,
     STRICT,
     Hang,
     Rate,
@@ -187,12 +188,41 @@ def test_calls_inside_a_retry_after_are_refused_and_counted() -> None:
         clock.now += 0.1
         assert post(slack)["ok"] is True
         assert (slack.workspace.rate_limited, slack.workspace.inside_retry_after) == (2, 1)
+        shown = request(slack.url + "ledger").json
+        assert (shown["waits"], shown["ignored"]) == ({"#ops": 2}, {"#ops": 1})
 
 
 def test_a_burst_passes_up_to_its_size() -> None:
     with StandIn(setup=Setup(rate=Rate(burst=25, interval_s=1), clock=Clock())) as slack:
         answers = [post(slack)["ok"] for _ in range(27)]
     assert answers == [True] * 25 + [False] * 2
+
+
+def test_a_workspace_takes_three_hundred_posts_in_all() -> None:
+    clock = Clock()
+    with StandIn(setup=Setup.paced(REALISTIC, clock=clock)) as slack:
+        for number in range(300):
+            slack.workspace.traffic.admit_post(f"#c{number}", clock.now)
+        response = call(slack, "chat.postMessage", channel="#ops", text="hi")
+        assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        clock.now += 1
+        assert post(slack)["ok"] is True
+
+
+@pytest.mark.parametrize("method", ["chat.update", "conversations.history", "conversations.replies"])
+def test_other_methods_have_rates_of_their_own(method: str) -> None:
+    clock = Clock()
+    with StandIn(setup=Setup.paced(REALISTIC, clock=clock)) as slack:
+        head = post(slack)
+        asked = {"channel": head["channel"], "ts": head["ts"], "text": "new"}
+        answers = [call(slack, method, **asked) for _ in range(51)]
+        assert [answer.status for answer in answers] == [200] * 50 + [429]
+        assert answers[-1].headers["Retry-After"] == "2"
+        clock.now += 1
+        assert call(slack, method, **asked).headers["Retry-After"] == "1"
+        clock.now += 1
+        assert call(slack, method, **asked).json["ok"] is True
+        assert request(slack.url + "ledger").json["ignored"] == {method: 1}
 
 
 def test_a_webhook_is_limited_like_its_channel() -> None:

@@ -16,6 +16,7 @@ from dispatcher.slack.stand_in import (
     Close,
     CutBody,
     Drip,
+    Fault,
     FaultReply,
     Hang,
     Held,
@@ -23,13 +24,15 @@ from dispatcher.slack.stand_in import (
     Page,
     RateLimited,
     Reset,
+    Setup,
     SlackError,
+    Slow,
     StandIn,
     Text,
     landed,
     not_landed,
 )
-from tests.support.slack import call, post
+from tests.support.slack import Clock, call, post, request
 
 
 @pytest.fixture
@@ -61,6 +64,34 @@ def test_a_fault_says_by_itself_whether_the_post_landed(slack: StandIn, reply: F
         assert len(slack.ledger) == total
     assert post(slack)["ok"] is True
     assert slack.faults.played == 2
+
+
+@pytest.mark.parametrize("fault", [landed(RateLimited("7")), not_landed(RateLimited("7"))], ids=["landed", "not"])
+def test_a_post_within_the_retry_after_of_a_fault_is_counted(fault: Fault) -> None:
+    clock = Clock()
+    with StandIn(setup=Setup(clock=clock)) as slack:
+        slack.faults.add(fault, landed(RateLimited("soon")), landed(RateLimited(None)))
+        for _ in range(3):
+            call(slack, "chat.postMessage", channel="ops", text="hi")
+            clock.now += 3.5
+        assert slack.workspace.traffic.ignored == {"#ops": 1}
+
+
+def test_a_failed_answer_that_arrives_whole_says_so(slack: StandIn) -> None:
+    for reply in (Slow(0.0), Drip(0.0)):
+        slack.faults.add(not_landed(reply), not_landed(reply), landed(reply))
+        assert post(slack) == {"ok": False, "error": "internal_error"}
+        refusal = request(slack.webhook_url, '{"text": "hi"}')
+        assert (refusal.status, refusal.body) == (500, "rollup_error")
+        assert post(slack)["ok"] is True
+    assert len(slack.ledger) == 2
+
+
+def test_a_slow_answer_comes_in_the_end(slack: StandIn) -> None:
+    slack.faults.add(landed(Slow(0.05)))
+    began = time.monotonic()
+    assert post(slack)["ok"] is True
+    assert time.monotonic() - began >= 0.05
 
 
 def test_faults_of_another_method_leave_posts_alone(slack: StandIn) -> None:
@@ -95,7 +126,7 @@ def test_down_means_refused_and_back_means_the_same_port_and_ledger(slack: Stand
     assert len(slack.ledger) == 2
 
 
-@pytest.mark.parametrize("reply", [Hang(), Held(Hold()), Drip(interval_s=60)], ids=["hang", "held", "drip"])
+@pytest.mark.parametrize("reply", [Hang(), Held(Hold()), Drip(60), Slow(60)], ids=["hang", "held", "drip", "slow"])
 def test_a_stop_waits_for_no_caller(reply: FaultReply) -> None:
     slack = StandIn()
     slack.start()

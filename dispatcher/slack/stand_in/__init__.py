@@ -16,18 +16,21 @@ from dispatcher.slack.stand_in.faults import (
     RateLimited,
     Reset,
     SlackError,
+    Slow,
     Text,
     landed,
     not_landed,
 )
 from dispatcher.slack.stand_in.ledger import Ledger, Posted, Version
-from dispatcher.slack.stand_in.rates import REALISTIC, STRICT, Rate
+from dispatcher.slack.stand_in.rates import METHODS, REALISTIC, STRICT, WORKSPACE, Rate
 from dispatcher.slack.stand_in.server import StandIn
 from dispatcher.slack.stand_in.setup import Setup
 
 __all__ = [
+    "METHODS",
     "REALISTIC",
     "STRICT",
+    "WORKSPACE",
     "Close",
     "CutBody",
     "Drip",
@@ -44,6 +47,7 @@ __all__ = [
     "Reset",
     "Setup",
     "SlackError",
+    "Slow",
     "StandIn",
     "Text",
     "Version",

@@ -34,10 +34,7 @@ class Channels:
         """
         if not isinstance(reference, str) or not reference.strip("#"):
             raise Refused("channel_not_found")
-        name = self._names.get(reference)
-        if name is None:
-            name = reference if _ID.fullmatch(reference) else f"#{reference.lstrip('#')}"
-        setup = self._setup
+        name, setup = self.name_of(reference), self._setup
         if setup.channels is not None and name not in setup.channels:
             raise Refused("channel_not_found")
         if name in setup.uninvited:
@@ -49,6 +46,12 @@ class Channels:
             raise Refused("is_archived")
         self._names[channel_id(name)] = name
         return name
+
+    def name_of(self, reference: object) -> str:
+        """The name that ``to_post`` would find; looks at nothing else."""
+        text = str(reference)
+        name = self._names.get(text)
+        return name or (text if _ID.fullmatch(text) else f"#{text.lstrip('#')}")
 
     def to_read(self, reference: object) -> str:
         """The name of a channel given as id: no method but a post takes a name. Raises ``Refused``."""

@@ -55,7 +55,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class RateLimited:
-    """HTTP 429 with any Retry-After, or none; the stand-in's own rates know nothing of it."""
+    """HTTP 429 with any Retry-After, or none. The stand-in's rates know nothing of it; who ignores it is counted."""
 
     retry_after: str | None = "1"
 
@@ -95,6 +95,13 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Slow:
+    """The answer, after ``after_s`` seconds."""
+
+    after_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Drip:
     """The answer, ``at_once`` bytes first and then one byte every ``interval_s``."""
 
@@ -102,7 +109,7 @@ class Drip:
     at_once: int = 0
 
 
-OddAnswer: TypeAlias = SlackError | Page | RateLimited | Text | Held
+OddAnswer: TypeAlias = SlackError | Page | RateLimited | Text | Held | Slow
 BrokenAnswer: TypeAlias = CutBody | Reset | Close | Hang | Drip
 FaultReply: TypeAlias = OddAnswer | BrokenAnswer
 
@@ -121,7 +128,7 @@ def landed(reply: FaultReply) -> Fault:
 
 
 def not_landed(reply: FaultReply) -> Fault:
-    """The call is not carried out, and answered like this."""
+    """The call is not carried out, and answered like this; an answer that arrives whole says that it failed."""
     return Fault(landed=False, reply=reply)
 
 

@@ -33,6 +33,8 @@ def as_json(workspace: Workspace) -> dict[str, Any]:
             "rate_limited": workspace.rate_limited,
             "inside_retry_after": workspace.inside_retry_after,
         },
+        "waits": dict(sorted(workspace.traffic.waits.items())),
+        "ignored": dict(sorted(workspace.traffic.ignored.items())),
         "posted": [message.as_json() for message in posted],
     }
 

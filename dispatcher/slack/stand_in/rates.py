@@ -1,8 +1,10 @@
-"""How fast the stand-in lets a channel be posted to, and what it counts of those who do not listen."""
+"""How fast the stand-in lets anybody call. Time is passed in, in seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 _US: Final = 1_000_000
@@ -10,17 +12,34 @@ _US: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A bucket of ``burst`` posts that gains one every ``interval_s``."""
+    """A bucket of ``burst`` calls that gains one every ``interval_s``."""
 
     burst: int
     interval_s: float
 
 
 STRICT: Final = Rate(burst=1, interval_s=1.0)
-"""The rate Slack documents: one message a second and channel, no burst."""
+"""The rate Slack documents for a channel: one message a second, no burst."""
 
 REALISTIC: Final = Rate(burst=25, interval_s=1.0)
-"""The rate people report: short bursts pass."""
+"""The rate people report for a channel: short bursts pass."""
+
+WORKSPACE: Final = Rate(burst=300, interval_s=0.2)
+"""Three hundred posts a minute for all channels together: Slack's "several hundred"."""
+
+ONE_A_MINUTE: Final = Rate(burst=1, interval_s=60.0)
+TIER_2: Final = Rate(burst=20, interval_s=3.0)
+TIER_3: Final = Rate(burst=50, interval_s=1.2)
+"""Slack's tiers, each for one method in the whole workspace: so many a minute, all of them at once if need be."""
+
+METHODS: Final[Mapping[str, Rate]] = MappingProxyType(
+    {
+        "chat.update": TIER_3,
+        "conversations.history": TIER_3,
+        "conversations.list": TIER_2,
+        "conversations.replies": TIER_3,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -28,27 +47,30 @@ class Buckets:
     """One bucket per key. A refusal names a Retry-After, and within it every call is refused, as Slack does."""
 
     rate: Rate
-    inside_retry_after: int = 0
-    """Calls made before the Retry-After of an earlier answer was over."""
     _full_at_us: dict[str, int] = field(default_factory=dict)
     _closed_until_us: dict[str, int] = field(default_factory=dict)
 
-    def take(self, key: str, now_s: float) -> int | None:
-        """Charge one post; ``None`` when it may pass, else the Retry-After in whole seconds, rounded up."""
+    def refusal(self, key: str, now_s: float) -> int | None:
+        """``None`` when one more may pass, else the Retry-After in whole seconds, rounded up. Charges nothing."""
         now_us = round(now_s * _US)
-        interval_us = round(self.rate.interval_s * _US)
-        full_at_us = max(self._full_at_us.get(key, now_us), now_us)
-        room_at_us = full_at_us - (self.rate.burst - 1) * interval_us
         closed_until_us = self._closed_until_us.get(key, 0)
         if now_us < closed_until_us:
-            self.inside_retry_after += 1
             return _whole_seconds(closed_until_us - now_us)
-        if now_us < room_at_us:
-            retry_after = _whole_seconds(room_at_us - now_us)
-            self._closed_until_us[key] = now_us + retry_after * _US
-            return retry_after
-        self._full_at_us[key] = full_at_us + interval_us
-        return None
+        room_at_us = self._full_at_us.get(key, now_us) - (self.rate.burst - 1) * self._interval_us
+        if now_us >= room_at_us:
+            return None
+        retry_after = _whole_seconds(room_at_us - now_us)
+        self._closed_until_us[key] = now_us + retry_after * _US
+        return retry_after
+
+    def charge(self, key: str, now_s: float) -> None:
+        """Take one out."""
+        now_us = round(now_s * _US)
+        self._full_at_us[key] = max(self._full_at_us.get(key, now_us), now_us) + self._interval_us
+
+    @property
+    def _interval_us(self) -> int:
+        return round(self.rate.interval_s * _US)
 
 
 def _whole_seconds(span_us: int) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
 
-from dispatcher.slack.stand_in.rates import Rate
+from dispatcher.slack.stand_in.rates import METHODS, WORKSPACE, Rate
 
 TOKEN: Final = "xoxb-local-stand-in"  # noqa: S105 - no secret: it opens nothing but the local stand-in
 WEBHOOK_PATH: Final = "/services/T0STANDIN/B0STANDIN/localStandInWebhookKey00"
@@ -30,7 +30,8 @@ class Setup:
     ``channels`` of ``None``: a channel exists as soon as it is posted to. ``private`` are those that need the scopes of
     groups, ``uninvited`` those the app is no member of: it can post there with ``chat:write.public``, and never read.
 
-    ``rate`` of ``None``: no channel is ever too fast. ``history_lag_s`` is how long after it landed a message shows up
+    ``rate`` is that of each channel, ``workspace_rate`` that of all posts together, ``method_rates`` has those of other
+    methods; without them nobody is ever too fast. ``history_lag_s`` is how long after it landed a message shows up
     in readings; ``history_items`` the most that one reading returns, and then there is one reading a minute, as Slack
     has it for apps distributed outside of its marketplace (15). ``clock`` gives seconds since 1970.
     """
@@ -43,6 +44,13 @@ class Setup:
     private: frozenset[str] = frozenset()
     uninvited: frozenset[str] = frozenset()
     rate: Rate | None = None
+    workspace_rate: Rate | None = None
+    method_rates: Mapping[str, Rate] = field(default_factory=dict)
     history_lag_s: float = 0.0
     history_items: int | None = None
     clock: Callable[[], float] = time.time
+
+    @classmethod
+    def paced(cls, rate: Rate, **more: Any) -> Self:  # noqa: ANN401 - the other fields
+        """A workspace with all of Slack's rates; ``rate`` is that of each channel: ``STRICT`` or ``REALISTIC``."""
+        return cls(rate=rate, workspace_rate=WORKSPACE, method_rates=METHODS, **more)

@@ -160,11 +160,12 @@ class Handler(BaseHTTPRequestHandler):
         return Call(path.removeprefix("/api/"), arguments, token or None)
 
     def _serve(self, call: Call) -> None:
+        self.server.workspace.arrived(call)
         due = self.server.faults.take(fault.POST if call.method in POSTING else call.method)
         if due is None:
             self._answer(self.server.workspace.answer(call))
             return
-        answer = self.server.workspace.answer(call) if due.landed else Answer({"ok": True})
+        answer = self.server.workspace.answer(call) if due.landed else _not_done(call)
         self._play(due.reply, call, answer)
 
     def _play(self, reply: fault.FaultReply, call: Call, answer: Answer) -> None:
@@ -172,6 +173,8 @@ class Handler(BaseHTTPRequestHandler):
             case fault.SlackError(code):
                 self._answer(refused(call.method, code))
             case fault.RateLimited(retry_after):
+                if retry_after is not None and retry_after.isdecimal():
+                    self.server.workspace.told_to_wait(call, int(retry_after))
                 self._answer(rate_limited(call.method, retry_after))
             case fault.Page(status, html, headers):
                 self._send(status, _HTML, html.encode(), dict(headers))
@@ -179,6 +182,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(HTTPStatus.OK, _JSON, text.encode())
             case fault.Held(hold):
                 self.server.keep(hold)
+                self._answer(answer)
+            case fault.Slow(after_s):
+                self.server.stopping.wait(after_s)
                 self._answer(answer)
             case _:
                 self.close_connection = True
@@ -234,6 +240,11 @@ class Handler(BaseHTTPRequestHandler):
     def _write(self, data: bytes) -> None:
         """One write per answer, so that it leaves in one piece."""
         self.wfile.write(data)
+
+
+def _not_done(call: Call) -> Answer:
+    """What a call is told in the end that was not carried out: never that all is well."""
+    return Answer("rollup_error", 500) if call.method == WEBHOOK else refused(call.method, "internal_error")
 
 
 def _phrase(status: int) -> str:

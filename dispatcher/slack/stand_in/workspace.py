@@ -14,14 +14,13 @@ from dispatcher.slack.stand_in.answers import WEBHOOK, Answer, Call, Refused, ra
 from dispatcher.slack.stand_in.channels import Channels, channel_id, missing
 from dispatcher.slack.stand_in.contents import Content
 from dispatcher.slack.stand_in.ledger import Ledger, Posted
-from dispatcher.slack.stand_in.rates import Buckets, Rate
 from dispatcher.slack.stand_in.readings import Span, as_ts, history, is_true, message_json, replies
 from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
+from dispatcher.slack.stand_in.traffic import Traffic
 
 POSTING: Final = frozenset({"chat.postMessage", WEBHOOK})
 _TEAM: Final = "T0STANDIN"
 _CUSTOMIZE: Final = "chat:write.customize"
-_ONE_A_MINUTE: Final = Rate(burst=1, interval_s=60.0)
 
 
 class Workspace:
@@ -45,18 +44,25 @@ class Workspace:
         """As at the start: nothing posted, nobody limited, the token accepted."""
         with self._lock:
             self.ledger.clear()
-            self.posts = 0
-            self.rate_limited = 0
-            self._buckets = Buckets(self.setup.rate) if self.setup.rate else None
+            self.traffic = Traffic(self.setup)
             self._token_error: str | None = None
             self._last_ts_us = 0
             self._channels = Channels(self.setup)
-            self._readings = Buckets(_ONE_A_MINUTE) if self.setup.history_items else None
+
+    @property
+    def posts(self) -> int:
+        """Posts that arrived, whatever became of them."""
+        return sum(self.traffic.calls[method] for method in POSTING)
+
+    @property
+    def rate_limited(self) -> int:
+        """Calls that were told to wait."""
+        return self.traffic.waits.total()
 
     @property
     def inside_retry_after(self) -> int:
         """Calls made before an earlier answer's Retry-After was over."""
-        return self._buckets.inside_retry_after if self._buckets else 0
+        return self.traffic.ignored.total()
 
     def revoke_token(self, code: str = "invalid_auth") -> None:
         """Refuse the token from now on, with this code."""
@@ -65,6 +71,24 @@ class Workspace:
     def restore_token(self) -> None:
         """Accept the token again."""
         self._token_error = None
+
+    def arrived(self, call: Call) -> None:
+        """Count a call, before its fate is known."""
+        with self._lock:
+            self.traffic.arrived(call.method, self._posted_to(call), self.setup.clock())
+
+    def told_to_wait(self, call: Call, retry_after_s: int) -> None:
+        """A fault has told the caller to come back later."""
+        with self._lock:
+            self.traffic.told(self._posted_to(call) or call.method, retry_after_s, self.setup.clock())
+
+    def _posted_to(self, call: Call) -> str | None:
+        """The channel of a post, as far as it says; ``None`` for any other call."""
+        if call.method not in POSTING:
+            return None
+        return self._channels.name_of(
+            self.setup.webhook_channel if call.method == WEBHOOK else call.arguments.get("channel")
+        )
 
     def answer(self, call: Call) -> Answer:
         """Carry the call out as Slack would."""
@@ -81,6 +105,8 @@ class Workspace:
             raise Refused("unknown_method")
         run, scope = self._methods[call.method]
         self._authorize(call.token, scope)
+        if call.method not in POSTING and (retry_after := self.traffic.admit(call.method, self.setup.clock())):
+            return rate_limited(call.method, str(retry_after))
         return run(call)
 
     def _authorize(self, token: str | None, scope: str | None) -> None:
@@ -98,7 +124,6 @@ class Workspace:
         return Answer(body, headers={"x-oauth-scopes": ",".join(self.setup.scopes)})
 
     def _post_message(self, call: Call) -> Answer:
-        self.posts += 1
         channel = self._channels.to_post(call.arguments.get("channel"))
         if (limited := self._limit(channel, call.method)) is not None:
             return limited
@@ -110,7 +135,6 @@ class Workspace:
         return Answer(body)
 
     def _webhook(self, call: Call) -> Answer:
-        self.posts += 1
         if call.arguments.get("path") != WEBHOOK_PATH:
             raise Refused("no_service")
         if not isinstance(payload := call.arguments.get("payload"), dict):
@@ -122,22 +146,15 @@ class Workspace:
         return Answer("ok")
 
     def _limit(self, channel: str, method: str) -> Answer | None:
-        retry_after = self._buckets.take(channel, self.setup.clock()) if self._buckets else None
-        if retry_after is None:
-            return None
-        self.rate_limited += 1
-        return rate_limited(method, str(retry_after))
+        retry_after = self.traffic.admit_post(channel, self.setup.clock())
+        return None if retry_after is None else rate_limited(method, str(retry_after))
 
     def _history(self, call: Call) -> Answer:
         channel = self._channels.to_read(call.arguments.get("channel"))
-        if (limited := self._limit_reading(call.method)) is not None:
-            return limited
         return Answer(history(self._readable(channel), self._span(call)))
 
     def _replies(self, call: Call) -> Answer:
         channel = self._channels.to_read(call.arguments.get("channel"))
-        if (limited := self._limit_reading(call.method)) is not None:
-            return limited
         return Answer(replies(self._readable(channel), call.arguments.get("ts"), self._span(call)))
 
     def _list(self, _call: Call) -> Answer:
@@ -150,13 +167,6 @@ class Workspace:
         """What readings show by now of a channel."""
         landed_by = self.setup.clock() - self.setup.history_lag_s
         return [each for each in self.ledger.posted() if each.channel == channel and each.arrived_at <= landed_by]
-
-    def _limit_reading(self, method: str) -> Answer | None:
-        retry_after = self._readings.take(method, self.setup.clock()) if self._readings else None
-        if retry_after is None:
-            return None
-        self.rate_limited += 1
-        return rate_limited(method, str(retry_after))
 
     def _update(self, call: Call) -> Answer:
         """A text takes the place of blocks unless new ones come with it; metadata stays unless it is named."""
