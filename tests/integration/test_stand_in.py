@@ -264,26 +264,6 @@ def test_no_post_is_lost_when_many_come_at_once(slack: StandIn) -> None:
     assert len({posted.ts for posted in slack.ledger.posted()}) == 400
 
 
-def test_the_page_shows_what_was_posted_and_escapes_it(slack: StandIn) -> None:
-    assert "Nothing posted yet" in request(slack.url).body
-    for number in range(7):
-        post(slack, "#<b>ops", text=f"&lt;script&gt;alert({number})&lt;/script&gt; &amp; <i>more</i>")
-    page = request(slack.url).body
-    assert "<b>7</b> messages" in page
-    assert "<b>1</b> channel<" in page
-    assert "#&lt;b&gt;ops" in page
-    assert "&lt;script&gt;alert(6)&lt;/script&gt; &amp; &lt;i&gt;more&lt;/i&gt;" in page
-    assert "and 2 earlier" in page
-    assert "alert(1)" not in page
-
-
-def test_the_page_needs_nothing_from_elsewhere(slack: StandIn) -> None:
-    post(slack)
-    page = request(slack.url).body
-    assert "http://" not in page
-    assert "https://" not in page
-
-
 @pytest.mark.parametrize("path", ["nothing-here", "api", "services"])
 def test_what_is_not_there_is_not_found(slack: StandIn, path: str) -> None:
     assert request(slack.url + path).status == 404

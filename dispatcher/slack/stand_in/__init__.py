@@ -3,12 +3,14 @@
 ``server.StandIn`` is the door; ``workspace`` holds what Slack would hold, ``faults`` what is to go wrong.
 """
 
+from dispatcher.slack.stand_in.chance import EVERY_ROW, TRANSIENT, Chance
 from dispatcher.slack.stand_in.faults import (
     Close,
     CutBody,
     Drip,
     Fault,
     FaultReply,
+    Faults,
     Hang,
     Held,
     Hold,
@@ -22,24 +24,30 @@ from dispatcher.slack.stand_in.faults import (
     not_landed,
 )
 from dispatcher.slack.stand_in.ledger import Ledger, Posted, Version
+from dispatcher.slack.stand_in.outages import Outage
 from dispatcher.slack.stand_in.rates import METHODS, REALISTIC, STRICT, WORKSPACE, Rate
 from dispatcher.slack.stand_in.server import StandIn
 from dispatcher.slack.stand_in.setup import Setup
 
 __all__ = [
+    "EVERY_ROW",
     "METHODS",
     "REALISTIC",
     "STRICT",
+    "TRANSIENT",
     "WORKSPACE",
+    "Chance",
     "Close",
     "CutBody",
     "Drip",
     "Fault",
     "FaultReply",
+    "Faults",
     "Hang",
     "Held",
     "Hold",
     "Ledger",
+    "Outage",
     "Page",
     "Posted",
     "Rate",

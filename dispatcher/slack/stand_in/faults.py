@@ -6,10 +6,13 @@ A fault is two independent choices. ``landed(Reset())`` accepts the message and 
 
 from __future__ import annotations
 
+import re
 import threading
-from collections import defaultdict, deque
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+_WORD_BEGINS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 POST: Final = "post"
 """The queue of all posts, by the Web API and by webhooks; other calls have a queue under their method's name."""
@@ -121,6 +124,11 @@ class Fault:
     landed: bool
     reply: FaultReply
 
+    def __str__(self) -> str:
+        named = {SlackError: "code", Page: "status"}.get(type(self.reply))
+        what = getattr(self.reply, named) if named else _WORD_BEGINS.sub(" ", type(self.reply).__name__).lower()
+        return f"{what}, {'landed' if self.landed else 'not landed'}"
+
 
 def landed(reply: FaultReply) -> Fault:
     """The call is carried out, and answered like this."""
@@ -132,13 +140,34 @@ def not_landed(reply: FaultReply) -> Fault:
     return Fault(landed=False, reply=reply)
 
 
-@dataclass(slots=True)
-class Faults:
-    """The faults to come, one queue per kind of call; may be filled while calls arrive."""
+class Dice(Protocol):
+    """Decides about calls that no fault was queued for; see ``chance.Chance``."""
 
-    played: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _queues: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
+    def draw(self, kind: str) -> Fault | None:
+        """The fate of the next call of a kind; ``None``: it goes well."""
+
+    def reset(self) -> None:
+        """Begin anew."""
+
+
+class Faults:
+    """The faults to come, one queue per kind of call; may be filled while calls arrive.
+
+    A call that finds its queue empty is left to ``dice``, where there are any. ``kinds`` counts what was played:
+    ``reset, landed``.
+    """
+
+    def __init__(self, dice: Dice | None = None) -> None:
+        self.kinds: Counter[str] = Counter()
+        self._dice = dice
+        self._lock = threading.Lock()
+        self._queues: dict[str, deque[Fault]] = defaultdict(deque)
+
+    @property
+    def played(self) -> int:
+        """How many were played."""
+        with self._lock:
+            return self.kinds.total()
 
     def add(self, *faults: Fault, kind: str = POST) -> None:
         """Queue faults for the next calls of a kind: ``POST``, or a method such as ``auth.test``."""
@@ -146,16 +175,23 @@ class Faults:
             self._queues[kind].extend(faults)
 
     def take(self, kind: str) -> Fault | None:
-        """The next fault for a call of this kind, if there is one."""
+        """The fault for the next call of this kind, if there is one."""
         with self._lock:
             queue = self._queues[kind]
-            if not queue:
-                return None
-            self.played += 1
-            return queue.popleft()
+            fault = queue.popleft() if queue else self._dice.draw(kind) if self._dice else None
+            if fault is not None:
+                self.kinds[str(fault)] += 1
+            return fault
+
+    def note(self, fault: Fault) -> None:
+        """Count one that was played for another reason."""
+        with self._lock:
+            self.kinds[str(fault)] += 1
 
     def clear(self) -> None:
-        """Forget those to come and the count of those that were."""
+        """Forget those to come and the count of those that were; dice begin anew."""
         with self._lock:
             self._queues.clear()
-            self.played = 0
+            self.kinds.clear()
+            if self._dice:
+                self._dice.reset()

@@ -10,6 +10,7 @@ from typing import Self
 from dispatcher.errors import ConfigError
 from dispatcher.slack.stand_in.faults import Faults
 from dispatcher.slack.stand_in.ledger import Ledger
+from dispatcher.slack.stand_in.outages import Watch
 from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
 from dispatcher.slack.stand_in.wire import HOST, Server
 from dispatcher.slack.stand_in.workspace import Workspace
@@ -24,12 +25,13 @@ class StandIn:
     ``ledger`` what has landed. Use it as a context manager, or ``start`` and ``stop``; state outlives a stop.
     """
 
-    def __init__(self, port: int = 0, setup: Setup | None = None) -> None:
+    def __init__(self, port: int = 0, setup: Setup | None = None, faults: Faults | None = None) -> None:
         self.workspace = Workspace(setup or Setup())
-        self.faults = Faults()
+        self.faults = faults or Faults()
         self._port = port
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
+        self._watch: Watch | None = None
         self._ended = threading.Event()
 
     @property
@@ -68,9 +70,15 @@ class StandIn:
         self._server = self._bind()
         self._port = self._server.server_port
         self._listen(self._server)
+        if any(outage.refuses for outage in self.workspace.setup.outages):
+            self._watch = Watch(lambda: self.workspace.is_down(refusing=True), self.go_down, self.come_back)
+            self._watch.start()
 
     def stop(self) -> None:
         """End every connection and the server; returns when its threads have ended. Twice does no harm."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
         self._close()
         self._ended.set()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from dispatcher.slack.stand_in.outages import Outage
 from dispatcher.slack.stand_in.rates import METHODS, WORKSPACE, Rate
 
 TOKEN: Final = "xoxb-local-stand-in"  # noqa: S105 - no secret: it opens nothing but the local stand-in
@@ -31,9 +32,10 @@ class Setup:
     groups, ``uninvited`` those the app is no member of: it can post there with ``chat:write.public``, and never read.
 
     ``rate`` is that of each channel, ``workspace_rate`` that of all posts together, ``method_rates`` has those of other
-    methods; without them nobody is ever too fast. ``history_lag_s`` is how long after it landed a message shows up
-    in readings; ``history_items`` the most that one reading returns, and then there is one reading a minute, as Slack
-    has it for apps distributed outside of its marketplace (15). ``clock`` gives seconds since 1970.
+    methods; without them nobody is ever too fast. ``history_lag_s`` is how long after it landed a message shows up in
+    readings; ``history_items`` the most that one reading returns, and then there is one reading a minute, as Slack has
+    it for apps distributed outside of its marketplace (15). ``outages`` are times in which it is down. ``clock`` gives
+    seconds since 1970.
     """
 
     token: str = TOKEN
@@ -48,6 +50,7 @@ class Setup:
     method_rates: Mapping[str, Rate] = field(default_factory=dict)
     history_lag_s: float = 0.0
     history_items: int | None = None
+    outages: tuple[Outage, ...] = ()
     clock: Callable[[], float] = time.time
 
     @classmethod

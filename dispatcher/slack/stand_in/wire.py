@@ -26,6 +26,7 @@ MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 _JSON: Final = "application/json; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 _TEXT: Final = "text/plain; charset=utf-8"
+_DOWN: Final = fault.not_landed(fault.Page(HTTPStatus.SERVICE_UNAVAILABLE))
 _RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
 
@@ -111,11 +112,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, the ledger, and methods without arguments."""
-        path, workspace = urlsplit(self.path).path, self.server.workspace
+        path, shown = urlsplit(self.path).path, (self.server.workspace, self.server.faults)
         if path == "/":
-            self._send(HTTPStatus.OK, _HTML, render(workspace).encode())
+            self._send(HTTPStatus.OK, _HTML, render(*shown).encode())
         elif path == "/ledger":
-            self._send(HTTPStatus.OK, _JSON, json.dumps(as_json(workspace)).encode())
+            self._send(HTTPStatus.OK, _JSON, json.dumps(as_json(*shown)).encode())
         elif path.startswith("/api/"):
             self._serve(self._api_call(path, dict(parse_qsl(urlsplit(self.path).query))))
         else:
@@ -161,12 +162,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self, call: Call) -> None:
         self.server.workspace.arrived(call)
-        due = self.server.faults.take(fault.POST if call.method in POSTING else call.method)
+        due = self._fault_for(call)
         if due is None:
             self._answer(self.server.workspace.answer(call))
             return
         answer = self.server.workspace.answer(call) if due.landed else _not_done(call)
         self._play(due.reply, call, answer)
+
+    def _fault_for(self, call: Call) -> fault.Fault | None:
+        if self.server.workspace.is_down(refusing=False):
+            self.server.faults.note(_DOWN)
+            return _DOWN
+        return self.server.faults.take(fault.POST if call.method in POSTING else call.method)
 
     def _play(self, reply: fault.FaultReply, call: Call, answer: Answer) -> None:
         match reply:

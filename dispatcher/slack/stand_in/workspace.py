@@ -45,6 +45,7 @@ class Workspace:
         with self._lock:
             self.ledger.clear()
             self.traffic = Traffic(self.setup)
+            self._began_at = self.setup.clock()
             self._token_error: str | None = None
             self._last_ts_us = 0
             self._channels = Channels(self.setup)
@@ -71,6 +72,11 @@ class Workspace:
     def restore_token(self) -> None:
         """Accept the token again."""
         self._token_error = None
+
+    def is_down(self, *, refusing: bool) -> bool:
+        """Whether an outage lasts that refuses connections, or one that answers 503."""
+        after_s = self.setup.clock() - self._began_at
+        return any(each.refuses is refusing and each.covers(after_s) for each in self.setup.outages)
 
     def arrived(self, call: Call) -> None:
         """Count a call, before its fate is known."""
