@@ -16,6 +16,7 @@ from dispatcher.slack.stand_in.contents import Content
 from dispatcher.slack.stand_in.ledger import Ledger, Posted
 from dispatcher.slack.stand_in.readings import Span, as_ts, history, is_true, message_json, replies
 from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
+from dispatcher.slack.stand_in.sizes import MAX_EDITED_TEXT
 from dispatcher.slack.stand_in.traffic import Traffic
 
 POSTING: Final = frozenset({"chat.postMessage", WEBHOOK})
@@ -183,6 +184,8 @@ class Workspace:
         if posted.via == "webhook":
             raise Refused("cant_update_message")
         content = Content.read(*self._changed(posted, arguments))
+        if len(content.text) > MAX_EDITED_TEXT:
+            raise Refused("msg_too_long")
         edited = self.ledger.edit(posted, content, self.setup.clock())
         return Answer({"ok": True, "channel": edited.channel_id, "ts": edited.ts, "text": edited.text})
 
