@@ -69,9 +69,10 @@ class StandIn:
         self._ended.clear()
         self._server = self._bind()
         self._port = self._server.server_port
-        self._listen(self._server)
+        if not (is_down := self._is_down()):
+            self._listen(self._server)
         if any(outage.refuses for outage in self.workspace.setup.outages):
-            self._watch = Watch(lambda: self.workspace.is_down(refusing=True), self.go_down, self.come_back)
+            self._watch = Watch(self._is_down, self.go_down, self.come_back, was_closed=is_down)
             self._watch.start()
 
     def stop(self) -> None:
@@ -116,6 +117,9 @@ class StandIn:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _is_down(self) -> bool:
+        return self.workspace.is_down(refusing=True)
 
     def _bind(self) -> Server:
         try:
