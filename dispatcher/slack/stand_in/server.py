@@ -21,8 +21,9 @@ _POLL_S = 0.02  # how long a stop may wait for the accepting thread
 class StandIn:
     """A local Slack on 127.0.0.1.
 
-    ``port`` 0 takes a free one. ``faults`` is the queue of what goes wrong, ``workspace`` what Slack would hold,
-    ``ledger`` what has landed. Use it as a context manager, or ``start`` and ``stop``; state outlives a stop.
+    ``port`` 0 takes a free one; ``setup`` says what its workspace is like, ``faults`` what goes wrong by chance. The
+    attribute ``faults`` takes what is to go wrong next, ``workspace`` is what Slack would hold, ``ledger`` what has
+    landed. Use it as a context manager, or ``start`` and ``stop``; state outlives a stop.
     """
 
     def __init__(self, port: int = 0, setup: Setup | None = None, faults: Faults | None = None) -> None:
@@ -58,6 +59,11 @@ class StandIn:
     def token(self) -> str:
         """The one bot token it accepts."""
         return self.workspace.setup.token
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which a worker posts here."""
+        return {"DISPATCHER_SLACK_BASE_URL": self.base_url, "DISPATCHER_SLACK_TOKEN": self.token}
 
     @property
     def ledger(self) -> Ledger:
