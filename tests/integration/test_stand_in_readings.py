@@ -108,9 +108,14 @@ def test_pages_follow_each_other_also_when_more_arrives_in_between(slack: StandI
 
 
 def test_a_hundred_are_read_unless_more_are_asked_for(slack: StandIn) -> None:
-    channel = fill(slack, 101)
-    assert len(history(slack, channel)["messages"]) == 100
-    assert len(history(slack, channel, limit=5_000)["messages"]) == 101
+    head = post(slack, text="text 0")
+    for number in range(110):
+        post(slack, text=f"text {number}", thread_ts=head["ts"])
+    fill(slack, 100)
+    assert len(history(slack, head["channel"])["messages"]) == 100
+    assert len(history(slack, head["channel"], limit=101)["messages"]) == 101
+    assert len(history(slack, head["channel"], limit=5_000)["messages"]) == 101
+    assert len(call(slack, "conversations.replies", channel=head["channel"], ts=head["ts"]).json["messages"]) == 111
 
 
 @pytest.mark.parametrize(

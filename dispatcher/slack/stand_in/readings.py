@@ -15,6 +15,7 @@ from dispatcher.slack.stand_in.answers import Refused
 from dispatcher.slack.stand_in.ledger import Posted
 
 USUAL_ITEMS: Final = 100
+USUAL_REPLIES: Final = 1_000
 MOST_ITEMS: Final = 999
 _CURSOR: Final = "next_ts:"
 _INSTANT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
@@ -34,7 +35,7 @@ class Span:
     with_metadata: bool
 
     @classmethod
-    def asked_for(cls, arguments: Mapping[str, Any], most_items: int | None, usual_items: int = USUAL_ITEMS) -> Self:
+    def asked_for(cls, arguments: Mapping[str, Any], usual_items: int, most_items: int | None) -> Self:
         """The span in a call's arguments; ``most_items`` is the setup's. Raises ``Refused`` for what is none."""
         return cls(
             _instant(arguments.get("oldest"), "invalid_ts_oldest"),
@@ -149,8 +150,8 @@ def _items(value: object, usual: int, most: int | None) -> int:
     elif not _NUMBER.fullmatch(str(value)):
         raise Refused("invalid_limit")
     else:
-        asked = int(str(value))
-    return min(asked, MOST_ITEMS, most or MOST_ITEMS)
+        asked = min(int(str(value)), MOST_ITEMS)
+    return asked if most is None else min(asked, most)
 
 
 def _as_cursor(at_us: int) -> str:

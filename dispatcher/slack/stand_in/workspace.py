@@ -14,7 +14,16 @@ from dispatcher.slack.stand_in.answers import WEBHOOK, Answer, Call, Refused, ra
 from dispatcher.slack.stand_in.channels import Channels, channel_id, missing
 from dispatcher.slack.stand_in.contents import Content
 from dispatcher.slack.stand_in.ledger import Ledger, Posted
-from dispatcher.slack.stand_in.readings import Span, as_ts, history, is_true, message_json, replies
+from dispatcher.slack.stand_in.readings import (
+    USUAL_ITEMS,
+    USUAL_REPLIES,
+    Span,
+    as_ts,
+    history,
+    is_true,
+    message_json,
+    replies,
+)
 from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
 from dispatcher.slack.stand_in.sizes import MAX_EDITED_TEXT
 from dispatcher.slack.stand_in.traffic import Traffic
@@ -158,17 +167,17 @@ class Workspace:
 
     def _history(self, call: Call) -> Answer:
         channel = self._channels.to_read(call.arguments.get("channel"))
-        return Answer(history(self._readable(channel), self._span(call)))
+        return Answer(history(self._readable(channel), self._span(call, USUAL_ITEMS)))
 
     def _replies(self, call: Call) -> Answer:
         channel = self._channels.to_read(call.arguments.get("channel"))
-        return Answer(replies(self._readable(channel), call.arguments.get("ts"), self._span(call)))
+        return Answer(replies(self._readable(channel), call.arguments.get("ts"), self._span(call, USUAL_REPLIES)))
 
     def _list(self, _call: Call) -> Answer:
         return Answer({"ok": True, "channels": self._channels.listed(), "response_metadata": {"next_cursor": ""}})
 
-    def _span(self, call: Call) -> Span:
-        return Span.asked_for(call.arguments, self.setup.history_items)
+    def _span(self, call: Call, usual_items: int) -> Span:
+        return Span.asked_for(call.arguments, usual_items, self.setup.history_items)
 
     def _readable(self, channel: str) -> list[Posted]:
         """What readings show by now of a channel."""
