@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.slack.stand_in.readings import USUAL_ITEMS, Span, as_ts, is_true, ts_us
+from dispatcher.slack.stand_in.asked import USUAL_ITEMS, as_ts, is_true, ts_us
+from dispatcher.slack.stand_in.readings import Span
 
 
 @pytest.mark.parametrize(
