@@ -73,15 +73,21 @@ def test_a_text_takes_the_place_of_blocks_and_metadata_stays(
         ({"channel": "C0NOBODY00"}, "channel_not_found"),
         ({"text": ""}, "no_text"),
         ({"text": 7}, "invalid_arguments"),
+        ({"text": "x" * 4_001}, "msg_too_long"),
         ({"blocks": [BLOCK] * 51}, "invalid_blocks"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_what_cannot_be_changed_is_refused_and_stays(slack: StandIn, arguments: dict[str, object], code: str) -> None:
     head = post(slack, text="old")
     assert update(slack, head, **{"text": "new", **arguments})["error"] == code
     [posted] = slack.ledger.posted()
     assert (posted.text, posted.edits) == ("old", 0)
+
+
+def test_the_longest_text_of_an_edit_is_taken(slack: StandIn) -> None:
+    head = post(slack, text="old")
+    assert update(slack, head, text="x" * 4_000)["ok"] is True
 
 
 def test_a_ts_belongs_to_its_channel(slack: StandIn) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -108,9 +109,14 @@ def test_pages_follow_each_other_also_when_more_arrives_in_between(slack: StandI
 
 
 def test_a_hundred_are_read_unless_more_are_asked_for(slack: StandIn) -> None:
-    channel = fill(slack, 101)
-    assert len(history(slack, channel)["messages"]) == 100
-    assert len(history(slack, channel, limit=5_000)["messages"]) == 101
+    head = post(slack, text="text 0")
+    for number in range(110):
+        post(slack, text=f"text {number}", thread_ts=head["ts"])
+    fill(slack, 100)
+    assert len(history(slack, head["channel"])["messages"]) == 100
+    assert len(history(slack, head["channel"], limit=101)["messages"]) == 101
+    assert len(history(slack, head["channel"], limit=5_000)["messages"]) == 101
+    assert len(call(slack, "conversations.replies", channel=head["channel"], ts=head["ts"]).json["messages"]) == 111
 
 
 @pytest.mark.parametrize(
@@ -122,8 +128,8 @@ def test_a_hundred_are_read_unless_more_are_asked_for(slack: StandIn) -> None:
         ({"limit": 0}, "invalid_limit"),
         ({"limit": "all"}, "invalid_limit"),
         ({"cursor": "nope"}, "invalid_cursor"),
-        ({"cursor": "bmV4dF90czp4"}, "invalid_cursor"),
-        ({"cursor": "MTIz"}, "invalid_cursor"),
+        ({"cursor": b64encode(b"next:x").decode()}, "invalid_cursor"),
+        ({"cursor": b64encode(b"123").decode()}, "invalid_cursor"),
     ],
     ids=str,
 )
@@ -240,3 +246,51 @@ def test_a_webhooks_message_is_read_too(slack: StandIn) -> None:
     [posted] = slack.ledger.posted()
     [message] = history(slack, posted.channel_id)["messages"]
     assert (message["text"], message["subtype"]) == ("hi", "bot_message")
+
+
+def names(answer: dict[str, Any]) -> list[str]:
+    return [channel["name"] for channel in answer["channels"]]
+
+
+def test_channels_are_listed_by_name_and_kind() -> None:
+    setup = Setup(
+        channels=frozenset({"#c", "#a", "#b", "#p", "#q"}),
+        private=frozenset({"#p", "#q"}),
+        uninvited=frozenset({"#a", "#q"}),
+        archived=frozenset({"#b"}),
+    )
+    with StandIn(setup=setup) as slack:
+        listed = call(slack, "conversations.list").json
+        assert names(listed) == ["a", "b", "c"]
+        assert [(each["is_member"], each["is_archived"]) for each in listed["channels"]] == [
+            (False, False),
+            (True, True),
+            (True, False),
+        ]
+        assert listed["channels"][2]["id"] == post(slack, "#c")["channel"]
+        assert names(call(slack, "conversations.list", exclude_archived=True).json) == ["a", "c"]
+        both = call(slack, "conversations.list", types="public_channel, private_channel").json
+        assert [each["is_private"] for each in both["channels"]] == [False, False, False, True]
+        assert names(call(slack, "conversations.list", types="private_channel").json) == ["p"]
+        assert call(slack, "conversations.list", types="im").json["error"] == "invalid_types"
+
+
+def test_a_list_of_channels_has_pages() -> None:
+    with StandIn(setup=Setup(channels=frozenset(f"#c{number:03}" for number in range(101)))) as slack:
+        page = call(slack, "conversations.list").json
+        assert len(page["channels"]) == 100
+        read, cursor = [], ""
+        while True:
+            page = call(slack, "conversations.list", limit=60, cursor=cursor).json
+            read += names(page)
+            if not (cursor := page["response_metadata"]["next_cursor"]):
+                break
+        assert read == [f"c{number:03}" for number in range(101)]
+        for asked, code in (({"limit": "x"}, "invalid_limit"), ({"cursor": "x"}, "invalid_cursor")):
+            assert call(slack, "conversations.list", **asked).json["error"] == code
+
+
+@pytest.mark.parametrize(("types", "needed"), [("public_channel", "channels:read"), ("private_channel", "groups:read")])
+def test_a_list_of_channels_needs_the_scope_of_their_kind(types: str, needed: str) -> None:
+    with StandIn(setup=Setup(scopes=("chat:write",))) as slack:
+        assert call(slack, "conversations.list", types=types).json["needed"] == needed

@@ -27,12 +27,13 @@ from dispatcher.slack.stand_in.ledger import Ledger, Posted, Version
 from dispatcher.slack.stand_in.outages import Outage
 from dispatcher.slack.stand_in.rates import METHODS, REALISTIC, STRICT, WORKSPACE, Rate
 from dispatcher.slack.stand_in.server import StandIn
-from dispatcher.slack.stand_in.setup import Setup
+from dispatcher.slack.stand_in.setup import SCOPES, Setup
 
 __all__ = [
     "EVERY_ROW",
     "METHODS",
     "REALISTIC",
+    "SCOPES",
     "STRICT",
     "TRANSIENT",
     "WORKSPACE",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
 from dispatcher.slack.stand_in.answers import Refused
+from dispatcher.slack.stand_in.asked import USUAL_ITEMS, as_cursor, cursor, is_true, items
 from dispatcher.slack.stand_in.setup import Setup
 
 _ID: Final = re.compile(r"[CDGU][A-Z0-9]{8,}")
@@ -38,7 +40,7 @@ class Channels:
         if setup.channels is not None and name not in setup.channels:
             raise Refused("channel_not_found")
         if name in setup.uninvited:
-            if name in setup.private:
+            if self._is_hidden(name):
                 raise Refused("channel_not_found")
             if "chat:write.public" not in setup.scopes:
                 raise Refused("not_in_channel")
@@ -56,7 +58,7 @@ class Channels:
     def to_read(self, reference: object) -> str:
         """The name of a channel given as id: no method but a post takes a name. Raises ``Refused``."""
         name = self._names.get(reference) if isinstance(reference, str) else None
-        if name is None or (name in self._setup.uninvited and name in self._setup.private):
+        if name is None or self._is_hidden(name):
             raise Refused("channel_not_found")
         scope = "groups:history" if name in self._setup.private else "channels:history"
         if scope not in self._setup.scopes:
@@ -74,21 +76,44 @@ class Channels:
             raise Refused("is_archived")
         return name
 
-    def listed(self) -> list[dict[str, Any]]:
-        """All that the app can see, in order of name, as ``conversations.list`` shows them."""
+    def listed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``conversations.list`` returns: channels in order of name, public ones unless ``types`` says otherwise.
+
+        Raises ``Refused``.
+        """
+        kinds = [kind.strip() for kind in str(arguments.get("types") or "public_channel").split(",")]
+        scopes = {"public_channel": "channels:read", "private_channel": "groups:read"}
+        for scope in (scopes.get(kind) for kind in kinds):
+            if scope is None:
+                raise Refused("invalid_types")
+            if scope not in self._setup.scopes:
+                raise missing(scope, self._setup)
+        every = sorted(name for name in self._names.values() if not self._is_hidden(name))
+        shown = [name for name in every if self._kind(name) in kinds]
+        if is_true(arguments.get("exclude_archived")):
+            shown = [name for name in shown if name not in self._setup.archived]
+        begin, count = cursor(arguments.get("cursor")) or 0, items(arguments.get("limit"), USUAL_ITEMS)
+        following = as_cursor(begin + count) if begin + count < len(shown) else ""
+        page = [self._as_json(name) for name in shown[begin : begin + count]]
+        return {"ok": True, "channels": page, "response_metadata": {"next_cursor": following}}
+
+    def _as_json(self, name: str) -> dict[str, Any]:
         setup = self._setup
-        visible = (name for name in self._names.values() if not (name in setup.private and name in setup.uninvited))
-        return [
-            {
-                "id": channel_id(name),
-                "name": name.removeprefix("#"),
-                "is_channel": True,
-                "is_private": name in setup.private,
-                "is_archived": name in setup.archived,
-                "is_member": name not in setup.uninvited,
-            }
-            for name in sorted(visible)
-        ]
+        return {
+            "id": channel_id(name),
+            "name": name.removeprefix("#"),
+            "is_channel": True,
+            "is_private": name in setup.private,
+            "is_archived": name in setup.archived,
+            "is_member": name not in setup.uninvited,
+        }
+
+    def _kind(self, name: str) -> str:
+        return "private_channel" if name in self._setup.private else "public_channel"
+
+    def _is_hidden(self, name: str) -> bool:
+        """A private channel that the app is no member of is not there for it."""
+        return name in self._setup.private and name in self._setup.uninvited
 
 
 def missing(scope: str, setup: Setup) -> Refused:

@@ -29,8 +29,7 @@ class Content:
         if not isinstance(text, str):
             raise Refused("invalid_arguments")
         if (problem := content_problem(text, parts, tags)) is not None:
-            code, messages = problem
-            raise Refused(code, response_metadata={"messages": messages})
+            raise Refused(problem.code, **problem.as_json())
         return cls(text[:MAX_TEXT], tuple(parts or ()), tags, was_cut=len(text) > MAX_TEXT)
 
 

@@ -34,8 +34,11 @@ class Outage:
 class Watch:
     """Closes and opens a door in time; looks at a clock that a test may move, and so again and again."""
 
-    def __init__(self, is_closed: Callable[[], bool], close: Callable[[], None], open_: Callable[[], None]) -> None:
+    def __init__(
+        self, is_closed: Callable[[], bool], close: Callable[[], None], open_: Callable[[], None], *, was_closed: bool
+    ) -> None:
         self._is_closed = is_closed
+        self._was_closed = was_closed
         self._close = close
         self._open = open_
         self._ended = threading.Event()
@@ -51,9 +54,8 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        was_closed = False
         while not self._ended.is_set():
-            if (is_closed := self._is_closed()) != was_closed:
+            if (is_closed := self._is_closed()) != self._was_closed:
                 (self._close if is_closed else self._open)()
-                was_closed = is_closed
+                self._was_closed = is_closed
             self._ended.wait(_LOOK_EVERY_S)

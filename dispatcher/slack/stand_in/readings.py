@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final, Self
 
 from dispatcher.slack.stand_in.answers import Refused
+from dispatcher.slack.stand_in.asked import US, as_cursor, as_ts, cursor, instant, is_true, items, ts_us
 from dispatcher.slack.stand_in.ledger import Posted
 
-USUAL_ITEMS: Final = 100
-MOST_ITEMS: Final = 999
-_CURSOR: Final = "next_ts:"
-_INSTANT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
-_NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}")
-_US: Final = 1_000_000
+USUAL_REPLIES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +26,14 @@ class Span:
     with_metadata: bool
 
     @classmethod
-    def asked_for(cls, arguments: Mapping[str, Any], most_items: int | None, usual_items: int = USUAL_ITEMS) -> Self:
+    def asked_for(cls, arguments: Mapping[str, Any], usual_items: int, most_items: int | None) -> Self:
         """The span in a call's arguments; ``most_items`` is the setup's. Raises ``Refused`` for what is none."""
         return cls(
-            _instant(arguments.get("oldest"), "invalid_ts_oldest"),
-            _instant(arguments.get("latest"), "invalid_ts_latest"),
+            instant(arguments.get("oldest"), "invalid_ts_oldest"),
+            instant(arguments.get("latest"), "invalid_ts_latest"),
             is_true(arguments.get("inclusive")),
-            _items(arguments.get("limit"), usual_items, most_items),
-            _cursor(arguments.get("cursor")),
+            items(arguments.get("limit"), usual_items, most_items),
+            cursor(arguments.get("cursor")),
             is_true(arguments.get("include_all_metadata")),
         )
 
@@ -102,25 +94,10 @@ def message_json(message: Posted, thread: Sequence[Posted] = (), *, with_metadat
     elif thread:
         shown |= {"thread_ts": message.ts, "reply_count": len(thread), "latest_reply": thread[-1].ts}
     if message.earlier and not message.blocks:  # Slack marks no edit of what its blocks show
-        shown["edited"] = {"user": "U0STANDIN", "ts": as_ts(round(message.earlier[-1].edited_at * _US))}
+        shown["edited"] = {"user": "U0STANDIN", "ts": as_ts(round(message.earlier[-1].edited_at * US))}
     if with_metadata and message.metadata:
         shown["metadata"] = dict(message.metadata)
     return shown
-
-
-def ts_us(ts: str) -> int:
-    """A ``ts`` in microseconds since 1970."""
-    return round(Decimal(ts) * _US)
-
-
-def as_ts(at_us: int) -> str:
-    """The ``ts`` of an instant in microseconds since 1970."""
-    return f"{at_us // _US}.{at_us % _US:06d}"
-
-
-def is_true(value: object) -> bool:
-    """Whether an argument says yes: in JSON or, in a form, as text."""
-    return value is True or value == 1 or (isinstance(value, str) and value.lower() in {"true", "1"})
 
 
 def _page(shown: list[Posted], span: Span, threads: Mapping[str, Sequence[Posted]]) -> dict[str, Any]:
@@ -131,39 +108,5 @@ def _page(shown: list[Posted], span: Span, threads: Mapping[str, Sequence[Posted
         "has_more": bool(rest),
     }
     if rest:
-        body["response_metadata"] = {"next_cursor": _as_cursor(ts_us(rest[0].ts))}
+        body["response_metadata"] = {"next_cursor": as_cursor(ts_us(rest[0].ts))}
     return body
-
-
-def _instant(value: object, code: str) -> int | None:
-    if value is None or value == "":
-        return None
-    if not _INSTANT.fullmatch(str(value)):
-        raise Refused(code)
-    return ts_us(str(value))
-
-
-def _items(value: object, usual: int, most: int | None) -> int:
-    if value is None or value == "":
-        asked = usual
-    elif not _NUMBER.fullmatch(str(value)):
-        raise Refused("invalid_limit")
-    else:
-        asked = int(str(value))
-    return min(asked, MOST_ITEMS, most or MOST_ITEMS)
-
-
-def _as_cursor(at_us: int) -> str:
-    return base64.b64encode(f"{_CURSOR}{at_us}".encode()).decode()
-
-
-def _cursor(value: object) -> int | None:
-    if value is None or value == "":
-        return None
-    try:
-        text = base64.b64decode(str(value), validate=True).decode("ascii")
-    except (binascii.Error, ValueError):
-        raise Refused("invalid_cursor") from None
-    if not text.startswith(_CURSOR) or not text.removeprefix(_CURSOR).isdecimal():
-        raise Refused("invalid_cursor")
-    return int(text.removeprefix(_CURSOR))

@@ -21,8 +21,9 @@ _POLL_S = 0.02  # how long a stop may wait for the accepting thread
 class StandIn:
     """A local Slack on 127.0.0.1.
 
-    ``port`` 0 takes a free one. ``faults`` is the queue of what goes wrong, ``workspace`` what Slack would hold,
-    ``ledger`` what has landed. Use it as a context manager, or ``start`` and ``stop``; state outlives a stop.
+    ``port`` 0 takes a free one; ``setup`` says what its workspace is like, ``faults`` what goes wrong by chance. The
+    attribute ``faults`` takes what is to go wrong next, ``workspace`` is what Slack would hold, ``ledger`` what has
+    landed. Use it as a context manager, or ``start`` and ``stop``; state outlives a stop.
     """
 
     def __init__(self, port: int = 0, setup: Setup | None = None, faults: Faults | None = None) -> None:
@@ -60,6 +61,11 @@ class StandIn:
         return self.workspace.setup.token
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which a worker posts here."""
+        return {"DISPATCHER_SLACK_BASE_URL": self.base_url, "DISPATCHER_SLACK_TOKEN": self.token}
+
+    @property
     def ledger(self) -> Ledger:
         """What has landed."""
         return self.workspace.ledger
@@ -69,9 +75,10 @@ class StandIn:
         self._ended.clear()
         self._server = self._bind()
         self._port = self._server.server_port
-        self._listen(self._server)
+        if not (is_down := self._is_down()):
+            self._listen(self._server)
         if any(outage.refuses for outage in self.workspace.setup.outages):
-            self._watch = Watch(lambda: self.workspace.is_down(refusing=True), self.go_down, self.come_back)
+            self._watch = Watch(self._is_down, self.go_down, self.come_back, was_closed=is_down)
             self._watch.start()
 
     def stop(self) -> None:
@@ -116,6 +123,9 @@ class StandIn:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _is_down(self) -> bool:
+        return self.workspace.is_down(refusing=True)
 
     def _bind(self) -> Server:
         try:

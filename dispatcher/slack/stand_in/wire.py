@@ -111,7 +111,7 @@ class Handler(BaseHTTPRequestHandler):
         """Says nothing: the ledger and the page show what happened."""
 
     def do_GET(self) -> None:
-        """The page, the ledger, and methods without arguments."""
+        """The page, the ledger, and methods whose arguments stand in the address."""
         path, shown = urlsplit(self.path).path, (self.server.workspace, self.server.faults)
         if path == "/":
             self._send(HTTPStatus.OK, _HTML, render(*shown).encode())

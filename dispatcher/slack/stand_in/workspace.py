@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dispatcher.slack.stand_in.answers import WEBHOOK, Answer, Call, Refused, rate_limited, refused
+from dispatcher.slack.stand_in.asked import USUAL_ITEMS, as_ts, is_true
 from dispatcher.slack.stand_in.channels import Channels, channel_id, missing
 from dispatcher.slack.stand_in.contents import Content
 from dispatcher.slack.stand_in.ledger import Ledger, Posted
-from dispatcher.slack.stand_in.readings import Span, as_ts, history, is_true, message_json, replies
+from dispatcher.slack.stand_in.readings import USUAL_REPLIES, Span, history, message_json, replies
 from dispatcher.slack.stand_in.setup import WEBHOOK_PATH, Setup
+from dispatcher.slack.stand_in.sizes import MAX_EDITED_TEXT
 from dispatcher.slack.stand_in.traffic import Traffic
 
 POSTING: Final = frozenset({"chat.postMessage", WEBHOOK})
@@ -35,7 +37,7 @@ class Workspace:
             "chat.postMessage": (self._post_message, "chat:write"),
             "chat.update": (self._update, "chat:write"),
             "conversations.history": (self._history, None),
-            "conversations.list": (self._list, "channels:read"),
+            "conversations.list": (self._list, None),
             "conversations.replies": (self._replies, None),
         }
         self.reset()
@@ -157,17 +159,17 @@ class Workspace:
 
     def _history(self, call: Call) -> Answer:
         channel = self._channels.to_read(call.arguments.get("channel"))
-        return Answer(history(self._readable(channel), self._span(call)))
+        return Answer(history(self._readable(channel), self._span(call, USUAL_ITEMS)))
 
     def _replies(self, call: Call) -> Answer:
         channel = self._channels.to_read(call.arguments.get("channel"))
-        return Answer(replies(self._readable(channel), call.arguments.get("ts"), self._span(call)))
+        return Answer(replies(self._readable(channel), call.arguments.get("ts"), self._span(call, USUAL_REPLIES)))
 
-    def _list(self, _call: Call) -> Answer:
-        return Answer({"ok": True, "channels": self._channels.listed(), "response_metadata": {"next_cursor": ""}})
+    def _list(self, call: Call) -> Answer:
+        return Answer(self._channels.listed(call.arguments))
 
-    def _span(self, call: Call) -> Span:
-        return Span.asked_for(call.arguments, self.setup.history_items)
+    def _span(self, call: Call, usual_items: int) -> Span:
+        return Span.asked_for(call.arguments, usual_items, self.setup.history_items)
 
     def _readable(self, channel: str) -> list[Posted]:
         """What readings show by now of a channel."""
@@ -183,6 +185,8 @@ class Workspace:
         if posted.via == "webhook":
             raise Refused("cant_update_message")
         content = Content.read(*self._changed(posted, arguments))
+        if len(content.text) > MAX_EDITED_TEXT:
+            raise Refused("msg_too_long")
         edited = self.ledger.edit(posted, content, self.setup.clock())
         return Answer({"ok": True, "channel": edited.channel_id, "ts": edited.ts, "text": edited.text})
 

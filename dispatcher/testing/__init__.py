@@ -1,0 +1,98 @@
+"""For tests of programs that send: a local Slack and producers without a server.
+
+from dispatcher.testing import FakeProducer, SlackStandIn, landed, Reset
+
+``SlackStandIn`` answers as Slack does, over real HTTP on 127.0.0.1, and fails on demand; the pytest fixture
+``slack_stand_in`` is one for each test and comes with the installation. ``FakeProducer`` and ``AsyncFakeProducer`` take
+the place of ``Producer`` and ``AsyncProducer``, check like them, and keep what was sent.
+
+Loads nothing before it is used: pytest imports the fixture into every run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dispatcher.slack.stand_in import (
+        EVERY_ROW,
+        METHODS,
+        REALISTIC,
+        SCOPES,
+        STRICT,
+        TRANSIENT,
+        WORKSPACE,
+        Chance,
+        Close,
+        CutBody,
+        Drip,
+        Fault,
+        Faults,
+        Hang,
+        Held,
+        Hold,
+        Ledger,
+        Outage,
+        Page,
+        Posted,
+        Rate,
+        RateLimited,
+        Reset,
+        Setup,
+        SlackError,
+        Slow,
+        Text,
+        landed,
+        not_landed,
+    )
+    from dispatcher.slack.stand_in import StandIn as SlackStandIn
+    from dispatcher.testing.producers import AsyncFakeProducer, FakeProducer
+
+__all__ = [
+    "EVERY_ROW",
+    "METHODS",
+    "REALISTIC",
+    "SCOPES",
+    "STRICT",
+    "TRANSIENT",
+    "WORKSPACE",
+    "AsyncFakeProducer",
+    "Chance",
+    "Close",
+    "CutBody",
+    "Drip",
+    "FakeProducer",
+    "Fault",
+    "Faults",
+    "Hang",
+    "Held",
+    "Hold",
+    "Ledger",
+    "Outage",
+    "Page",
+    "Posted",
+    "Rate",
+    "RateLimited",
+    "Reset",
+    "Setup",
+    "SlackError",
+    "SlackStandIn",
+    "Slow",
+    "Text",
+    "landed",
+    "not_landed",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Loads these at their first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in {"AsyncFakeProducer", "FakeProducer"}:
+        from dispatcher.testing import producers  # noqa: PLC0415 - see above
+
+        found: object = getattr(producers, name)
+        return found
+    from dispatcher.slack import stand_in  # noqa: PLC0415 - see above
+
+    return getattr(stand_in, "StandIn" if name == "SlackStandIn" else name)

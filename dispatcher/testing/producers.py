@@ -1,0 +1,147 @@
+"""Producers without a server: the real ones, with a queue in memory where they have one in Redis.
+
+So they check, number, refuse and raise as the real ones do, because it is their code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Self
+
+from dispatcher.errors import GateUnavailable
+from dispatcher.event import Event
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.producer import AsyncProducer, Producer
+from dispatcher.store.enqueueing import EnqueueCalls, Enqueued, Job
+from dispatcher.store.envelope import open_envelope
+from dispatcher.store.intake import AsyncIntake, Intake
+
+_MAX_WAITING = 1_000_000
+
+
+class _Queue:
+    """What enqueue.lua does, in memory: ids that were chosen are recognised, and no more than so many wait."""
+
+    def __init__(self, max_waiting: int) -> None:
+        queue = QueueKeys("fake")
+        self.calls = EnqueueCalls(Keys("fake"), queue, max_waiting=max_waiting)
+        self.is_away = False
+        self.events: list[Event] = []
+        self.waiting: list[Event] = []
+        self.ids: set[str] = set()
+        self._max_waiting = max_waiting
+        self._prefix = queue.job("")
+        self._lock = threading.Lock()
+
+    def enqueue(self, jobs: Sequence[Job]) -> list[Enqueued]:
+        with self._lock:
+            if self.is_away:
+                raise GateUnavailable("Redis did not answer: the fake producer was told so")
+            return [self._enqueue(job) for job in jobs]
+
+    def take(self) -> list[Event]:
+        with self._lock:
+            taken, self.waiting = self.waiting, []
+            return taken
+
+    def clear(self) -> None:
+        with self._lock:
+            self.events, self.waiting, self.ids = [], [], set()
+
+    def _enqueue(self, job: Job) -> Enqueued:
+        job_id = job.key.removeprefix(self._prefix)
+        head, _, data = job.row.partition("\n")
+        is_remembered = head[1] == "1"
+        if is_remembered and job_id in self.ids:
+            return Enqueued.DUPLICATE
+        if len(self.waiting) >= self._max_waiting:
+            return Enqueued.FULL
+        event = open_envelope(job_id, data.encode())
+        event = event if event.id is not None else replace(event, id=job_id)
+        self.ids.add(job_id)
+        self.events.append(event)
+        self.waiting.append(event)
+        return Enqueued.DONE
+
+
+class _Intake(Intake):
+    def __init__(self, queue: _Queue) -> None:
+        self.calls = queue.calls
+        self._queue = queue
+
+    def enqueue_jobs(self, jobs: Sequence[Job]) -> list[Enqueued]:
+        return self._queue.enqueue(jobs)
+
+
+class _AsyncIntake(AsyncIntake):
+    def __init__(self, queue: _Queue) -> None:
+        self.calls = queue.calls
+        self._queue = queue
+
+    async def enqueue_jobs(self, jobs: Sequence[Job]) -> list[Enqueued]:
+        return self._queue.enqueue(jobs)
+
+
+class _Kept:
+    """What a test asks a fake producer."""
+
+    _queue: _Queue
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that was accepted, in order, each with its id and as a worker would read it."""
+        return tuple(self._queue.events)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether calls raise ``QueueUnavailable``, as if there were no server; may be set."""
+        return self._queue.is_away
+
+    @is_away.setter
+    def is_away(self, value: bool) -> None:
+        self._queue.is_away = value
+
+    def take(self) -> list[Event]:
+        """What waits, which then waits no longer, as if a worker had taken it: there is room again.
+
+        Ids that were chosen stay known, a repeat is a duplicate.
+        """
+        return self._queue.take()
+
+    def clear(self) -> None:
+        """Forget everything, ids too."""
+        self._queue.clear()
+
+
+class FakeProducer(_Kept, Producer):
+    """A ``Producer`` that keeps its events instead of handing them over. Thread-safe.
+
+    The same calls, arguments, answers and errors: ``InvalidEvent``, ``DuplicateEvent``, ``QueueFull`` beyond
+    ``max_waiting`` and, where a test sets ``is_away``, ``QueueUnavailable``. An id stays known until ``clear``.
+    """
+
+    def __init__(self, *, max_waiting: int = _MAX_WAITING) -> None:
+        self._queue = _Queue(max_waiting)
+        self._target = None
+        self._intake = _Intake(self._queue)
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """A new one; nothing of the environment matters."""
+        return cls()
+
+
+class AsyncFakeProducer(_Kept, AsyncProducer):
+    """``FakeProducer`` for asyncio."""
+
+    def __init__(self, *, max_waiting: int = _MAX_WAITING) -> None:
+        self._queue = _Queue(max_waiting)
+        self._target = None
+        self._intake = _AsyncIntake(self._queue)
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """A new one; nothing of the environment matters."""
+        return cls()
