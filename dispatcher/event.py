@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
-from math import isfinite, isnan
 from typing import Any, Final, NoReturn
 
 from dispatcher.errors import InvalidEvent
 from dispatcher.json_text import encode
+from dispatcher.json_words import LONGEST, MOST_TOLD, in_words
 from dispatcher.model import Lane
 
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -34,10 +34,6 @@ CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_SHOWN: Final = 80
-_LONG_BITS: Final = 256
-_LONG_TEXT: Final = 64
-MOST_TOLD: Final = 3
 _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
 
@@ -68,11 +64,11 @@ class Event:
     def from_payload(cls, payload: object) -> Event:
         """The event in a decoded JSON object; raises ``InvalidEvent`` naming key, value and what was expected."""
         if not isinstance(payload, dict):
-            raise InvalidEvent(f"event is {_shown(payload)}, expected a JSON object")
+            raise InvalidEvent(f"event is {in_words(payload)}, expected a JSON object")
         fields = dict(payload)
         version = fields.pop("v", 1)
         if type(version) is not int or version != 1:
-            raise InvalidEvent(f"v is {_shown(version)}, expected 1")
+            raise InvalidEvent(f"v is {in_words(version)}, expected 1")
         if not fields.keys() <= _KEYS:
             if "thread" in fields:
                 raise InvalidEvent("thread is not available in this version; use thread_ts")
@@ -183,7 +179,7 @@ def _refuse(event: Event) -> NoReturn:
     name, expected = next((name, expected) for name, is_valid, expected in _RULES if not is_valid(getattr(event, name)))
     value = getattr(event, name)
     _refuse_label(value if name == "labels" else None)
-    raise InvalidEvent(f"{name} is {_shown(value)}, expected {expected}")
+    raise InvalidEvent(f"{name} is {in_words(value)}, expected {expected}")
 
 
 def _refuse_label(labels: object) -> None:
@@ -192,7 +188,7 @@ def _refuse_label(labels: object) -> None:
         return
     for name, value in labels.items():
         if isinstance(name, str) and not isinstance(value, str):
-            raise InvalidEvent(f"the label {_shown(name)} is {_shown(value)}, expected a string")
+            raise InvalidEvent(f"the label {in_words(name)} is {in_words(value)}, expected a string")
 
 
 def _is_text(value: object) -> bool:
@@ -200,7 +196,11 @@ def _is_text(value: object) -> bool:
 
 
 def _is_blocks(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) <= MAX_BLOCKS and all(isinstance(block, dict) for block in value)
+    return isinstance(value, tuple) and len(value) <= MAX_BLOCKS and all(map(_is_block, value))
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
 def _is_labels(value: object) -> bool:
@@ -237,35 +237,9 @@ def _unknown_keys(keys: list[Any]) -> str:
 
 
 def _unknown_key(key: object) -> str:
-    near = get_close_matches(str(key)[:_SHOWN], _KEYS, n=1)
+    near = get_close_matches(str(key)[:LONGEST], _KEYS, n=1)
     hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(sorted(_KEYS))}"
-    return f"{_shown(key)} is not a key of an event{hint}"
-
-
-def _shown(value: object) -> str:
-    text = _as_json(value) if not isinstance(value, str) else repr(value)
-    if len(text) > _SHOWN:
-        text = f"{text[: _SHOWN - 3]}..."
-    return f"{text} ({len(value)} characters)" if isinstance(value, str) and len(value) > _LONG_TEXT else text
-
-
-def _as_json(value: object) -> str:
-    """A value in the words of JSON, not of Python: producers may be written in any language."""
-    match value:
-        case float() if not isfinite(value):
-            return "not a number" if isnan(value) else "infinite"
-        case int() if value.bit_length() > _LONG_BITS:
-            return "a number of very many digits"
-        case list() | tuple() if len(value) > MOST_TOLD:
-            return f"a list of {len(value)}"
-        case dict() if len(value) > MOST_TOLD:
-            return f"an object of {len(value)} keys"
-        case _:
-            pass
-    try:
-        return json.dumps(value, default=lambda other: type(other).__name__)
-    except (TypeError, ValueError, RecursionError):
-        return f"a {type(value).__name__}"
+    return f"{in_words(key)} is not a key of an event{hint}"
 
 
 _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
@@ -275,7 +249,7 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
         "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit",
     ),
     ("text", _is_text, "a string of well-formed Unicode"),
-    ("blocks", _is_blocks, f"a list of at most {MAX_BLOCKS} objects"),
+    ("blocks", _is_blocks, f"a list of at most {MAX_BLOCKS} objects, each with a type"),
     ("id", _is_id, f"1 to {MAX_ID} printable characters"),
     ("channel", _is_channel, "a name such as #ops, or a channel id"),
     ("thread_ts", _is_thread_ts, "Slack's ts, for example 1732100000.123456"),

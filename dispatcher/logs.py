@@ -14,7 +14,8 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher.json_text import encode
 from dispatcher.line_batch import LineBatch
 from dispatcher.log_lines import TerminalLine
-from dispatcher.model import US, Denied, LeftOut, Part, Reason
+from dispatcher.message_parts import LeftOut, Part
+from dispatcher.model import US, Denied, Reason
 from dispatcher.outcome import (
     DeadLettered,
     Dropped,

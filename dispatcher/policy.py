@@ -13,12 +13,12 @@ from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from dispatcher.event import Event
+from dispatcher.message_parts import Look
 from dispatcher.model import (
     US,
     Demand,
     FirstOf,
     Limit,
-    Look,
     Reason,
     Scope,
 )

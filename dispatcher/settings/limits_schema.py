@@ -19,7 +19,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dispatcher.model import Limit, Look, parse_duration
+from dispatcher.message_parts import Look
+from dispatcher.model import Limit, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 from dispatcher.settings import limits_shapes as shape

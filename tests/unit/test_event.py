@@ -14,6 +14,7 @@ from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for, slot_id
 from dispatcher.model import Lane
 
+BLOCKS = "expected a list of at most 50 objects, each with a type"
 FULL: dict[str, Any] = {
     "v": 1,
     "category": "errors",
@@ -51,10 +52,12 @@ def test_category_and_text_are_enough() -> None:
         ({"text": 7}, "text is 7, expected a string"),
         ({"text": "  \n", "blocks": []}, "text is empty, expected some text, or blocks"),
         ({"text": "\ud800"}, "expected a string of well-formed Unicode"),
-        ({"blocks": "x"}, "blocks is 'x', expected a list of at most 50 objects"),
-        ({"blocks": [{}] * 51}, "blocks is a list of 51, expected a list of at most 50 objects"),
-        ({"blocks": [7]}, "blocks is [7], expected a list of at most 50 objects"),
-        ({"blocks": {"type": "divider"}}, 'blocks is {"type": "divider"}, expected a list of at most 50 objects'),
+        ({"blocks": "x"}, f"blocks is 'x', {BLOCKS}"),
+        ({"blocks": [{}] * 51}, f"blocks is a list of 51, {BLOCKS}"),
+        ({"blocks": [7]}, f"blocks is [7], {BLOCKS}"),
+        ({"blocks": {"type": "divider"}}, f'blocks is {{"type": "divider"}}, {BLOCKS}'),
+        ({"blocks": [{"text": "x"}]}, f'blocks is [{{"text": "x"}}], {BLOCKS}'),
+        ({"blocks": [{"type": "divider"}, {"type": 7}]}, f'blocks is [{{"type": "divider"}}, {{"type": 7}}], {BLOCKS}'),
         ({"id": ""}, "id is '', expected 1 to 128 printable characters"),
         ({"id": "x" * 300}, "x... (300 characters), expected 1 to 128 printable characters"),
         ({"id": "a\x1b[31m"}, r"id is 'a\x1b[31m', expected 1 to 128 printable characters"),
@@ -124,20 +127,20 @@ def test_an_event_too_large_is_refused_before_it_is_sent() -> None:
 def nested(depth: int) -> dict[str, Any]:
     block: dict[str, Any] = {}
     for _ in range(depth):
-        block = {"x": block}
+        block = {"type": "x", "x": block}
     return block
 
 
-CIRCLE: dict[str, Any] = {}
+CIRCLE: dict[str, Any] = {"type": "x"}
 CIRCLE["x"] = CIRCLE
 
 
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"x": {1}}, "blocks hold a set, which JSON has no form for"),
-        ({"x": inf}, "blocks hold a number that is infinite or not a number, which JSON has no form for"),
-        ({("x",): 1}, "blocks hold an object with a key that is no string, which JSON has no form for"),
+        ({"type": "x", "x": {1}}, "blocks hold a set, which JSON has no form for"),
+        ({"type": "x", "x": inf}, "blocks hold a number that is infinite or not a number, which JSON has no form for"),
+        ({"type": "x", ("x",): 1}, "blocks hold an object with a key that is no string, which JSON has no form for"),
         (CIRCLE, "blocks contain themselves, which JSON has no form for"),
         (nested(100_000), "blocks are nested too deeply to be written as JSON"),
     ],

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.errors import ConfigError
-from dispatcher.model import US, Limit, Look
+from dispatcher.message_parts import Look
+from dispatcher.model import US, Limit
 from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.resources import data_file

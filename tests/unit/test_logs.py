@@ -10,7 +10,8 @@ import pytest
 
 from dispatcher.event import Event
 from dispatcher.logs import build_event_log
-from dispatcher.model import Denied, LeftOut, Limit, Part, Paused, Reason, Receipt
+from dispatcher.message_parts import LeftOut, Part
+from dispatcher.model import Denied, Limit, Paused, Reason, Receipt
 from dispatcher.outcome import (
     Candidate,
     DeadLettered,
