@@ -22,8 +22,10 @@ _LONGEST_PART_OF_ENTITY: Final = len("&amp")
 _DEEPEST: Final = 32  # Slack's own blocks nest a dozen levels
 
 
-def message_for(event: Event, event_id: str, channel: str, style: Style = PLAIN) -> Message:
-    """The finished message of an event, in the style of its category.
+def message_for(
+    event: Event, event_id: str, channel: str, style: Style = PLAIN, thread_ts: str | None = None
+) -> Message:
+    """The finished message of an event, in the style of its category; under ``thread_ts`` if the event names none.
 
     Plain text is shown as it was written; with ``mrkdwn`` it is Slack's markup as it is, except that mentions
     are shown without notifying anybody, unless the style allows them. Blocks are passed on with their mentions
@@ -34,7 +36,7 @@ def message_for(event: Event, event_id: str, channel: str, style: Style = PLAIN)
     blocks = tuple(_block(block, quiet=quiet) for block in event.blocks)
     if blocks and not text.strip():
         text = "\n".join(_words(list(blocks))) or escape(event.category)
-    return Message(event_id, channel, cut(text), blocks, event.thread_ts, style.look)
+    return Message(event_id, channel, cut(text), blocks, event.thread_ts or thread_ts, style.look)
 
 
 def escape(text: str) -> str:

@@ -122,7 +122,8 @@ class Dispatcher:
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows; touches no store, so any thread may do it."""
         leased, terms = started.candidate.leased, started.candidate.terms
-        message = message_for(leased.event, leased.name, terms.channel, self.policy.rule(leased.event.category).style)
+        style = self.policy.rule(leased.event.category).style
+        message = message_for(leased.event, leased.name, terms.channel, style, started.thread_ts)
         return rules.after_post(started, self.sink.post(message), self.backoff)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:

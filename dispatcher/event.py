@@ -28,6 +28,7 @@ MAX_INSTANT: Final = 1e11
 LEAST_AGE: Final = 1e-6
 MAX_AGE: Final = 366 * 86_400
 MAX_CHANNEL: Final = 100
+MAX_THREAD: Final = 128
 SLOT_ID: Final = 16
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
@@ -41,8 +42,9 @@ _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 class Event:
     """One notification. ``category`` and one of ``text`` and ``blocks`` are required.
 
-    ``max_age`` is in seconds and ``created_at`` in seconds since 1970. Construction checks everything and
-    raises ``InvalidEvent``, so an ``Event`` that exists is valid.
+    ``max_age`` is in seconds and ``created_at`` in seconds since 1970. Events of one ``thread``, a key of the
+    producer's own, go under the first one's message in their channel; ``thread_ts`` names such a message itself.
+    Construction checks everything and raises ``InvalidEvent``, so an ``Event`` that exists is valid.
     """
 
     category: str
@@ -56,6 +58,7 @@ class Event:
     created_at: float | None = None
     max_age: float | None = None
     mrkdwn: bool = False
+    thread: str | None = None
 
     def __post_init__(self) -> None:
         _check(self, _KEYS)
@@ -70,8 +73,6 @@ class Event:
         if type(version) is not int or version != 1:
             raise InvalidEvent(f"v is {in_words(version)}, expected 1")
         if not fields.keys() <= _KEYS:
-            if "thread" in fields:
-                raise InvalidEvent("thread is not available in this version; use thread_ts")
             raise InvalidEvent(_unknown_keys(sorted(fields.keys() - _KEYS, key=str)))
         if "category" not in fields:
             raise InvalidEvent("category is missing, expected a name such as errors")
@@ -89,7 +90,18 @@ class Event:
     def to_payload(self) -> dict[str, Any]:
         """The JSON object on the queue; keys at their default are left out."""
         payload: dict[str, Any] = {"v": 1, "category": self.category}
-        for key in ("text", "id", "channel", "blocks", "thread_ts", "labels", "created_at", "max_age", "mrkdwn"):
+        for key in (
+            "text",
+            "id",
+            "channel",
+            "blocks",
+            "thread_ts",
+            "labels",
+            "created_at",
+            "max_age",
+            "mrkdwn",
+            "thread",
+        ):
             value = getattr(self, key)
             if value:
                 payload[key] = value
@@ -223,6 +235,10 @@ def _is_thread_ts(value: object) -> bool:
     return value is None or (isinstance(value, str) and _THREAD_TS.fullmatch(value) is not None)
 
 
+def _is_thread(value: object) -> bool:
+    return value is None or _is_printable(value, MAX_THREAD)
+
+
 def _is_printable(value: object, longest: int) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= longest and value.isprintable() and not value.isspace()
 
@@ -262,5 +278,6 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
         "a number of seconds above 0, up to 366 days",
     ),
     ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
+    ("thread", _is_thread, f"a key of 1 to {MAX_THREAD} printable characters"),
 )
 _IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}

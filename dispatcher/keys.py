@@ -168,6 +168,16 @@ class Keys:
         return self._key("seen")
 
     @property
+    def threads(self) -> str:
+        """ZSET, channel and key of a thread -> instant (us) at which it is forgotten; lives as long as the last one."""
+        return self._key("threads")
+
+    @property
+    def thread_roots(self) -> str:
+        """HASH, channel and key of a thread -> ts of its first message; lives as long as ``threads``."""
+        return self._key("threads:roots")
+
+    @property
     def dead(self) -> str:
         """STREAM, dead letters, bounded; permanent."""
         return self._key("dead")

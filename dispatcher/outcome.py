@@ -86,10 +86,14 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A post that may leave now: the store has marked it as sending, this is the ``attempt``-th."""
+    """A post that may leave now: the store has marked it as sending, this is the ``attempt``-th.
+
+    ``thread_ts`` is the first message of its thread, where it names one that has begun.
+    """
 
     candidate: Candidate
     attempt: int
+    thread_ts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

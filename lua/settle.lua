@@ -18,8 +18,10 @@
 --             "why": JSON text for the decision record | absent, "limited": true: a limit suppressed it,
 --             "channel": position | absent, "replied": true: the channel answered, charge its pace,
 --             "cooldown_us": nobody posts to the channel for so long, "pause": {"code", "detail"}, "resume": true,
+--             "thread": name of its thread | absent, "ts": of its message, if it is one,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
---             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...]}
+--             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...],
+--           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds}; 0: the lease was taken over,
 --           nothing was changed
 -- @include prelude
@@ -31,6 +33,7 @@
 -- @include deferred
 -- @include decisions
 -- @include dropping
+-- @include threads
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -41,6 +44,7 @@ local now = microseconds(call.now)
 local before = first_instant(keys.lines, keys.timers)
 redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
 local buried = 0
+local threads = threads_of(call, now)
 
 for _, channel in ipairs(call.channels) do
   channel.line = KEYS[channel.line]
@@ -123,6 +127,9 @@ for n, event in ipairs(call.events) do
     count(totals, event.outcome, name, 1)
     if event.remember then
       remember(at, { event.id })
+    end
+    if event.thread and event.ts then
+      begin_thread(threads, event.thread, event.ts)
     end
     if event.why then
       local rows = event.limited and limited or others

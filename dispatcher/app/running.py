@@ -103,7 +103,8 @@ def _build_worker(  # noqa: PLR0913, PLR0917 - what a run has made, and what it 
 
 def _tell_doubts(settings: Settings, events: EventLog) -> None:
     if settings.sink == "slack" and settings.slack_webhook_url is not None:
-        events.say("setting.doubted", detail="a webhook posts to its own channel: the channels of events are ignored")
+        detail = "a webhook posts to its own channel and names no message: channel and thread of events are ignored"
+        events.say("setting.doubted", detail=detail)
     if "reconcile_grace" in settings.model_fields_set:
         detail = "DISPATCHER_RECONCILE_GRACE has no effect in this version: an ambiguous post is not looked up yet"
         events.say("setting.doubted", detail=detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
-from dispatcher.event import is_remembered
+from dispatcher.event import Event, is_remembered
 from dispatcher.keys import Keys
 from dispatcher.model import US, Kind, all_scopes
 from dispatcher.outcome import (
@@ -33,6 +33,8 @@ class Table:
     def __init__(self, keys: Keys, fixed: Sequence[str]) -> None:
         self.keys = list(fixed)
         self.channels: list[dict[str, Any]] = []
+        self.threads: dict[str, int] | None = None
+        """Where the keys of threads stand; None where no event names one."""
         self._names = keys
         self._positions: dict[str, int] = {}
         self._channel_positions: dict[str, int] = {}
@@ -46,6 +48,7 @@ class Table:
             "channel": self._channel(terms),
             "slot": leased.slot,
             **self._slots(terms),
+            **self._thread(leased.event, terms),
         }
 
     def scopes(self, terms: Terms) -> list[int]:
@@ -60,6 +63,14 @@ class Table:
             if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
         ]
         return {"scopes": scopes, "holds": holds}
+
+    def _thread(self, event: Event, terms: Terms) -> dict[str, str]:
+        if event.thread is None or event.thread_ts is not None:
+            return {}
+        if self.threads is None:
+            keys = self._names
+            self.threads = {"names": self._position(keys.threads), "roots": self._position(keys.thread_roots)}
+        return {"thread": f"{terms.channel}\n{event.thread}"}
 
     def _channel(self, terms: Terms) -> int:
         known = self._channel_positions.get(terms.channel)
@@ -134,8 +145,8 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
 
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
     match outcome:
-        case Sent():
-            return {"outcome": "sent"}
+        case Sent(receipt):
+            return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
         case Dropped():
             return {"outcome": "dropped"}
         case DeadLettered():

@@ -15,6 +15,7 @@ from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered
 from dispatcher.model import Lane
 
 BLOCKS = "expected a list of at most 50 objects, each with a type"
+THREAD = "expected a key of 1 to 128 printable characters"
 FULL: dict[str, Any] = {
     "v": 1,
     "category": "errors",
@@ -28,6 +29,7 @@ FULL: dict[str, Any] = {
     "created_at": 1732100000.123,
     "max_age": 3600,
     "mrkdwn": True,
+    "thread": "disk-db1",
 }
 
 
@@ -88,7 +90,10 @@ def test_category_and_text_are_enough() -> None:
         ({"mrkdwn": "yes"}, "mrkdwn is 'yes', expected true or false"),
         ({"v": 2}, "v is 2, expected 1"),
         ({"v": True}, "v is true, expected 1"),
-        ({"thread": "k"}, "thread is not available in this version"),
+        ({"thread": ""}, f"thread is '', {THREAD}"),
+        ({"thread": "a\nb"}, f"thread is 'a\\nb', {THREAD}"),
+        ({"thread": "x" * 129}, f"x... (129 characters), {THREAD}"),
+        ({"thread": 7}, f"thread is 7, {THREAD}"),
         ({"chanel": "#x"}, "'chanel' is not a key of an event; did you mean channel?"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value))[:20],
