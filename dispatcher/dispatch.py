@@ -123,8 +123,11 @@ class Dispatcher:
         """Post one message and say what follows; touches no store, so any thread may do it."""
         leased, terms = started.candidate.leased, started.candidate.terms
         style = self.policy.rule(leased.event.category).style
-        message = message_for(leased.event, leased.name, terms.channel, style, started.thread_ts)
-        return rules.after_post(started, self.sink.post(message), self.backoff)
+        message = message_for(
+            leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
+        )
+        settlement = rules.after_post(started, self.sink.post(message), self.backoff)
+        return settlement if message.doubt is None else settlement._replace(doubt=message.doubt)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Make outcomes durable, then tell of them."""

@@ -168,14 +168,9 @@ class Keys:
         return self._key("seen")
 
     @property
-    def threads(self) -> str:
-        """ZSET, channel and key of a thread -> instant (us) at which it is forgotten; lives as long as the last one."""
-        return self._key("threads")
-
-    @property
-    def thread_roots(self) -> str:
-        """HASH, channel and key of a thread -> ts of its first message; lives as long as ``threads``."""
-        return self._key("threads:roots")
+    def threads(self) -> tuple[str, str]:
+        """ZSET, thread -> instant (us) at which it is forgotten, and HASH, thread -> ts; both live as the last one."""
+        return self._key("threads"), self._key("threads:roots")
 
     @property
     def dead(self) -> str:

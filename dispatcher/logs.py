@@ -30,10 +30,12 @@ from dispatcher.policy import limit_reason
 
 HIDDEN: Final = "***"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_MOST_TOLD: Final = 1_000
 _WARNINGS: Final = {
     "redis.lost",
     "slack.paused",
     "slack.scope_missing",
+    "template.failed",
     "dead_letters.trimmed",
     "limits.kept",
     "setting.doubted",
@@ -126,7 +128,8 @@ class EventLog:
     def __init__(self, log: FilteringBoundLogger, batch: LineBatch | None = None) -> None:
         self._log = log
         self._batch = batch
-        self._scope_missing = False
+        self._told: set[str] = set()
+        """What is said once: what is wrong with a template or a token is wrong for every event."""
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits; ``slack.paused`` when posting stops."""
@@ -139,16 +142,19 @@ class EventLog:
         self._write_all("event.parked", parked)
         for pause in [each.pause for each in settlements if each.pause is not None]:
             self._write(self._log.error, "slack.paused", {"code": pause.code, "detail": pause.detail})
-        if not self._scope_missing:
-            self._tell_missing_scope(settlements)
-
-    def _tell_missing_scope(self, settlements: Sequence[Settlement]) -> None:
-        """Once: what the token lacks it lacks for every event."""
         for settlement in settlements:
+            if settlement.doubt is not None and isinstance(settlement.subject, Leased):
+                category = settlement.subject.event.category
+                self._tell("template.failed", category, {"category": category, "detail": settlement.doubt})
             for part in settlement.outcome.receipt.left_out if isinstance(settlement.outcome, Sent) else ():
-                if part.part is Part.LOOK and not self._scope_missing:
-                    self._scope_missing = True
-                    self.say("slack.scope_missing", code=part.code, detail=part.detail)
+                if part.part is Part.LOOK:
+                    self._tell("slack.scope_missing", "", {"code": part.code, "detail": part.detail})
+
+    def _tell(self, event: str, about: str, facts: Mapping[str, object]) -> None:
+        key = f"{event} {about}"
+        if key not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(key)
+            self.say(event, **facts)
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""

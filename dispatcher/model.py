@@ -225,7 +225,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post."""
+    """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post.
+
+    ``doubt`` says why the category's template did not make the text.
+    """
 
     event_id: str
     channel: str
@@ -233,6 +236,7 @@ class Message:
     blocks: tuple[dict[str, object], ...] = ()
     thread_ts: str | None = None
     look: Look | None = None
+    doubt: str | None = None
 
 
 # What a post came to. Values, because the caller goes on in every case.

@@ -223,7 +223,8 @@ class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
     ``replied``: the channel answered, so its pace is charged. ``cooldown_us``: nobody posts there for so long.
-    ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a pause ends.
+    ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a pause ends. ``doubt``: what was wrong with the
+    category's template, of which nothing depends.
     """
 
     subject: Leased | Spoiled
@@ -236,3 +237,4 @@ class Settlement(NamedTuple):
     cooldown_us: int | None = None
     pause: Paused | None = None
     resume: bool = False
+    doubt: str | None = None

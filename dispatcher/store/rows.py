@@ -68,8 +68,8 @@ class Table:
         if event.thread is None or event.thread_ts is not None:
             return {}
         if self.threads is None:
-            keys = self._names
-            self.threads = {"names": self._position(keys.threads), "roots": self._position(keys.thread_roots)}
+            names, roots = map(self._position, self._names.threads)
+            self.threads = {"names": names, "roots": roots}
         return {"thread": f"{terms.channel}\n{event.thread}"}
 
     def _channel(self, terms: Terms) -> int:

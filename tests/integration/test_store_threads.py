@@ -102,7 +102,7 @@ def test_only_what_was_posted_begins_a_thread(stage: Stage, ann: Worker, slack: 
     ann.run()
     stage.clock.forward(1)
     ann.run()
-    assert not stage.redis.exists(stage.keys.threads, stage.keys.thread_roots)
+    assert not stage.redis.exists(*stage.keys.threads)
     ann.desk.reply = slack
     run(stage, ann)
     assert slack.posted == {"b": None}
@@ -115,7 +115,7 @@ def test_a_post_without_ts_begins_no_thread(stage: Stage, ann: Worker) -> None:
     ann.desk.reply = lambda message: Receipt(message.channel, None)
     stage.send("a", channel="#ops", thread="k")
     run(stage, ann)
-    assert not stage.redis.exists(stage.keys.threads, stage.keys.thread_roots)
+    assert not stage.redis.exists(*stage.keys.threads)
 
 
 def test_of_several_posted_at_once_the_first_settled_is_the_root(stage: Stage, ann: Worker, slack: Slack) -> None:
@@ -169,35 +169,35 @@ def test_threads_whose_time_has_come_are_forgotten_two_for_each_that_begins(stag
     stage.clock.forward(DAY_S + 10)
     stage.send("c", channel="#ops", thread="new")
     run(stage, ann)
-    names = [name.decode() for name in stage.redis.zrange(stage.keys.threads, 0, -1)]
+    names = [name.decode() for name in stage.redis.zrange(stage.keys.threads[0], 0, -1)]
     assert names == ["#ops\nk2", "#ops\nk3", "#ops\nk4", "#ops\nnew"]
-    assert sorted(name.decode() for name in stage.redis.hkeys(stage.keys.thread_roots)) == names
+    assert sorted(name.decode() for name in stage.redis.hkeys(stage.keys.threads[1])) == names
 
 
 def test_of_more_than_may_be_kept_the_one_goes_that_was_used_least_lately(stage: Stage, ann: Worker) -> None:
-    keys, redis = stage.keys, stage.redis
+    redis, (threads, roots) = stage.redis, stage.keys.threads
     later = START_US + 10 * DAY_S * 1_000_000
     names = {f"#old\n{n}": later + n for n in range(100_000)}
-    redis.zadd(keys.threads, names)
-    redis.hset(keys.thread_roots, mapping=dict.fromkeys(names, "1.1"))
-    redis.expire(keys.threads, DAY_S)
+    redis.zadd(threads, names)
+    redis.hset(roots, mapping=dict.fromkeys(names, "1.1"))
+    redis.expire(threads, DAY_S)
     stage.send("a", channel="#ops", thread="k")
     run(stage, ann)
-    assert redis.zcard(keys.threads) == redis.hlen(keys.thread_roots) == 100_000
-    assert redis.zscore(keys.threads, "#old\n0") is None
-    assert not redis.hexists(keys.thread_roots, "#old\n0")
-    assert redis.hget(keys.thread_roots, "#ops\nk") == ROOT.encode()
+    assert redis.zcard(threads) == redis.hlen(roots) == 100_000
+    assert redis.zscore(threads, "#old\n0") is None
+    assert not redis.hexists(roots, "#old\n0")
+    assert redis.hget(roots, "#ops\nk") == ROOT.encode()
 
 
 def test_both_keys_of_threads_end_by_themselves(stage: Stage, ann: Worker) -> None:
     stage.prolongs = False
     stage.send("a", channel="#ops", thread="k")
     run(stage, ann)
-    lifetimes = [stage.redis.pttl(key) for key in (stage.keys.threads, stage.keys.thread_roots)]
+    lifetimes = [stage.redis.pttl(key) for key in stage.keys.threads]
     assert all(DAY_S * 1_000 - 60_000 < lifetime <= DAY_S * 1_000 + 10 for lifetime in lifetimes)
 
 
 def test_events_without_a_thread_leave_no_trace_of_any(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel="#ops")
     run(stage, ann)
-    assert not stage.redis.exists(stage.keys.threads, stage.keys.thread_roots)
+    assert not stage.redis.exists(*stage.keys.threads)

@@ -129,7 +129,9 @@ def places_of(redis: Database, keys: Keys) -> Places:
     owner_keys = [name for name in names if name.startswith(keys.leased_prefix)]
     waits_keys = [name for name in names if name.startswith(keys.waits_prefix)]
     mortal = [
-        name for name in names if name.startswith(keys.scope("")) or name in (keys.seen, keys.cooldowns, keys.threads)
+        name
+        for name in names
+        if name.startswith(keys.scope("")) or name in (keys.seen, keys.cooldowns, keys.threads[0])
     ]
     ranges = [*line_keys, keys.orphans, keys.timers, keys.parked]
     pipe = redis.pipeline(transaction=False)

@@ -113,6 +113,23 @@ def test_what_a_message_was_posted_without_is_told_and_a_missing_scope_once_by_i
     assert (missing["level"], missing["code"], missing["detail"]) == ("warning", "missing_scope", "add it")
 
 
+def test_a_template_that_fails_is_told_once_for_each_category() -> None:
+    other = LEASED._replace(event=Event("deploys", "x"))
+    sent = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1")))
+    settled = [
+        sent,
+        sent._replace(doubt="no label a"),
+        sent._replace(doubt="again"),
+        sent._replace(subject=other, doubt="b"),
+    ]
+    told = lines(lambda log: (log.settled(settled), log.settled(settled)))
+    failed = [line for line in told if line["event"] == "template.failed"]
+    assert [(line["level"], line["category"], line["detail"]) for line in failed] == [
+        ("warning", "errors", "no label a"), ("warning", "deploys", "b"),
+    ]  # fmt: skip
+    assert [line["outcome"] for line in told if line["event"] == "event.settled"] == ["sent"] * 8
+
+
 def test_duplicates_and_lost_leases_are_told() -> None:
     told = lines(lambda log: (log.duplicates(["a"]), log.lost([Spoiled("b", Reason.INVALID, "x")])))
     assert [(line["event"], line["event_id"]) for line in told] == [("event.settled", "a"), ("lease.lost", "b")]
