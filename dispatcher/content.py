@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dispatcher.event import Event
-from dispatcher.model import Message
+from dispatcher.model import US, Message
 from dispatcher.policy import PLAIN, Style
+from dispatcher.template import Marked, Template, TemplateFailed
 
 MAX_TEXT: Final = 3_900
 """Characters of a posted text, entities and mark included; Slack recommends 4,000."""
@@ -22,19 +23,60 @@ _LONGEST_PART_OF_ENTITY: Final = len("&amp")
 _DEEPEST: Final = 32  # Slack's own blocks nest a dozen levels
 
 
-def message_for(event: Event, event_id: str, channel: str, style: Style = PLAIN) -> Message:
-    """The finished message of an event, in the style of its category.
+def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what else is known of it
+    event: Event,
+    event_id: str,
+    channel: str,
+    style: Style = PLAIN,
+    *,
+    thread_ts: str | None = None,
+    seen_us: int = 0,
+) -> Message:
+    """The finished message of an event, in the style of its category; under ``thread_ts`` if the event names none.
 
     Plain text is shown as it was written; with ``mrkdwn`` it is Slack's markup as it is, except that mentions
     are shown without notifying anybody, unless the style allows them. Blocks are passed on with their mentions
     neutralised alike; an event of blocks alone gets their words as its text, which Slack shows in notifications.
+    A template of the style makes the text of all that, and where it fails, the message says so in ``doubt``.
+    ``seen_us`` is the event's first sight, for one that does not say when it was created.
     """
     quiet = not style.allow_mentions
     text = _markup(event.text, quiet=quiet) if event.mrkdwn else escape(without_controls(event.text))
     blocks = tuple(_block(block, quiet=quiet) for block in event.blocks)
     if blocks and not text.strip():
         text = "\n".join(_words(list(blocks))) or escape(event.category)
-    return Message(event_id, channel, cut(text), blocks, event.thread_ts, style.look)
+    text, doubt = cut(text), None
+    if style.template is not None:
+        try:
+            text = _templated(style.template, event, event_id, channel, text, seen_us)
+        except TemplateFailed as error:
+            doubt = str(error)
+    return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.look, doubt)
+
+
+def _templated(  # noqa: PLR0913, PLR0917 - what a template is told
+    template: Template, event: Event, event_id: str, channel: str, text: str, seen_us: int
+) -> str:
+    written = without_controls(event.text) if event.text.strip() else unescape(text)
+    created_at = seen_us / US if event.created_at is None else event.created_at
+    variables = {
+        "category": event.category,
+        "text": Marked(_shortened(written), text),
+        "id": event_id,
+        "labels": {name: _shortened(value) for name, value in event.labels.items()},
+        "priority": event.priority.value,
+        "created_at": int(created_at),
+        "channel": channel,
+    }
+    made = without_controls(template.render(variables))
+    if not made.strip():
+        raise TemplateFailed("it made no text")
+    return cut(made)
+
+
+def _shortened(text: str) -> str:
+    """A text that is not escaped, no longer than a message may be: what a template does with it takes no time."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - len(CUT_MARK)] + CUT_MARK
 
 
 def escape(text: str) -> str:

@@ -130,8 +130,12 @@ class Dispatcher:
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows; touches no store, so any thread may do it."""
         leased, terms = started.candidate.leased, started.candidate.terms
-        message = message_for(leased.event, leased.name, terms.channel, self.policy.rule(leased.event.category).style)
-        return self.conclude(started, self.sink.post(message))
+        style = self.policy.rule(leased.event.category).style
+        message = message_for(
+            leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
+        )
+        settlement = self.conclude(started, self.sink.post(message))
+        return settlement if message.doubt is None else settlement._replace(template_fault=message.doubt)
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
-from math import isfinite, isnan
 from typing import Any, Final, NoReturn
 
 from dispatcher.errors import InvalidEvent
 from dispatcher.json_text import encode
+from dispatcher.json_words import LONGEST, MOST_TOLD, in_words
 from dispatcher.model import Lane
 
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -28,16 +28,13 @@ MAX_INSTANT: Final = 1e11
 LEAST_AGE: Final = 1e-6
 MAX_AGE: Final = 366 * 86_400
 MAX_CHANNEL: Final = 100
+MAX_THREAD: Final = 128
 SLOT_ID: Final = 16
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_SHOWN: Final = 80
-_LONG_BITS: Final = 256
-_LONG_TEXT: Final = 64
-MOST_TOLD: Final = 3
 _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
 
@@ -45,8 +42,9 @@ _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 class Event:
     """One notification. ``category`` and one of ``text`` and ``blocks`` are required.
 
-    ``max_age`` is in seconds and ``created_at`` in seconds since 1970. Construction checks everything and
-    raises ``InvalidEvent``, so an ``Event`` that exists is valid.
+    ``max_age`` is in seconds and ``created_at`` in seconds since 1970. Events of one ``thread``, a key of the
+    producer's own, go under the first one's message in their channel; ``thread_ts`` names such a message itself.
+    Construction checks everything and raises ``InvalidEvent``, so an ``Event`` that exists is valid.
     """
 
     category: str
@@ -60,6 +58,7 @@ class Event:
     created_at: float | None = None
     max_age: float | None = None
     mrkdwn: bool = False
+    thread: str | None = None
 
     def __post_init__(self) -> None:
         _check(self, _KEYS)
@@ -68,14 +67,12 @@ class Event:
     def from_payload(cls, payload: object) -> Event:
         """The event in a decoded JSON object; raises ``InvalidEvent`` naming key, value and what was expected."""
         if not isinstance(payload, dict):
-            raise InvalidEvent(f"event is {_shown(payload)}, expected a JSON object")
+            raise InvalidEvent(f"event is {in_words(payload)}, expected a JSON object")
         fields = dict(payload)
         version = fields.pop("v", 1)
         if type(version) is not int or version != 1:
-            raise InvalidEvent(f"v is {_shown(version)}, expected 1")
+            raise InvalidEvent(f"v is {in_words(version)}, expected 1")
         if not fields.keys() <= _KEYS:
-            if "thread" in fields:
-                raise InvalidEvent("thread is not available in this version; use thread_ts")
             raise InvalidEvent(_unknown_keys(sorted(fields.keys() - _KEYS, key=str)))
         if "category" not in fields:
             raise InvalidEvent("category is missing, expected a name such as errors")
@@ -93,7 +90,18 @@ class Event:
     def to_payload(self) -> dict[str, Any]:
         """The JSON object on the queue; keys at their default are left out."""
         payload: dict[str, Any] = {"v": 1, "category": self.category}
-        for key in ("text", "id", "channel", "blocks", "thread_ts", "labels", "created_at", "max_age", "mrkdwn"):
+        for key in (
+            "text",
+            "id",
+            "channel",
+            "blocks",
+            "thread_ts",
+            "labels",
+            "created_at",
+            "max_age",
+            "mrkdwn",
+            "thread",
+        ):
             value = getattr(self, key)
             if value:
                 payload[key] = value
@@ -183,7 +191,7 @@ def _refuse(event: Event) -> NoReturn:
     name, expected = next((name, expected) for name, is_valid, expected in _RULES if not is_valid(getattr(event, name)))
     value = getattr(event, name)
     _refuse_label(value if name == "labels" else None)
-    raise InvalidEvent(f"{name} is {_shown(value)}, expected {expected}")
+    raise InvalidEvent(f"{name} is {in_words(value)}, expected {expected}")
 
 
 def _refuse_label(labels: object) -> None:
@@ -192,7 +200,7 @@ def _refuse_label(labels: object) -> None:
         return
     for name, value in labels.items():
         if isinstance(name, str) and not isinstance(value, str):
-            raise InvalidEvent(f"the label {_shown(name)} is {_shown(value)}, expected a string")
+            raise InvalidEvent(f"the label {in_words(name)} is {in_words(value)}, expected a string")
 
 
 def _is_text(value: object) -> bool:
@@ -200,7 +208,11 @@ def _is_text(value: object) -> bool:
 
 
 def _is_blocks(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) <= MAX_BLOCKS and all(isinstance(block, dict) for block in value)
+    return isinstance(value, tuple) and len(value) <= MAX_BLOCKS and all(map(_is_block, value))
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
 def _is_labels(value: object) -> bool:
@@ -223,6 +235,10 @@ def _is_thread_ts(value: object) -> bool:
     return value is None or (isinstance(value, str) and _THREAD_TS.fullmatch(value) is not None)
 
 
+def _is_thread(value: object) -> bool:
+    return value is None or _is_printable(value, MAX_THREAD)
+
+
 def _is_printable(value: object, longest: int) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= longest and value.isprintable() and not value.isspace()
 
@@ -237,35 +253,9 @@ def _unknown_keys(keys: list[Any]) -> str:
 
 
 def _unknown_key(key: object) -> str:
-    near = get_close_matches(str(key)[:_SHOWN], _KEYS, n=1)
+    near = get_close_matches(str(key)[:LONGEST], _KEYS, n=1)
     hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(sorted(_KEYS))}"
-    return f"{_shown(key)} is not a key of an event{hint}"
-
-
-def _shown(value: object) -> str:
-    text = _as_json(value) if not isinstance(value, str) else repr(value)
-    if len(text) > _SHOWN:
-        text = f"{text[: _SHOWN - 3]}..."
-    return f"{text} ({len(value)} characters)" if isinstance(value, str) and len(value) > _LONG_TEXT else text
-
-
-def _as_json(value: object) -> str:
-    """A value in the words of JSON, not of Python: producers may be written in any language."""
-    match value:
-        case float() if not isfinite(value):
-            return "not a number" if isnan(value) else "infinite"
-        case int() if value.bit_length() > _LONG_BITS:
-            return "a number of very many digits"
-        case list() | tuple() if len(value) > MOST_TOLD:
-            return f"a list of {len(value)}"
-        case dict() if len(value) > MOST_TOLD:
-            return f"an object of {len(value)} keys"
-        case _:
-            pass
-    try:
-        return json.dumps(value, default=lambda other: type(other).__name__)
-    except (TypeError, ValueError, RecursionError):
-        return f"a {type(value).__name__}"
+    return f"{in_words(key)} is not a key of an event{hint}"
 
 
 _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
@@ -275,7 +265,7 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
         "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit",
     ),
     ("text", _is_text, "a string of well-formed Unicode"),
-    ("blocks", _is_blocks, f"a list of at most {MAX_BLOCKS} objects"),
+    ("blocks", _is_blocks, f"a list of at most {MAX_BLOCKS} objects, each with a type"),
     ("id", _is_id, f"1 to {MAX_ID} printable characters"),
     ("channel", _is_channel, "a name such as #ops, or a channel id"),
     ("thread_ts", _is_thread_ts, "Slack's ts, for example 1732100000.123456"),
@@ -288,5 +278,6 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
         "a number of seconds above 0, up to 366 days",
     ),
     ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
+    ("thread", _is_thread, f"a key of 1 to {MAX_THREAD} printable characters"),
 )
 _IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}

@@ -183,6 +183,11 @@ class Keys:
         return self._key("seen")
 
     @property
+    def threads(self) -> tuple[str, str]:
+        """ZSET, thread -> instant (us) at which it is forgotten, and HASH, thread -> ts; both live as the last one."""
+        return self._key("threads"), self._key("threads:roots")
+
+    @property
     def dead(self) -> str:
         """STREAM, dead letters, bounded; permanent."""
         return self._key("dead")

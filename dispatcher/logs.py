@@ -14,7 +14,8 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher.json_text import encode
 from dispatcher.line_batch import LineBatch
 from dispatcher.log_lines import TerminalLine
-from dispatcher.model import US, Denied, LeftOut, Part, Reason
+from dispatcher.message_parts import LeftOut, Part
+from dispatcher.model import US, Denied, Reason
 from dispatcher.outcome import (
     DeadLettered,
     Dropped,
@@ -29,10 +30,12 @@ from dispatcher.policy import limit_reason
 
 HIDDEN: Final = "***"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_MOST_TOLD: Final = 1_000
 _WARNINGS: Final = {
     "redis.lost",
     "slack.paused",
     "slack.scope_missing",
+    "template.failed",
     "dead_letters.trimmed",
     "limits.kept",
     "setting.doubted",
@@ -125,7 +128,8 @@ class EventLog:
     def __init__(self, log: FilteringBoundLogger, batch: LineBatch | None = None) -> None:
         self._log = log
         self._batch = batch
-        self._scope_missing = False
+        self._told: set[str] = set()
+        """What is said once: what is wrong with a template or a token is wrong for every event."""
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits."""
@@ -136,16 +140,19 @@ class EventLog:
             (parked if isinstance(settlement.outcome, Parked) else ended).append(entry)
         self._write_all("event.settled", ended)
         self._write_all("event.parked", parked)
-        if not self._scope_missing:
-            self._tell_missing_scope(settlements)
-
-    def _tell_missing_scope(self, settlements: Sequence[Settlement]) -> None:
-        """Once: what the token lacks it lacks for every event."""
         for settlement in settlements:
+            if settlement.template_fault is not None and isinstance(settlement.subject, Leased):
+                category = settlement.subject.event.category
+                self._tell("template.failed", category, {"category": category, "detail": settlement.template_fault})
             for part in settlement.outcome.receipt.left_out if isinstance(settlement.outcome, Sent) else ():
-                if part.part is Part.LOOK and not self._scope_missing:
-                    self._scope_missing = True
-                    self.say("slack.scope_missing", code=part.code, detail=part.detail)
+                if part.part is Part.LOOK:
+                    self._tell("slack.scope_missing", "", {"code": part.code, "detail": part.detail})
+
+    def _tell(self, event: str, about: str, facts: Mapping[str, object]) -> None:
+        key = f"{event} {about}"
+        if key not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(key)
+            self.say(event, **facts)
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
+from dispatcher.message_parts import LeftOut, Look
+
 US: Final = 1_000_000
 """Microseconds in a second."""
 
@@ -222,17 +224,11 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Under which name and icon a message appears, where these are not the app's own."""
-
-    username: str | None = None
-    icon_emoji: str | None = None
-    icon_url: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Message:
-    """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post."""
+    """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post.
+
+    ``doubt`` says why the category's template did not make the text.
+    """
 
     event_id: str
     channel: str
@@ -240,22 +236,7 @@ class Message:
     blocks: tuple[dict[str, object], ...] = ()
     thread_ts: str | None = None
     look: Look | None = None
-
-
-class Part(StrEnum):
-    """A part of a message that can be left out where Slack does not take it."""
-
-    LOOK = "look"
-    BLOCKS = "blocks"
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A part of a message that was left out, since a post with it was refused with ``code``."""
-
-    part: Part
-    code: str
-    detail: str
+    doubt: str | None = None
 
 
 # What a post came to. Values, because the caller goes on in every case.

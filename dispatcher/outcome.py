@@ -20,13 +20,15 @@ NO_CATEGORY: Final = "-"
 class Doubt(NamedTuple):
     """The fate of an event's last post is unknown: it was marked as sending at ``sent_us``, the first at ``first_us``.
 
-    ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known.
+    ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known; ``root`` is
+    what the post went under by the key of its thread.
     """
 
     sent_us: int
     first_us: int
     looks: int = 0
     channel: str | None = None
+    root: str | None = None
 
 
 class Leased(NamedTuple):
@@ -102,10 +104,14 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A post that may leave now: the store has marked it as sending, this is the ``attempt``-th."""
+    """A post that may leave now: the store has marked it as sending, this is the ``attempt``-th.
+
+    ``thread_ts`` is the first message of its thread, where it names one that has begun.
+    """
 
     candidate: Candidate
     attempt: int
+    thread_ts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +246,8 @@ class Settlement(NamedTuple):
     ``replied``: the channel answered, so its pace is charged. ``cooldown_us``: nobody posts there for so long;
     ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a
     pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that broke
-    off, None where nothing is to be looked up; ``resent`` posts made again.
+    off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong with the
+    category's template, of which nothing depends.
     """
 
     subject: Leased | Spoiled
@@ -257,6 +264,7 @@ class Settlement(NamedTuple):
     looks: int | None = None
     resent: int = 0
     reading_us: int | None = None
+    template_fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from dispatcher.event import Event
+from dispatcher.message_parts import Look
 from dispatcher.model import (
     US,
     Demand,
     FirstOf,
     Limit,
-    Look,
     Reason,
     Scope,
 )
@@ -28,6 +28,7 @@ from dispatcher.outcome import (
     Leased,
     Terms,
 )
+from dispatcher.template import Template
 
 Backoff: TypeAlias = Callable[[int], int]
 """Microseconds to wait after the n-th attempt."""
@@ -67,10 +68,14 @@ class OnAmbiguous(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What the messages of a category look like. ``allow_mentions``: those in an event's own markup notify people."""
+    """What the messages of a category look like.
+
+    ``allow_mentions``: those in an event's own markup notify people. ``template``: what makes the text.
+    """
 
     look: Look | None = None
     allow_mentions: bool = False
+    template: Template | None = None
 
 
 PLAIN: Final = Style()

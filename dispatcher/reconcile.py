@@ -43,7 +43,8 @@ def lookups(doubtful: Sequence[Leased], policy: Policy, now_us: int) -> tuple[li
             case Settlement() as settlement:
                 ended.append(settlement)
             case candidate:
-                place = (_doubt(candidate).channel or candidate.terms.channel, leased.event.thread_ts)
+                doubt = _doubt(candidate)
+                place = (doubt.channel or candidate.terms.channel, leased.event.thread_ts or doubt.root)
                 places.setdefault(place, []).append(candidate)
     found = []
     for (channel, thread_ts), candidates in places.items():

@@ -21,9 +21,11 @@
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
 --           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
 --             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...],
---             "holds": [those of them in which it holds its slot while it waits, ...]}, ...]}
--- Returns   JSON {"now", "events": ["go" | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
---           go: marked as sending, post now. lost: the lease was taken over, leave it alone.
+--             "holds": [those of them in which it holds its slot while it waits, ...],
+--             "thread": name of its thread | absent}, ...],
+--           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
+-- Returns   JSON {"now", "events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
+--           go: marked as sending, post now; with a ts, under that message. lost: the lease was taken over, leave it alone.
 -- The same call again after a lost reply gives the same answers for what went.
 -- @include prelude
 -- @include record
@@ -32,6 +34,7 @@
 -- @include books
 -- @include deferred
 -- @include pause
+-- @include threads
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
@@ -40,6 +43,7 @@ local now = microseconds(call.now)
 local free = call.free
 local names = { deciding = KEYS[12] }
 local paused = redis.call('EXISTS', KEYS[13]) == 1 and KEYS[13]
+local threads = threads_of(call, now)
 local before = first_instant(keys.lines, keys.timers)
 redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
 
@@ -98,6 +102,12 @@ local function park(event, header, channel)
   free_channel(posting, channel.name, event.id)
 end
 
+-- Go: under the first message of its thread, where it names one that has begun.
+local function go(event)
+  local root = event.thread and root_of(threads, event.thread)
+  return root and '["go",' .. cjson.encode(root) .. ']' or '"go"'
+end
+
 local results = {}
 for n, event in ipairs(call.events) do
   if redis.call('SISMEMBER', leased, event.id) == 0 then
@@ -106,7 +116,7 @@ for n, event in ipairs(call.events) do
     local channel = call.channels[event.channel]
     local header, payload = read_record(redis.call('HGET', events, event.id))
     if header.state == 'sending' and header.attempt == event.attempt then
-      results[n] = '"go"'
+      results[n] = go(event)
     else
       local reason, at
       if paused and redis.call('HEXISTS', paused, event.category) == 1 then
@@ -121,12 +131,13 @@ for n, event in ipairs(call.events) do
         header.state, header.attempt, header.held = 'sending', event.attempt, nil
         header.sent = digits(now)
         header.first = header.first or header.sent
+        header.root = event.thread and root_of(threads, event.thread) or nil
         if header.solo then
           redis.call('HSET', posting, channel.name, event.id)
         end
         let_try(pause, event.id, now)
         free = free - 1
-        results[n] = '"go"'
+        results[n] = go(event)
       else
         park(event, header, channel)
         results[n] = string.format('["%s",%s]', reason, at < math.huge and digits(at - now) or 'null')

@@ -24,9 +24,11 @@
 --             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: it was not reached,
 --             "resume": true: a post succeeded, "spared": attempts used if this is an outage | absent,
 --             "channel_id": Slack's id of the channel | absent,
+--             "thread": name of its thread | absent, "ts": of its message, if it is one,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
 --             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
---             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked}, ...]}
+--             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked}, ...],
+--           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
 -- @include prelude
@@ -39,6 +41,7 @@
 -- @include decisions
 -- @include dropping
 -- @include pause
+-- @include threads
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -49,6 +52,7 @@ local now = microseconds(call.now)
 local before = first_instant(keys.lines, keys.timers)
 redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
 local buried = 0
+local threads = threads_of(call, now)
 
 for _, channel in ipairs(call.channels) do
   channel.line = KEYS[channel.line]
@@ -157,6 +161,9 @@ for n, event in ipairs(call.events) do
     count(totals, event.outcome, name, 1)
     if event.remember then
       remember(at, { event.id })
+    end
+    if event.thread and event.ts then
+      begin_thread(threads, event.thread, event.ts)
     end
     if event.why then
       local rows = event.limited and limited or others

@@ -111,7 +111,8 @@ def _build_worker(  # noqa: PLR0913, PLR0917 - what a run has made, and what it 
 
 def _tell_doubts(settings: Settings, events: EventLog) -> None:
     if settings.sink == "slack" and settings.slack_webhook_url is not None:
-        events.say("setting.doubted", detail="a webhook posts to its own channel: the channels of events are ignored")
+        detail = "a webhook posts to its own channel and names no message: channel and thread of events are ignored"
+        events.say("setting.doubted", detail=detail)
 
 
 def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:

@@ -82,6 +82,7 @@ def _meant(channel: str) -> str:
 @click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
 @click.option("--label", "labels", type=_Label(), multiple=True, help="May be repeated.")
 @click.option("--mrkdwn", is_flag=True, help="TEXT is Slack's markup, and sent as it is.")
+@click.option("--thread", help="A key of your own: go under the first message that named it.")
 @click.option("--thread-ts", help="Answer in the thread of this message.")
 @click.option("--max-age", type=_Seconds(), help="Give up after waiting so long: 30m, or seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object, instead of ids.")

@@ -19,7 +19,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dispatcher.model import Limit, Look, parse_duration
+from dispatcher.message_parts import Look
+from dispatcher.model import Limit, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 from dispatcher.settings import limits_shapes as shape
@@ -108,7 +109,6 @@ class RuleSection(Section):
         {
             "digest_delay",
             "notice",
-            "template",
         }
     )
 
@@ -141,6 +141,7 @@ class RuleSection(Section):
     allow_mentions: style.AllowMentions = Field(
         default=False, description="Whether mentions in an event's own markup and blocks notify people."
     )
+    template: style.TextTemplate = Field(default=None, description="What makes the text of its messages, in Jinja.")
     per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
         default={}, description="Limits for each value of a label of the event, by the label's name."
     )
@@ -274,4 +275,4 @@ def _rule_of(section: CategorySection) -> CategoryRule:
 
 def _style_of(section: CategorySection) -> Style:
     look = Look(section.username, section.icon_emoji, section.icon_url)
-    return Style(None if look == Look() else look, section.allow_mentions)
+    return Style(None if look == Look() else look, section.allow_mentions, section.template)

@@ -14,7 +14,9 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from dispatcher.settings.limits_values import fault
 from dispatcher.settings.redaction import looks_secret
+from dispatcher.template import Template
 
+MAX_TEMPLATE: Final = 4_000
 MAX_USERNAME: Final = 80
 MAX_ICON_URL: Final = 2_000
 
@@ -57,6 +59,20 @@ def read_allow_mentions(value: object) -> bool:
     raise fault(f", expected true or false{f'; did you mean {meant}?' if meant else ''}")
 
 
+def read_template(value: object) -> Template:
+    """What makes the text of messages."""
+    if not isinstance(value, str) or not value.strip():
+        raise fault(', expected a template such as "*{{ category }}* {{ text }}"')
+    if len(value) > MAX_TEMPLATE:
+        raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
+    from dispatcher.settings.templating import InvalidTemplate, compile_template  # noqa: PLC0415 - only who has one needs Jinja
+
+    try:
+        return compile_template(value)
+    except InvalidTemplate as error:
+        raise fault(f", {error}") from None
+
+
 def _has_host(url: str) -> bool:
     """Whether it names a host, and no user or password: Slack would show them to everybody."""
     try:
@@ -66,6 +82,13 @@ def _has_host(url: str) -> bool:
         return False
 
 
+_TEMPLATE_SHAPE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "template",
+    "minLength": 1,
+    "maxLength": MAX_TEMPLATE,
+    "examples": [":red_circle: *{{ category }}* {{ text }}"],
+}
 _USERNAME_SHAPE: Final[dict[str, Any]] = {
     "type": "string",
     "title": "name",
@@ -88,6 +111,7 @@ _URL_SHAPE: Final[dict[str, Any]] = {
 }
 
 AllowMentions: TypeAlias = Annotated[bool, PlainValidator(read_allow_mentions), WithJsonSchema({"type": "boolean"})]
+TextTemplate: TypeAlias = Annotated[Template | None, PlainValidator(read_template), WithJsonSchema(_TEMPLATE_SHAPE)]
 Username: TypeAlias = Annotated[str | None, PlainValidator(read_username), WithJsonSchema(_USERNAME_SHAPE)]
 IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read_icon_emoji), WithJsonSchema(_EMOJI_SHAPE)]
 IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read_icon_url), WithJsonSchema(_URL_SHAPE)]

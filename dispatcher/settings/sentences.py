@@ -73,6 +73,8 @@ def _style(style: Style) -> Iterator[str]:
         name = f' as "{style.look.username}"' if style.look.username else ""
         icon = style.look.icon_emoji or style.look.icon_url
         yield f"shown{name}{f' with {icon}' if icon else ''}"
+    if style.template is not None:
+        yield "its text is made by a template"
     if style.allow_mentions:
         yield "mentions in its events' own markup notify people"
 

@@ -154,6 +154,12 @@ def row_for(code: str) -> Row:
     return next((row for pattern, row in _PATTERNS if fnmatchcase(code, pattern)), UNKNOWN)
 
 
+def may_be_about_blocks(code: str) -> bool:
+    """Whether a message that was refused with this code might be taken without its blocks."""
+    other = ("no_text", "as_user_not_supported", "*metadata*")
+    return row_for(code).meaning is Meaning.CONTENT and not any(fnmatchcase(code, pattern) for pattern in other)
+
+
 def problem(code: str, said: str = "", retry_after_us: int | None = None) -> Problem:
     """What a post came to that ended in ``code``.
 

@@ -106,7 +106,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
 
 
 def _doubt(header: dict[str, Any]) -> Doubt:
-    return Doubt(int(header["sent"]), int(header["first"]), header["doubt"], header.get("place"))
+    return Doubt(int(header["sent"]), int(header["first"]), header["doubt"], header.get("place"), header.get("root"))
 
 
 def _plain(data: bytes) -> bytes:

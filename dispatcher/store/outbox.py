@@ -9,7 +9,7 @@ from typing import Any, Final
 from dispatcher.connection import Client, JsonScript
 from dispatcher.json_text import decode
 from dispatcher.keys import Keys, QueueKeys
-from dispatcher.model import Opening, Reason
+from dispatcher.model import US, Opening, Reason
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
     Bounds,
@@ -29,6 +29,8 @@ from dispatcher.store.envelope import read, read_new
 from dispatcher.store.reader import Reader
 from dispatcher.store.rows import Table, deferral_row, settlement_row
 
+THREADS_US: Final = 24 * 3_600 * US
+"""A thread is kept for so long after its last message, or for as long as ids are remembered."""
 AHEAD: Final = 2
 """Batches that may be asked for before the one in hand is decided."""
 
@@ -159,7 +161,7 @@ class Outbox:
             for each in candidates
         ]
         facts = {"owner": self.owner, "free": free, "line": self._keys.line_prefix}
-        call = facts | {"channels": table.channels, "events": events}
+        call = facts | {"channels": table.channels, "events": events, **self._threads(table)}
         answer = decode(self._pace(table.keys, call))
         return [_started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
@@ -181,6 +183,7 @@ class Outbox:
             "waits": keys.waits_prefix,
             "events": [settlement_row(each, table) for each in settlements],
             "channels": table.channels,
+            **self._threads(table),
         }
         answer = decode(self._settle(table.keys, call))
         self.trimmed += answer["trimmed"]
@@ -218,6 +221,11 @@ class Outbox:
         """Let what was asked for ahead arrive, to be given back with the rest."""
         while self.ahead:
             self._arrived()
+
+    def _threads(self, table: Table) -> dict[str, Any]:
+        if table.threads is None:
+            return {}
+        return {"threads": {**table.threads, "keep_us": max(THREADS_US, self._remember_us)}}
 
     @property
     def _prefixes(self) -> dict[str, str]:
@@ -301,5 +309,7 @@ def _started(candidate: Candidate, row: Any) -> Started | Waiting | None:  # noq
         return Started(candidate, candidate.leased.attempt + 1)
     if row == "lost":
         return None
+    if row[0] == "go":
+        return Started(candidate, candidate.leased.attempt + 1, row[1])
     reason, wait_us = row
     return Waiting(candidate, Reason(reason), wait_us)

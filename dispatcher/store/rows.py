@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
-from dispatcher.event import is_remembered
+from dispatcher.event import Event, is_remembered
 from dispatcher.keys import Keys
 from dispatcher.model import US, Kind, all_scopes
 from dispatcher.outcome import (
@@ -37,6 +37,8 @@ class Table:
     def __init__(self, keys: Keys, fixed: Sequence[str]) -> None:
         self.keys = list(fixed)
         self.channels: list[dict[str, Any]] = []
+        self.threads: dict[str, int] | None = None
+        """Where the keys of threads stand; None where no event names one."""
         self._names = keys
         self._positions: dict[str, int] = {}
         self._channel_positions: dict[str, int] = {}
@@ -50,6 +52,7 @@ class Table:
             "channel": self._channel(terms),
             "slot": leased.slot,
             **self._slots(terms),
+            **self._thread(leased.event, terms),
         }
 
     def scopes(self, terms: Terms) -> list[int]:
@@ -64,6 +67,14 @@ class Table:
             if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
         ]
         return {"scopes": scopes, "holds": holds}
+
+    def _thread(self, event: Event, terms: Terms) -> dict[str, str]:
+        if event.thread is None or event.thread_ts is not None:
+            return {}
+        if self.threads is None:
+            names, roots = map(self._position, self._names.threads)
+            self.threads = {"names": names, "roots": roots}
+        return {"thread": f"{terms.channel}\n{event.thread}"}
 
     def _channel(self, terms: Terms) -> int:
         known = self._channel_positions.get(terms.channel)
@@ -159,8 +170,8 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
 
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
     match outcome:
-        case Sent():
-            return {"outcome": "sent"}
+        case Sent(receipt):
+            return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
         case Dropped():
             return {"outcome": "dropped"}
         case DeadLettered():

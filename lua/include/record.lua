@@ -8,7 +8,8 @@
 -- line and rank (where it stands or stood in a category's line, while it is not admitted),
 -- sent and first (when its last and its first post were marked as sending), doubt (while the fate of its last post is to be
 -- looked up: how many readings failed so far), resent (posts made again after one that never arrived), entry (the line it
--- waits in, where that is not its channel's), place (Slack's id of its channel, where there is a doubt). Instants are strings of microseconds: cjson writes 14 digits.
+-- waits in, where that is not its channel's), place (Slack's id of its channel, where there is a doubt), root (ts of the
+-- message that its last post went under, by the key of its thread). Instants are strings of microseconds: cjson writes 14 digits.
 local function read_record(record)
   local line = string.find(record, '\n', 1, true)
   return cjson.decode(string.sub(record, 1, line - 1)), string.sub(record, line + 1)

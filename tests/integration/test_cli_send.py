@@ -35,7 +35,18 @@ def lines(*events: object) -> str:
 
 
 def test_an_event_goes_to_its_lane_with_all_its_fields_and_its_id_is_printed(redis: Database, redis_url: str) -> None:
-    where = ("--channel", "#ops", "--id", "e-1", "--priority", "high", "--thread-ts", "1732100000.123456")
+    where = (
+        "--channel",
+        "#ops",
+        "--id",
+        "e-1",
+        "--priority",
+        "high",
+        "--thread-ts",
+        "1732100000.123456",
+        "--thread",
+        "db1",
+    )
     how = ("--label", "host=db1", "--label", "role=a=b", "--mrkdwn", "--max-age", "30m")
     result = run("send", "errors", "disk *full*", *where, *how, DISPATCHER_REDIS_URL=redis_url)
     assert (result.code, result.out) == (0, "e-1\n")
@@ -51,6 +62,7 @@ def test_an_event_goes_to_its_lane_with_all_its_fields_and_its_id_is_printed(red
         "mrkdwn": True,
         "max_age": 1800.0,
         "thread_ts": "1732100000.123456",
+        "thread": "db1",
     }
 
 

@@ -11,24 +11,47 @@ from typing import Any
 
 import pytest
 
+from dispatcher.message_parts import Look, Part
 from dispatcher.model import (
     Ambiguous,
-    Look,
     Message,
-    Part,
     Paused,
+    PostResult,
     RateLimitedBySlack,
     Receipt,
+    Rejected,
 )
 from dispatcher.slack.credentials import BotToken, Webhook
+from dispatcher.slack.fallbacks import Fallbacks
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.stand_in import Drip, RateLimited, SlackError, StandIn, landed, not_landed
+from dispatcher.slack.stand_in import (
+    STRICT,
+    Drip,
+    FaultReply,
+    RateLimited,
+    Setup,
+    SlackError,
+    StandIn,
+    landed,
+    not_landed,
+)
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
-from tests.support.slack import token_sink
+from tests.support.slack import Clock, token_sink, webhook_sink
 
 LOOK = Look(username="Errors", icon_emoji=":bell:")
 STYLED = Message("e1", "#ops", "down", look=LOOK)
 NO_CUSTOMIZE = {"error": "missing_scope", "needed": "chat:write.customize", "provided": "chat:write"}
+
+
+def last(slack: StandIn) -> tuple[str, str]:
+    posted = slack.ledger.posted()[-1]
+    return posted.channel_id, posted.ts
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
 
 
 @contextmanager
@@ -106,7 +129,7 @@ def test_a_token_that_may_not_post_at_all_pauses_and_nothing_is_learnt_of_looks(
 def test_a_message_without_a_look_is_not_posted_again_for_a_missing_scope(slack: StandIn) -> None:
     slack.faults.add(not_landed(SlackError("missing_scope")))
     assert isinstance(token_sink(slack).post(Message("e1", "#ops", "down")), Paused)
-    assert slack.workspace.posts == 0
+    assert slack.workspace.posts == 1
 
 
 def test_the_answer_to_the_second_request_is_the_result(slack: StandIn) -> None:
@@ -125,15 +148,120 @@ def test_both_requests_share_one_deadline(slack: StandIn) -> None:
     result = sink.post(STYLED)
     assert isinstance(result, Ambiguous)
     assert time.monotonic() - began < 2
-    assert sink.post(Message("e2", "#ops", "next")) == Receipt(*_last(slack))
+    assert sink.post(Message("e2", "#ops", "next")) == Receipt(*last(slack))
 
 
-def _last(slack: StandIn) -> tuple[str, str]:
-    posted = slack.ledger.posted()[-1]
-    return posted.channel_id, posted.ts
+# Blocks
+
+SECTION: dict[str, object] = {"type": "section", "text": {"type": "mrkdwn", "text": "*down*"}}
+WITH_BLOCKS = Message("e1", "#ops", "down", (SECTION,), "1732100000.000100")
 
 
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
+def parts(result: object) -> list[tuple[Part, str]]:
+    assert isinstance(result, Receipt)
+    return [(each.part, each.code) for each in result.left_out]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "too_many_attachments", "invalid_arguments"],
+)
+def test_blocks_that_slack_refuses_are_followed_at_once_by_the_text(slack: StandIn, code: str) -> None:
+    slack.faults.add(not_landed(SlackError(code)))
+    result = token_sink(slack).post(WITH_BLOCKS)
+    assert parts(result) == [(Part.BLOCKS, code)]
+    (posted,) = slack.ledger.posted()
+    assert (posted.text, posted.blocks, posted.thread_ts) == ("down", (), "1732100000.000100")
+
+
+def test_a_webhook_s_refusal_of_blocks_is_followed_by_the_text(slack: StandIn) -> None:
+    slack.faults.add(not_landed(SlackError("invalid_payload")))
+    assert parts(webhook_sink(slack).post(WITH_BLOCKS)) == [(Part.BLOCKS, "invalid_payload")]
+    assert [(posted.text, posted.blocks) for posted in slack.ledger.posted()] == [("down", ())]
+
+
+def test_blocks_that_slack_would_refuse_for_certain_are_not_tried(slack: StandIn) -> None:
+    long: dict[str, object] = {"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}
+    result = token_sink(slack).post(Message("e1", "#ops", "down", (SECTION, long)))
+    assert parts(result) == [(Part.BLOCKS, "invalid_blocks")]
+    assert isinstance(result, Receipt)
+    assert result.left_out[0].detail.endswith("(blocks[1].text: 151 characters, expected at most 150)")
+    assert slack.workspace.posts == 1
+
+
+@pytest.mark.parametrize("code", ["channel_not_found", "invalid_metadata_format", "no_text", "is_archived"])
+def test_what_is_refused_for_another_reason_is_not_tried_without_its_blocks(slack: StandIn, code: str) -> None:
+    slack.faults.add(not_landed(SlackError(code)))
+    result = token_sink(slack).post(WITH_BLOCKS)
+    assert isinstance(result, Rejected)
+    assert result.code == code
+    assert len(slack.ledger) == 0
+
+
+@pytest.mark.parametrize("reply", [SlackError("internal_error"), SlackError("invalid_auth"), RateLimited("7")])
+def test_what_is_no_definite_refusal_of_the_content_is_not_posted_again(slack: StandIn, reply: FaultReply) -> None:
+    slack.faults.add(landed(reply))
+    assert not isinstance(token_sink(slack).post(WITH_BLOCKS), Receipt | Rejected)
+    assert len(slack.ledger) == 1
+
+
+def test_text_that_is_refused_too_is_rejected_with_both_reasons(slack: StandIn) -> None:
+    slack.faults.add(not_landed(SlackError("invalid_blocks")), not_landed(SlackError("msg_too_long")))
+    result = token_sink(slack).post(WITH_BLOCKS)
+    assert isinstance(result, Rejected)
+    assert result.code == "msg_too_long"
+    assert result.detail.startswith("the message is too long for Slack; before, with its blocks, invalid_blocks: ")
+    assert len(slack.ledger) == 0
+
+
+def test_a_message_without_blocks_is_rejected_after_one_request(slack: StandIn) -> None:
+    slack.faults.add(not_landed(SlackError("invalid_arguments")))
+    assert isinstance(token_sink(slack).post(Message("e1", "#ops", "down")), Rejected)
+    assert len(slack.ledger) == 0
+
+
+def test_refused_blocks_are_not_tried_again_until_the_event_ends(slack: StandIn) -> None:
+    sink = token_sink(slack)
+    slack.faults.add(not_landed(SlackError("invalid_blocks")), not_landed(RateLimited("1")))
+    assert isinstance(sink.post(WITH_BLOCKS), RateLimitedBySlack)
+    other = Message("e2", "#ops", "down", (SECTION,))
+    assert sink.post(other) == Receipt(*last(slack))
+    assert parts(sink.post(WITH_BLOCKS)) == [(Part.BLOCKS, "invalid_blocks")]
+    assert [posted.blocks for posted in slack.ledger.posted()] == [(SECTION,), ()]
+    sink.post(WITH_BLOCKS)  # a replay: perhaps Slack takes them now
+    assert slack.ledger.posted()[-1].blocks == (SECTION,)
+
+
+def test_in_a_channel_that_takes_one_request_a_second_refused_blocks_do_not_keep_the_text_back() -> None:
+    clock = Clock()
+    unforeseen: dict[str, object] = {"type": "block_of_tomorrow"}
+    message = Message("e1", "#ops", "down", (unforeseen,))
+    with StandIn(setup=Setup(rate=STRICT, clock=clock)) as slack:
+        sink = token_sink(slack)
+        assert isinstance(sink.post(message), RateLimitedBySlack)
+        clock.now += 1
+        assert parts(sink.post(message)) == [(Part.BLOCKS, "invalid_blocks")]
+        assert slack.workspace.posts == 3
+
+
+def test_neither_scope_nor_blocks_leaves_the_text(slack: StandIn) -> None:
+    slack.faults.add(not_landed(SlackError("missing_scope")), not_landed(SlackError("invalid_blocks")))
+    result = token_sink(slack).post(Message("e1", "#ops", "down", (SECTION,), look=LOOK))
+    assert parts(result) == [(Part.LOOK, "missing_scope"), (Part.BLOCKS, "invalid_blocks")]
+    assert [(posted.text, posted.blocks) for posted in slack.ledger.posted()] == [("down", ())]
+
+
+def test_only_so_many_refusals_are_remembered() -> None:
+    fallbacks = Fallbacks()
+    asked: list[Message] = []
+
+    def post(message: Message) -> PostResult:
+        asked.append(message)
+        return Rejected("invalid_blocks", "no") if message.blocks else RateLimitedBySlack(1, "ratelimited")
+
+    for number in range(1_025):
+        fallbacks.post(Message(f"e{number}", "#ops", "down", (SECTION,)), post)
+    asked.clear()
+    for number in (0, 2, 1_024):
+        fallbacks.post(Message(f"e{number}", "#ops", "down", (SECTION,)), post)
+    assert [bool(message.blocks) for message in asked] == [True, False, False, False]

@@ -136,7 +136,11 @@ def places_of(redis: Database, keys: Keys) -> Places:
     line_keys = [name for name in names if name.startswith(keys.line_prefix)]
     owner_keys = [name for name in names if name.startswith(keys.leased_prefix)]
     waits_keys = [name for name in names if name.startswith(keys.waits_prefix)]
-    mortal = [name for name in names if name.startswith(keys.scope("")) or name in (keys.seen, keys.cooldowns)]
+    mortal = [
+        name
+        for name in names
+        if name.startswith(keys.scope("")) or name in (keys.seen, keys.cooldowns, keys.threads[0])
+    ]
     ranges = [*line_keys, keys.orphans, keys.timers, keys.parked]
     pipe = redis.pipeline(transaction=False)
     for key in (keys.events, keys.posting, keys.awaited, keys.deferred, keys.deciding):

@@ -14,6 +14,8 @@ from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for, slot_id
 from dispatcher.model import Lane
 
+BLOCKS = "expected a list of at most 50 objects, each with a type"
+THREAD = "expected a key of 1 to 128 printable characters"
 FULL: dict[str, Any] = {
     "v": 1,
     "category": "errors",
@@ -27,6 +29,7 @@ FULL: dict[str, Any] = {
     "created_at": 1732100000.123,
     "max_age": 3600,
     "mrkdwn": True,
+    "thread": "disk-db1",
 }
 
 
@@ -51,10 +54,12 @@ def test_category_and_text_are_enough() -> None:
         ({"text": 7}, "text is 7, expected a string"),
         ({"text": "  \n", "blocks": []}, "text is empty, expected some text, or blocks"),
         ({"text": "\ud800"}, "expected a string of well-formed Unicode"),
-        ({"blocks": "x"}, "blocks is 'x', expected a list of at most 50 objects"),
-        ({"blocks": [{}] * 51}, "blocks is a list of 51, expected a list of at most 50 objects"),
-        ({"blocks": [7]}, "blocks is [7], expected a list of at most 50 objects"),
-        ({"blocks": {"type": "divider"}}, 'blocks is {"type": "divider"}, expected a list of at most 50 objects'),
+        ({"blocks": "x"}, f"blocks is 'x', {BLOCKS}"),
+        ({"blocks": [{}] * 51}, f"blocks is a list of 51, {BLOCKS}"),
+        ({"blocks": [7]}, f"blocks is [7], {BLOCKS}"),
+        ({"blocks": {"type": "divider"}}, f'blocks is {{"type": "divider"}}, {BLOCKS}'),
+        ({"blocks": [{"text": "x"}]}, f'blocks is [{{"text": "x"}}], {BLOCKS}'),
+        ({"blocks": [{"type": "divider"}, {"type": 7}]}, f'blocks is [{{"type": "divider"}}, {{"type": 7}}], {BLOCKS}'),
         ({"id": ""}, "id is '', expected 1 to 128 printable characters"),
         ({"id": "x" * 300}, "x... (300 characters), expected 1 to 128 printable characters"),
         ({"id": "a\x1b[31m"}, r"id is 'a\x1b[31m', expected 1 to 128 printable characters"),
@@ -85,7 +90,10 @@ def test_category_and_text_are_enough() -> None:
         ({"mrkdwn": "yes"}, "mrkdwn is 'yes', expected true or false"),
         ({"v": 2}, "v is 2, expected 1"),
         ({"v": True}, "v is true, expected 1"),
-        ({"thread": "k"}, "thread is not available in this version"),
+        ({"thread": ""}, f"thread is '', {THREAD}"),
+        ({"thread": "a\nb"}, f"thread is 'a\\nb', {THREAD}"),
+        ({"thread": "x" * 129}, f"x... (129 characters), {THREAD}"),
+        ({"thread": 7}, f"thread is 7, {THREAD}"),
         ({"chanel": "#x"}, "'chanel' is not a key of an event; did you mean channel?"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value))[:20],
@@ -124,20 +132,20 @@ def test_an_event_too_large_is_refused_before_it_is_sent() -> None:
 def nested(depth: int) -> dict[str, Any]:
     block: dict[str, Any] = {}
     for _ in range(depth):
-        block = {"x": block}
+        block = {"type": "x", "x": block}
     return block
 
 
-CIRCLE: dict[str, Any] = {}
+CIRCLE: dict[str, Any] = {"type": "x"}
 CIRCLE["x"] = CIRCLE
 
 
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"x": {1}}, "blocks hold a set, which JSON has no form for"),
-        ({"x": inf}, "blocks hold a number that is infinite or not a number, which JSON has no form for"),
-        ({("x",): 1}, "blocks hold an object with a key that is no string, which JSON has no form for"),
+        ({"type": "x", "x": {1}}, "blocks hold a set, which JSON has no form for"),
+        ({"type": "x", "x": inf}, "blocks hold a number that is infinite or not a number, which JSON has no form for"),
+        ({"type": "x", ("x",): 1}, "blocks hold an object with a key that is no string, which JSON has no form for"),
         (CIRCLE, "blocks contain themselves, which JSON has no form for"),
         (nested(100_000), "blocks are nested too deeply to be written as JSON"),
     ],

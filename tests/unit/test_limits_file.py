@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.errors import ConfigError
-from dispatcher.model import US, Limit, Look
+from dispatcher.message_parts import Look
+from dispatcher.model import US, Limit
 from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.resources import data_file
@@ -38,8 +39,9 @@ NOT_AVAILABLE = "the key is not available in this version"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
 RULE_KEYS = (
     "limits, channel, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, "
-    "allow_mentions, per_label"
+    "allow_mentions, template, per_label"
 )
+TEMPLATE = 'expected a template such as "*{{ category }}* {{ text }}"'
 USERNAME = "expected a name of 1 to 80 printable characters"
 EMOJI = "expected an emoji such as :bell:"
 ICON_URL = "expected the https:// URL of an image, of at most 2000 characters"
@@ -500,6 +502,25 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             id="not a truth",
         ),
         pytest.param(
+            "defaults: {template: '{{ txt }}'}",
+            "1:22: defaults.template: '{{ txt }}', txt is no variable here; did you mean text?",
+            id="variable of a template",
+        ),
+        pytest.param(
+            "categories:\n  a:\n    template: |\n      *{{ category }}*\n      {{ text | uper }\n",
+            "3:15: categories.a.template: '*{{ category }}*\\n{{ text | uper }\\n', in line 2 of it: unexpected '}'",
+            id="template of two lines",
+        ),
+        pytest.param("defaults: {template: ''}", f"1:22: defaults.template: '', {TEMPLATE}", id="empty template"),
+        pytest.param(
+            "defaults: {template: [a]}", f"1:22: defaults.template: a list, {TEMPLATE}", id="list of templates"
+        ),
+        pytest.param(
+            f"defaults: {{template: {'a' * 4_001}}}",
+            f"1:22: defaults.template: '{'a' * 76}... of 4001 characters, expected at most 4000",
+            id="template too long",
+        ),
+        pytest.param(
             "defaults: {on_limit: {}}",
             "1:22: defaults.on_limit: a mapping, expected drop, dead-letter or defer",
             id="on_limit is a mapping",
@@ -631,7 +652,6 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             pytest.param(f"categories:\n  a:\n    {key}: 1", f"3:5: categories.a.{key}: {NOT_AVAILABLE}", id=key)
             for key in (
                 "digest_delay",
-                "template",
                 "notice",
             )
         ),
@@ -875,6 +895,24 @@ def test_mentions_are_allowed_where_the_file_says_so() -> None:
     said = ["; mentions in its events' own markup notify people;" in sentence for sentence in sentences(found)[1:4]]
     assert said == [False, True, True]
     assert not BUILT_IN.defaults.style.allow_mentions
+
+
+def test_a_template_is_the_category_s_or_the_default_s() -> None:
+    found = policy("""
+        defaults: {template: "{{ category }}: {{ text }}"}
+        categories:
+          a: {template: "{{ text }}"}
+          b: {}
+        """)
+    sources = {
+        name: rule.style.template and rule.style.template.source for name in "abc" for rule in [found.rule(name)]
+    }
+    assert sources == {"a": "{{ text }}", "b": "{{ category }}: {{ text }}", "c": "{{ category }}: {{ text }}"}
+    assert found == policy(
+        "defaults: {template: '{{ category }}: {{ text }}'}\ncategories: {a: {template: '{{ text }}'}, b: {}}"
+    )
+    assert "; its text is made by a template; waits" in sentences(found)[1]
+    assert BUILT_IN.defaults.style.template is None
 
 
 def test_a_policy_without_limits_says_so() -> None:

@@ -76,6 +76,7 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("defaults: {username: Bob, icon_emoji: ':+1::skin-tone-2:'}", id="name and emoji"),
         pytest.param("defaults: {icon_url: 'https://example.com/a.png?b=c'}", id="image"),
         pytest.param("defaults: {allow_mentions: true}", id="mentions"),
+        pytest.param("defaults: {template: '*{{ category }}* {{ text }}'}", id="template"),
         pytest.param("dead_letters: {max: 10000000, max_age: 366d}", id="bounds"),
     ],
 )
@@ -116,6 +117,9 @@ def test_what_is_valid_conforms(text: str) -> None:
         "defaults: {channel: '#a b'}",
         "defaults: {channel: no}",
         "defaults: {max_parked: 0}",
+        "defaults: {template: 7}",
+        "defaults: {template: ''}",
+        f"defaults: {{template: {'a' * 4_001}}}",
         "defaults: {allow_mentions: yes}",
         "defaults: {username: ''}",
         "defaults: {username: }",
@@ -156,7 +160,13 @@ def test_what_is_refused_does_not_conform(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["global: {limits: [1/367d]}", "global: {limits: [1/1m, 2/60s]}", 'defaults: {channel: "#a\\u200b"}']
+    "text",
+    [
+        "global: {limits: [1/367d]}",
+        "global: {limits: [1/1m, 2/60s]}",
+        "defaults: {template: '{{ a }}'}",
+        'defaults: {channel: "#a\\u200b"}',
+    ],
 )
 def test_what_a_schema_cannot_tell_only_the_reader_refuses(text: str) -> None:
     assert not is_read(text)

@@ -10,7 +10,8 @@ import pytest
 
 from dispatcher.event import Event
 from dispatcher.logs import build_event_log
-from dispatcher.model import Denied, LeftOut, Limit, Part, Reason, Receipt
+from dispatcher.message_parts import LeftOut, Part
+from dispatcher.model import Denied, Limit, Reason, Receipt
 from dispatcher.outcome import (
     Candidate,
     DeadLettered,
@@ -103,6 +104,23 @@ def test_what_a_message_was_posted_without_is_told_and_a_missing_scope_once_by_i
     assert (told[0]["code"], told[0]["detail"]) == ("invalid_blocks", "a rule")
     (missing,) = (line for line in told if line["event"] == "slack.scope_missing")
     assert (missing["level"], missing["code"], missing["detail"]) == ("warning", "missing_scope", "add it")
+
+
+def test_a_template_that_fails_is_told_once_for_each_category() -> None:
+    other = LEASED._replace(event=Event("deploys", "x"))
+    sent = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1")))
+    settled = [
+        sent,
+        sent._replace(template_fault="no label a"),
+        sent._replace(template_fault="again"),
+        sent._replace(subject=other, template_fault="b"),
+    ]
+    told = lines(lambda log: (log.settled(settled), log.settled(settled)))
+    failed = [line for line in told if line["event"] == "template.failed"]
+    assert [(line["level"], line["category"], line["detail"]) for line in failed] == [
+        ("warning", "errors", "no label a"), ("warning", "deploys", "b"),
+    ]  # fmt: skip
+    assert [line["outcome"] for line in told if line["event"] == "event.settled"] == ["sent"] * 8
 
 
 def test_duplicates_and_lost_leases_are_told() -> None:

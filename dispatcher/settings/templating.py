@@ -1,0 +1,174 @@
+"""Templates of the limits file, on Jinja: a small part of its language, in which every template ends soon.
+
+The only module that imports jinja2, and imported only where a limits file has a template. What is shown of a variable
+is escaped for Slack. Calls, macros, assignments, arithmetic and nested loops are refused when the file is read: with
+them a slip of the hand can run for ever or fill the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Final
+
+from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, UndefinedError, nodes
+from jinja2 import Template as Compiled
+from jinja2.filters import FILTERS
+from jinja2.meta import find_undeclared_variables
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from dispatcher.content import MAX_TEXT, escape, one_line
+from dispatcher.settings.limits_values import did_you_mean
+from dispatcher.template import VARIABLES, Marked, TemplateFailed
+
+_MOST_MADE: Final = 8_000
+"""Characters that one filter may make."""
+
+_FILTERS: Final = (
+    "capitalize", "default", "dictsort", "first", "int", "items", "join", "last", "length", "lines", "list", "lower",
+    "replace", "reverse", "sort", "string", "title", "trim", "truncate", "unique", "upper",
+)  # fmt: skip
+_PARTS: Final = (
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Tuple, nodes.List, nodes.Pair,
+    nodes.Keyword, nodes.If, nodes.For, nodes.CondExpr, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not,
+    nodes.Neg, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test, nodes.Concat,
+)  # fmt: skip
+_HAVE_PARTS: Final = ("labels", "loop")
+_LOOP: Final = ("first", "index", "index0", "last", "length", "revindex", "revindex0")
+
+
+class InvalidTemplate(ValueError):
+    """A template that cannot be used; the text says what is wrong, in the limits file's style."""
+
+
+@dataclass(frozen=True, slots=True)
+class JinjaTemplate:
+    """See ``dispatcher.template.Template``. Two are equal where their sources are."""
+
+    source: str
+    _compiled: Compiled = field(repr=False, compare=False)
+
+    def render(self, variables: Mapping[str, object]) -> str:
+        """See ``Template.render``; what is longer than a message may be is not made to its end."""
+        made: list[str] = []
+        length = 0
+        try:
+            for piece in self._compiled.generate(variables):
+                made.append(piece)
+                length += len(piece)
+                if length > MAX_TEXT:
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is, the event is posted as it was written
+            said = str(error) if isinstance(error, UndefinedError | _TooMuch) else f"{type(error).__name__}: {error}"
+            raise TemplateFailed(one_line(said)) from None
+        return "".join(made).strip()
+
+
+def compile_template(source: str) -> JinjaTemplate:
+    """The template; raises ``InvalidTemplate`` with everything that is found wrong with it."""
+    environment = _Environment()
+    try:
+        tree = environment.parse(source)
+        faults = [*dict.fromkeys(_faults(tree))]
+        if not faults:
+            return JinjaTemplate(source, environment.from_string(source))
+    except TemplateSyntaxError as error:
+        faults = [f"{_line(source, error.lineno)}{_sentence(error.message)}"]
+    except Exception as error:  # noqa: BLE001 - nested too deeply for Python, a number too long for it
+        faults = [f"cannot be read: {type(error).__name__}"]
+    raise InvalidTemplate("; ".join(faults))
+
+
+class _TooMuch(Exception):
+    pass
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """No attribute of any object is reached, but entries of mappings and what a loop says of itself."""
+
+    def __init__(self) -> None:
+        super().__init__(undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True, cache_size=0)
+        self.globals.clear()
+        self.filters = {name: _bounded(_lines if name == "lines" else FILTERS[name]) for name in _FILTERS}
+
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - Jinja's own signature
+        if isinstance(obj, Mapping):
+            return self.getitem(obj, attribute)
+        return super().getattr(obj, attribute) if attribute in _LOOP else self.undefined(obj=obj, name=attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - as above
+        if isinstance(obj, Undefined):
+            return obj[argument]
+        try:
+            return obj[argument]
+        except (TypeError, LookupError):
+            what = "label" if isinstance(obj, Mapping) else "entry"
+            return self.undefined(f"there is no {what} {argument}", name=str(argument))
+
+
+def _shown(value: object) -> str:
+    """What a variable becomes where it is shown."""
+    return value.markup if isinstance(value, Marked) else escape(str(value))
+
+
+def _lines(value: object) -> list[str]:
+    return str(value).splitlines()
+
+
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - a filter's
+        made = function(*arguments, **options)
+        if isinstance(made, str) and len(made) > _MOST_MADE:
+            raise _TooMuch(f"a filter makes {len(made)} characters, expected at most {_MOST_MADE}")
+        return made
+
+    return run
+
+
+def _faults(tree: nodes.Template) -> Iterator[str]:
+    """What is wrong, each once; whether a name of a loop is known where it stands is looked at last."""
+    names = list(tree.find_all(nodes.Name))
+    bound = {node.name for node in names if node.ctx != "load"} | {"loop"}
+    unknown = {node.name for node in names} - bound - {*VARIABLES}
+    faults = [*map(_unknown_variable, sorted(unknown))]
+    faults += [fault for node in tree.find_all(nodes.Node) if (fault := _fault_of(node)) is not None]
+    yield from faults or map(_unknown_variable, sorted(find_undeclared_variables(tree) - {*VARIABLES}))
+
+
+def _unknown_variable(name: str) -> str:
+    return f"{name} is no variable here{_instead(name, VARIABLES)}"
+
+
+def _fault_of(node: nodes.Node) -> str | None:
+    match node:
+        case nodes.Filter(name=name) if name not in _FILTERS:
+            return f"{name} is no filter{_instead(name, _FILTERS)}"
+        case nodes.CondExpr(expr2=None):
+            return "an if within {{ }} without else, expected what is shown otherwise"
+        case nodes.For() if node.find(nodes.For) is not None or node.recursive:
+            return "a loop within a loop, expected none"
+        case nodes.Getattr(attr=name, node=nodes.Name(name="loop")) if name not in _LOOP:
+            return f"a loop has no {name}{_instead(name, _LOOP)}"
+        case nodes.Getattr(attr=name, node=part) if not isinstance(part, nodes.Name) or part.name not in _HAVE_PARTS:
+            return f".{name} of what is neither labels nor loop"
+        case _:
+            return None if isinstance(node, _PARTS) else f"{_kind(node)}, which templates cannot have"
+
+
+def _instead(name: str, known: Sequence[str]) -> str:
+    return did_you_mean(name, known) or f", expected one of {', '.join(known)}"
+
+
+def _kind(node: nodes.Node) -> str:
+    name = type(node).__name__.lower()
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _line(source: str, number: int) -> str:
+    return f"in line {number} of it: " if "\n" in source.strip() else ""
+
+
+def _sentence(message: str | None) -> str:
+    return one_line((message or "not valid").rstrip(".")).replace("jinja", "Jinja")
