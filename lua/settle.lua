@@ -19,7 +19,8 @@
 --             "channel": position | absent, "replied": true: the channel answered, charge its pace,
 --             "cooldown_us": nobody posts to the channel for so long, "pause": {"code", "detail"}, "resume": true,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
---             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked}, ...]}
+--             "place": "line" | "timer", "wait_us", "deadline": string, "attempt", "unknown": of what is parked,
+--             "why_parked": [reason, code | null] of what waits on a timer}, ...]}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds}; 0: the lease was taken over,
 --           nothing was changed
 -- @include prelude
@@ -63,7 +64,7 @@ local function park(event, header, payload)
   header.attempt, header.unknown = event.attempt, event.unknown
   header.held = event.slots == 'hold' or nil
   if event.place == 'timer' then
-    header.timer = true
+    header.timer, header.why = true, event.why_parked
     redis.call('ZADD', keys.timers, digits(now + event.wait_us), event.id)
   else
     redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)

@@ -9,6 +9,7 @@ from dispatcher.app.building import (
     build_readers,
     build_sink,
     open_dead_letters,
+    open_explanations,
     open_limits,
     workers_of,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "has_run",
     "keys_of",
     "open_dead_letters",
+    "open_explanations",
     "open_limits",
     "open_server",
     "reach",

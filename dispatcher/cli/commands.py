@@ -11,6 +11,7 @@ from dispatcher.cli.dead import dead
 from dispatcher.cli.demo import demo
 from dispatcher.cli.doctor import doctor
 from dispatcher.cli.exits import DONE, conclude
+from dispatcher.cli.explain import explain
 from dispatcher.cli.limits import limits
 from dispatcher.cli.not_yet import Commands
 from dispatcher.cli.send import send
@@ -20,7 +21,7 @@ from dispatcher.cli.terminal import Terminal, open_closed_streams
 from dispatcher.cli.up import up
 from dispatcher.cli.worker import worker
 
-_NOT_YET = ("explain", "pause", "resume", "mute", "unmute", "parked")
+_NOT_YET = ("pause", "resume", "mute", "unmute", "parked")
 
 
 def main() -> NoReturn:
@@ -52,5 +53,5 @@ def dispatcher() -> None:
     """
 
 
-for _command in (demo, up, worker, send, status, dead, limits, doctor, slack_stand_in):
+for _command in (demo, up, worker, send, status, explain, dead, limits, doctor, slack_stand_in):
     dispatcher.add_command(_command)

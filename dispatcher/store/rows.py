@@ -140,13 +140,14 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": "dropped"}
         case DeadLettered():
             return {"outcome": "dead", "letter": _letter(outcome, settlement)}
-        case Parked(place, _, wait_us):
+        case Parked(place, reason, wait_us, code):
             return {
                 "outcome": "parked",
                 "place": place.value,
                 "wait_us": wait_us,
                 "attempt": settlement.attempt,
                 "unknown": settlement.unknown,
+                "why_parked": [reason.value, code],
             }
         case _:
             assert_never(outcome)

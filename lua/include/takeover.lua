@@ -14,7 +14,7 @@ local function take_over(at, owner, theirs, now)
           redis.call('ZADD', at.lines, digits(now), 'channel:' .. header.channel)
         end
       end
-      header.state, header.timer, header.held = 'waiting', true, nil
+      header.state, header.timer, header.held, header.why = 'waiting', true, nil, nil
       redis.call('ZADD', at.timers, digits(now), id)
       redis.call('ZADD', at.parked, header.deadline, id)
       count(at.totals, 'parked', header.counted, 1)

@@ -43,6 +43,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "dead",
         "demo",
         "doctor",
+        "explain",
         "limits",
         "send",
         "slack-stand-in",
@@ -63,7 +64,7 @@ def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("explain", "e-1", "--json"),
+        ("pause", "errors"),
         ("mute", "errors", "--for", "2h", "--why", "noise"),
         ("limits", "apply", "limits.yaml"),
     ],
