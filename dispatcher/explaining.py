@@ -6,13 +6,14 @@ Instants are microseconds of the server's clock; a sentence names them in the zo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
-from dispatcher.model import US, Kind, Limit, Reason, format_duration
+from dispatcher.model import US, Denied, Kind, Limit, Reason, format_duration
 
 Clock: TypeAlias = Callable[[int], str]
 """An instant as people read it."""
@@ -21,6 +22,9 @@ _UNITS: Final = {"m": "min"}
 _SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
 _SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
+
+
+_HELD: Final = "admitted events held it that had yet to be posted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +93,20 @@ class Explanation:
 
 def clock_of(now_us: int, zone: tzinfo | None = None) -> Clock:
     """Instants in the zone (None: of this machine), with the date unless that is today's."""
+    known: dict[int, str] = {}
 
-    def local(at_us: int) -> datetime:
-        return datetime.fromtimestamp(at_us // US, UTC).astimezone(zone)
+    def date_and_time(at_s: int) -> tuple[str, str]:
+        date, _, clock = datetime.fromtimestamp(at_s, UTC).astimezone(zone).isoformat(" ").partition(" ")
+        return date, clock[: len("12:03:11")]
 
-    today = local(now_us).date()
+    today, _ = date_and_time(now_us // US)
 
     def shown(at_us: int) -> str:
-        at = local(at_us)
-        return at.strftime("%H:%M:%S" if at.date() == today else "%Y-%m-%d %H:%M:%S")
+        at_s = at_us // US
+        if at_s not in known:
+            date, clock = date_and_time(at_s)
+            known[at_s] = clock if date == today else f"{date} {clock}"
+        return known[at_s]
 
     return shown
 
@@ -114,12 +123,47 @@ def ended(decision: Decision, at: Clock) -> str:
             what = _OUTCOMES.get(decision.outcome, decision.outcome.capitalize())
     if decision.reason == Reason.CANCELLED:
         return f"Cancelled at {when}{_words(decision.detail)}."
+    if _is_of_a_limit(decision) or decision.reason == Reason.MUTED:
+        return f"{what} at {when}: {why(decision, at)}."
+    code = f" ({decision.code})" if decision.code else ""
+    words = why(decision, at)
+    return f"{what} at {when}, {decision.reason}{code}{words and f': {words}'}."
+
+
+def why(decision: Decision, at: Clock) -> str:
+    """What the reason stands for, without a full stop; empty where there is nothing to be added to it."""
     if decision.reason == Reason.MUTED and decision.fits_at_us is not None:
-        return f"{what} at {when}: category {decision.category} was muted {_until(decision, at)}."
-    if decision.scope is None or decision.limit is None or decision.reason == Reason.OVERFLOW:
-        code = f" ({decision.code})" if decision.code else ""
-        return f"{what} at {when}, {decision.reason}{code}{_words(decision.detail, ': ')}."
-    return f"{what} at {when}: {_used_up(decision.scope, decision.limit)}; {_fits(decision, at)}."
+        return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
+    if _is_of_a_limit(decision):
+        return f"{_used_up(decision.scope or '', decision.limit or '')}; {_fits(decision, at)}"
+    return (decision.detail or "").removesuffix(".")
+
+
+def dropped(denied: Denied, now_us: int, at: Clock) -> str:
+    """As ``ended``, of an event that a limit drops now: for storms, in a quarter of the time."""
+    used_up, fits_us = _used_up(denied.scope, str(denied.limit)), denied.retry_after_us
+    if fits_us > denied.limit.window_us:
+        return f"Dropped at {at(now_us)}: {used_up}; {_HELD}."
+    return f"Dropped at {at(now_us)}: {used_up}; it would have fitted at {at(now_us + fits_us)}."
+
+
+def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
+    """The sentence of an event that ends now, of what its log line says."""
+    wait_s = facts.get("retry_after_s")
+    decision = Decision(
+        id="",
+        at_us=now_us,
+        outcome=facts["outcome"],
+        reason=facts["reason"],
+        category=facts.get("category"),
+        scope=facts.get("scope"),
+        limit=facts.get("limit"),
+        fits_at_us=None if wait_s is None else now_us + round(wait_s * US),
+        code=facts.get("code"),
+        detail=facts.get("detail"),
+        channel=facts.get("channel"),
+    )
+    return ended(decision, at)
 
 
 def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
@@ -202,8 +246,8 @@ def limit_words(limit: str) -> str:
     return f"{parsed.max} of {parsed.max} in {span}{'' if parsed.kind is Kind.ROLLING else f' ({parsed.kind})'}"
 
 
-def _used_up(scope: str, limit: str) -> str:
-    return f"{_scope(scope)} had used {limit_words(limit)}"
+def _is_of_a_limit(decision: Decision) -> bool:
+    return decision.scope is not None and decision.limit is not None and decision.reason != Reason.OVERFLOW
 
 
 def _fits(decision: Decision, at: Clock) -> str:
@@ -211,8 +255,13 @@ def _fits(decision: Decision, at: Clock) -> str:
         return "when it would have fitted is not known"
     limit = _parsed(decision.limit or "")
     if limit is not None and decision.fits_at_us - decision.at_us > limit.window_us:
-        return "admitted events held it that had yet to be posted"
+        return _HELD
     return f"it would have fitted at {at(decision.fits_at_us)}"
+
+
+@lru_cache(maxsize=1024)
+def _used_up(scope: str, limit: str) -> str:
+    return f"{_scope(scope)} had used {limit_words(limit)}"
 
 
 def _parsed(limit: str) -> Limit | None:
@@ -230,13 +279,8 @@ def _scope(scope: str) -> str:
     return _SCOPES.get(scope, f"the guarantee of {name}" if kind == "guarantee" else f"{kind} {name}".strip())
 
 
-def _until(decision: Decision, at: Clock) -> str:
-    until = "" if decision.fits_at_us is None else f"until {at(decision.fits_at_us)}"
-    return f"{until}{_words(decision.detail)}"
-
-
-def _words(detail: str | None, mark: str = " ") -> str:
-    return f"{mark}{detail.removesuffix('.')}" if detail else ""
+def _words(detail: str | None) -> str:
+    return f" {detail.removesuffix('.')}" if detail else ""
 
 
 def _others(count: int) -> str:

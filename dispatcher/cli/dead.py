@@ -205,6 +205,9 @@ def purge(terminal: Terminal, /, *, yes: bool, as_json: bool, **choice: Any) -> 
 
 def document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON has it, but its payload; instants are seconds since 1970."""
+    import time
+
+    from dispatcher.explaining import clock_of, ended
     from dispatcher.model import US
 
     return {
@@ -215,6 +218,7 @@ def document(letter: DeadLetter) -> dict[str, Any]:
         "reason": letter.reason,
         "code": letter.code,
         "detail": letter.detail,
+        "sentence": ended(letter.decision(), clock_of(time.time_ns() // 1_000)),
         "scope": letter.scope,
         "limit": letter.limit,
         "fits_at": letter.fits_at_us and letter.fits_at_us / US,

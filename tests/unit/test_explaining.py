@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher import explaining
 from dispatcher.explaining import Decision, clock_of, ended, limit_words
-from dispatcher.model import US
+from dispatcher.model import US, Denied, Limit
 
 ZONE: Final = timezone(timedelta(hours=5, minutes=30))
 
@@ -115,6 +115,13 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
 )
 def test_how_an_event_ended_is_one_sentence(decision: Decision, said: str) -> None:
     assert ended(decision, AT) == said
+
+
+@pytest.mark.parametrize("wait_s", [0, 90, 1_800, 1_801])
+def test_what_is_dropped_by_the_thousand_has_the_same_sentence(wait_s: int) -> None:
+    denied = Denied("label:errors:host=db1", Limit.parse("10/30m"), wait_s * US)
+    one = Decision("x", NOW_US, "dropped", "limit:label", "errors", denied.scope, "10/30m", NOW_US + wait_s * US)
+    assert explaining.dropped(denied, NOW_US, AT) == ended(one, AT)
 
 
 def test_an_instant_of_another_day_has_its_date() -> None:
