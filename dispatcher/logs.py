@@ -232,8 +232,8 @@ def _facts(settlement: Settlement) -> dict[str, object]:
             if receipt.channel not in channel.values():
                 facts["channel_id"] = receipt.channel
             return facts if receipt.ts is None else {**facts, "ts": receipt.ts}
-        case Dropped(denied, reason):
-            return _dropped(denied, reason)
+        case Dropped(denied, reason, detail):
+            return {**_dropped(denied, reason), **({} if detail is None else {"detail": detail})}
         case DeadLettered(reason, detail, code, denied):
             where = channel if denied is None else {}
             facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where, "detail": detail}
@@ -247,7 +247,7 @@ def _facts(settlement: Settlement) -> dict[str, object]:
             assert_never(settlement.outcome)
 
 
-def _dropped(denied: Denied, reason: Reason) -> dict[str, object]:
+def _dropped(denied: Denied | None, reason: Reason) -> dict[str, object]:
     return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
 
 

@@ -11,6 +11,7 @@ from dispatcher.app.building import (
     open_dead_letters,
     open_explanations,
     open_limits,
+    open_parked_events,
     workers_of,
 )
 from dispatcher.app.running import dispatch_one, run_worker
@@ -33,6 +34,7 @@ __all__ = [
     "open_dead_letters",
     "open_explanations",
     "open_limits",
+    "open_parked_events",
     "open_server",
     "reach",
     "run_worker",

@@ -27,6 +27,7 @@ from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.intake import wrong_layout
 from dispatcher.store.outbox import Outbox
+from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.admission import Admission
 
@@ -134,6 +135,12 @@ def open_dead_letters(settings: Settings, server: Server) -> DeadLetters:
 def open_explanations(settings: Settings, server: Server) -> Explanations:
     """What explains events of the namespace; raises as ``build_readers`` does."""
     return Explanations(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_parked_events(settings: Settings, server: Server, policy: Policy) -> ParkedEvents:
+    """The parked events of the namespace; raises as ``build_readers`` does."""
+    client, remember_us = _client_of_namespace(settings, server), _us(settings.dedup_window.total_seconds())
+    return ParkedEvents(client, *keys_of(settings), policy, remember_us=remember_us)
 
 
 def _client_of_namespace(settings: Settings, server: Server) -> Client:

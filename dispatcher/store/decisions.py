@@ -63,8 +63,8 @@ def why_of(settlement: Settlement) -> str | None:
         case Sent(receipt):
             channel = receipt.channel if settlement.terms is None else settlement.terms.channel
             return _text("sent", Reason.OK, category, None, {"channel": channel, "ts": receipt.ts})
-        case Dropped(denied, reason):
-            return _text("dropped", reason, category, denied, {})
+        case Dropped(denied, reason, detail):
+            return _text("dropped", reason, category, denied, {} if detail is None else {"detail": detail[:200]})
         case DeadLettered(reason, detail, code, denied):
             said = {"detail": detail[:200], "code": code}
             return _text("dead", reason, category, denied, {name: words for name, words in said.items() if words})
@@ -75,7 +75,7 @@ def why_of(settlement: Settlement) -> str | None:
 
 
 def is_limited(settlement: Settlement) -> bool:
-    """Whether a limit suppressed the event."""
+    """Whether the event was suppressed, by a limit or by hand."""
     outcome = settlement.outcome
     return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
 

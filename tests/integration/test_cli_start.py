@@ -45,6 +45,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "doctor",
         "explain",
         "limits",
+        "parked",
         "send",
         "slack-stand-in",
         "status",
@@ -53,7 +54,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
     ]
 
 
-@pytest.mark.parametrize("group", [(), ("dead",), ("limits",)], ids=lambda group: " ".join(group) or "all")
+@pytest.mark.parametrize("group", [(), ("dead",), ("limits",), ("parked",)], ids=lambda group: " ".join(group) or "all")
 def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]) -> None:
     listed = run(*group, "--help", COLUMNS="80").out.partition("Commands:")[2].rstrip()
     rows = [line for line in listed.splitlines() if line.strip()]

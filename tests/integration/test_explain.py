@@ -187,6 +187,25 @@ def test_a_job_that_waits_for_another_is_told_in_rqs_word(stage: Stage) -> None:
     assert "RQ says of its job that it is deferred" in explain(stage, "two").sentence
 
 
+@pytest.mark.parametrize("left", [{"status": "finished"}, {"status": "started", "adopted": "1"}], ids=str)
+def test_a_job_that_a_stock_worker_leaves_behind_hides_no_end(stage: Stage, ann: Worker, left: dict[str, str]) -> None:
+    id_ = stage.send_unnamed()
+    ann.run()
+    stage.redis.hset(stage.queue.job(id_), mapping={"origin": "q", **left})
+    assert explain(stage, id_).outcome == "sent"
+
+
+def test_a_decision_in_the_older_part_of_the_record_is_told(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m"))
+    stage.bounds = Bounds(decisions=2)
+    ann = stage.worker("ann")
+    for n in range(3):
+        stage.send(f"e{n}", channel=UNPACED)
+        ann.run()
+    assert redis.hkeys(stage.keys.decisions[1]) == [b"e1"]
+    assert explain(stage, "e1").outcome == "dropped"
+
+
 def test_an_event_in_flight_is_told_with_its_worker(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     batch = ann.take().batch
