@@ -22,6 +22,7 @@ from dispatcher.errors import (
 
 if TYPE_CHECKING:
     from dispatcher.event import Event
+    from dispatcher.explaining import Explanation
     from dispatcher.producer import AsyncProducer, Producer
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "DispatcherError",
     "DuplicateEvent",
     "Event",
+    "Explanation",
     "GateUnavailable",
     "InvalidEvent",
     "Producer",
@@ -51,4 +53,8 @@ def __getattr__(name: str) -> object:
         from dispatcher.event import Event  # noqa: PLC0415 - see above
 
         return Event
+    if name == "Explanation":
+        from dispatcher.explaining import Explanation  # noqa: PLC0415 - see above
+
+        return Explanation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

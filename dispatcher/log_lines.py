@@ -27,9 +27,9 @@ _NARROWEST: Final = 40
 class TerminalLine:
     """Renders an entry; what stands in it twice, and what only a program needs, is in the JSON lines alone.
 
-    A line about an event has no ``worker``, ``ts`` and ``channel_id``, its ``scope`` and ``detail`` only where the
-    reason does not say the same, and of an id that was generated the beginning. On a terminal a worker that starts does
-    not say again what stands at the head of its command.
+    A line about an event has no ``worker``, ``ts``, ``channel_id`` and ``sentence``, its ``scope`` and ``detail`` only
+    where the reason does not say the same, and of an id that was generated the beginning. On a terminal a worker that
+    starts does not say again what stands at the head of its command.
     """
 
     def __init__(self, stream: TextIO, *, in_colour: bool) -> None:
@@ -62,7 +62,7 @@ class TerminalLine:
         if reason.startswith("limit:"):
             reason = f"{reason} {entry.pop('limit', '')}".rstrip()
             entry.pop("detail", None)
-        for key in ("worker", "ts", "channel_id"):
+        for key in ("worker", "ts", "channel_id", "sentence"):
             entry.pop(key, None)
         entry["id"] = _UUID.sub("\\1…", str(entry.pop("event_id")))
         entry["retry_in" if outcome == "parked" else "room_in"] = entry.pop("retry_after_s", None)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TextIO, assert_never
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from dispatcher import explaining
+from dispatcher.explaining import Clock, clock_of, sentence_of
 from dispatcher.json_text import encode
 from dispatcher.line_batch import LineBatch
 from dispatcher.log_lines import TerminalLine
@@ -122,23 +125,34 @@ def redactor(secrets: Iterable[str]) -> Processor:
     return step
 
 
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
 class EventLog:
     """What the core and the worker's loop tell, as log lines. A line that cannot be written is no reason to stop."""
 
-    def __init__(self, log: FilteringBoundLogger, batch: LineBatch | None = None) -> None:
+    def __init__(
+        self, log: FilteringBoundLogger, batch: LineBatch | None = None, clock: Callable[[], int] = _now_us
+    ) -> None:
         self._log = log
         self._batch = batch
         self._told: set[str] = set()
         """What is said once: what is wrong with a template or a token is wrong for every event."""
+        self._clock = clock
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits."""
-        ended: list[dict[str, object]] = []
+        now_us, at = self._now()
+        told: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
         for settlement in settlements:
             entry = {**_subject(settlement.subject), **_facts(settlement)}
-            (parked if isinstance(settlement.outcome, Parked) else ended).append(entry)
-        self._write_all("event.settled", ended)
+            if isinstance(settlement.outcome, Parked):
+                parked.append(entry)
+            else:
+                told.append({**entry, "sentence": sentence_of(entry, now_us, at)})
+        self._write_all("event.settled", told)
         self._write_all("event.parked", parked)
         for settlement in settlements:
             if settlement.template_fault is not None and isinstance(settlement.subject, Leased):
@@ -156,12 +170,15 @@ class EventLog:
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
+        now_us, at = self._now()
         facts_of: dict[int, dict[str, object]] = {}
         entries = []
         for leased, denied in events:
             facts = facts_of.get(id(denied))
             if facts is None:
-                facts = facts_of[id(denied)] = _dropped(denied, limit_reason(denied.scope))
+                facts = _dropped(denied, limit_reason(denied.scope))
+                facts["sentence"] = explaining.dropped(denied, now_us, at)
+                facts_of[id(denied)] = facts
             entries.append({"event_id": leased.name, "category": leased.event.category, **facts})
         self._write_all("event.settled", entries)
 
@@ -176,7 +193,8 @@ class EventLog:
 
     def duplicates(self, ids: list[str]) -> None:
         """``event.settled`` for repeated ids."""
-        facts = {"outcome": "duplicate", "reason": Reason.DUPLICATE.value}
+        facts: dict[str, object] = {"outcome": "duplicate", "reason": Reason.DUPLICATE.value}
+        facts["sentence"] = sentence_of(facts, *self._now())
         self._write_all("event.settled", [{"event_id": each, **facts} for each in ids])
 
     def say(self, event: str, **facts: object) -> None:
@@ -186,6 +204,10 @@ class EventLog:
     def failed(self, error: Exception) -> None:
         """A defect of ours, with its traceback."""
         self._log.error("worker.failed", exc_info=error)
+
+    def _now(self) -> tuple[int, Clock]:
+        now_us = self._clock()
+        return now_us, clock_of(now_us)
 
     def _write_all(self, event: str, entries: Sequence[Mapping[str, object]]) -> None:
         try:
@@ -233,8 +255,8 @@ def _facts(settlement: Settlement) -> dict[str, object]:
             if receipt.ts is not None:
                 facts["ts"] = receipt.ts
             return {**facts, **_left_out(receipt.left_out)}
-        case Dropped(denied, reason):
-            return _dropped(denied, reason)
+        case Dropped(denied, reason, detail):
+            return {**_dropped(denied, reason), **({} if detail is None else {"detail": detail})}
         case DeadLettered(reason, detail, code, denied):
             where = channel if denied is None else {}
             facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where, "detail": detail}
@@ -255,7 +277,7 @@ def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
     return {"left_out": ",".join(each.part for each in parts), "code": parts[-1].code, "detail": parts[-1].detail}
 
 
-def _dropped(denied: Denied, reason: Reason) -> dict[str, object]:
+def _dropped(denied: Denied | None, reason: Reason) -> dict[str, object]:
     return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
 
 

@@ -139,10 +139,11 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Discarded by a limit, with what would have let it pass."""
+    """Discarded: by a limit, with what would have let it pass, or by hand, where ``detail`` says by whom."""
 
-    denied: Denied
+    denied: Denied | None
     reason: Reason
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

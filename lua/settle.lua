@@ -27,7 +27,8 @@
 --             "thread": name of its thread | absent, "ts": of its message, if it is one,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
 --             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
---             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked}, ...],
+--             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked,
+--             "why_parked": [reason, code | null] of what waits on a timer}, ...],
 --           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
@@ -77,7 +78,7 @@ local function park(event, header, payload)
   header.held = event.slots == 'hold' or nil
   if event.place ~= 'line' then
     local from = event.place == 'look' and tonumber(header.sent) or now
-    header.timer = true
+    header.timer, header.why = true, event.why_parked
     redis.call('ZADD', keys.timers, digits(math.max(now, from + event.wait_us)), event.id)
   else
     redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)

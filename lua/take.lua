@@ -47,6 +47,7 @@
 -- @include books
 -- @include lines
 -- @include deferred
+-- @include leaving
 -- @include pause
 -- @include takeover
 -- @include decisions
@@ -130,17 +131,7 @@ if not suspended and not alone then
   -- 3. What has waited as long as it may: handed out to be settled as expired.
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', parked, '-inf', digits(now), 'LIMIT', 0, 100)) do
     local header, payload = read_record(redis.call('HGET', events, id))
-    if header.timer then
-      redis.call('ZREM', timers, id)
-    elseif header.line then
-      leave_line(at, id, header)
-    else
-      local line = header.entry or 'channel:' .. header.channel
-      redis.call('ZREM', call.line .. line, id)
-      if redis.call('EXISTS', call.line .. line) == 0 then
-        redis.call('ZREM', lines, line)
-      end
-    end
+    leave_place(at, id, header)
     unpark(id, header, payload)
   end
 

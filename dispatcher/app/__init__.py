@@ -9,7 +9,9 @@ from dispatcher.app.building import (
     build_readers,
     build_sink,
     open_dead_letters,
+    open_explanations,
     open_limits,
+    open_parked_events,
     workers_of,
 )
 from dispatcher.app.running import dispatch_one, run_worker
@@ -30,7 +32,9 @@ __all__ = [
     "has_run",
     "keys_of",
     "open_dead_letters",
+    "open_explanations",
     "open_limits",
+    "open_parked_events",
     "open_server",
     "reach",
     "run_worker",

@@ -24,8 +24,10 @@ from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
 from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.explanations import Explanations
 from dispatcher.store.intake import wrong_layout
 from dispatcher.store.outbox import Outbox
+from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.admission import Admission
 
@@ -134,6 +136,17 @@ def build_readers(settings: Settings, server: Server) -> Readers:
 def open_dead_letters(settings: Settings, server: Server) -> DeadLetters:
     """The dead letters of the namespace; raises as ``build_readers`` does."""
     return DeadLetters(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_explanations(settings: Settings, server: Server) -> Explanations:
+    """What explains events of the namespace; raises as ``build_readers`` does."""
+    return Explanations(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_parked_events(settings: Settings, server: Server, policy: Policy) -> ParkedEvents:
+    """The parked events of the namespace; raises as ``build_readers`` does."""
+    client, remember_us = _client_of_namespace(settings, server), _us(settings.dedup_window.total_seconds())
+    return ParkedEvents(client, *keys_of(settings), policy, remember_us=remember_us)
 
 
 def _client_of_namespace(settings: Settings, server: Server) -> Client:

@@ -11,8 +11,8 @@ import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.options import Span
 from dispatcher.cli.terminal import Terminal
-from dispatcher.model import parse_duration
 from dispatcher.outcome import DEADLY
 
 if TYPE_CHECKING:
@@ -24,21 +24,6 @@ SHOWN: Final = 50
 """Letters in a list, unless more are asked for."""
 
 
-class _Span(click.ParamType[int]):
-    name = "SPAN"
-
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> int:
-        try:
-            return parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 _FILTERS: Final = (
     click.option("--category", metavar="NAME", help='Only of this category; "-" is what could not be read.'),
     click.option(
@@ -47,7 +32,7 @@ _FILTERS: Final = (
         metavar="REASON",
         help=f"Only for this reason: {', '.join(DEADLY)}.",
     ),
-    click.option("--since", type=_Span(), help="Only those that died since then: 2h is the last two hours."),
+    click.option("--since", type=Span(), help="Only those that died since then: 2h is the last two hours."),
 )
 _SELECTION: Final = (
     click.argument("ids", nargs=-1),
@@ -205,6 +190,9 @@ def purge(terminal: Terminal, /, *, yes: bool, as_json: bool, **choice: Any) -> 
 
 def document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON has it, but its payload; instants are seconds since 1970."""
+    import time
+
+    from dispatcher.explaining import clock_of, ended
     from dispatcher.model import US
 
     return {
@@ -215,6 +203,7 @@ def document(letter: DeadLetter) -> dict[str, Any]:
         "reason": letter.reason,
         "code": letter.code,
         "detail": letter.detail,
+        "sentence": ended(letter.decision(), clock_of(time.time_ns() // 1_000)),
         "scope": letter.scope,
         "limit": letter.limit,
         "fits_at": letter.fits_at_us and letter.fits_at_us / US,

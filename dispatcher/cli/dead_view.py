@@ -15,6 +15,7 @@ from rich.text import Text
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
 from dispatcher.cli.spans import local, span, zone
 from dispatcher.content import one_line
+from dispatcher.explaining import clock_of, ended, why
 from dispatcher.model import US
 from dispatcher.outcome import NO_CATEGORY
 from dispatcher.store.dead_letters import DeadLetter
@@ -33,22 +34,17 @@ def listing(letters: Sequence[DeadLetter]) -> Fitting:
 def _in_lines(letters: Sequence[DeadLetter], longest: int | None = None) -> Table:
     """A column that no letter fills is left out."""
     has_attempts = any(letter.attempts for letter in letters)
-    has_fits = any(letter.fits_at_us is not None for letter in letters)
     table = plain_table()
     for heading in (f"Died ({zone(_now_us() / US)})", "Id", "Category", "Reason"):
         table.add_column(heading, no_wrap=True)
     table.add_column("Detail")
     if has_attempts:
         table.add_column("Tries", justify="right", no_wrap=True)
-    if has_fits:
-        table.add_column("Fits at", no_wrap=True)
     for letter in letters:
         row: list[RenderableType] = [_short(letter.at_us), Text(one_line(letter.name)), _category(letter)]
-        row += [Text(_reason(letter), "red"), cut(one_line(letter.detail), longest)]
+        row += [Text(_reason(letter), "red"), cut(_why(letter), longest)]
         if has_attempts:
             row.append(Text(str(letter.attempts), "" if letter.attempts else "dim"))
-        if has_fits:
-            row.append(Text("" if letter.fits_at_us is None else _short(letter.fits_at_us)))
         table.add_row(*row)
     return table
 
@@ -60,8 +56,7 @@ def _in_blocks(letters: Sequence[DeadLetter]) -> Table:
     for letter in letters:
         facts = [_category(letter), Text(_reason(letter), "red")]
         facts += [Text(f"{letter.attempts} tries")] if letter.attempts else []
-        facts += [Text(f"fits at {_short(letter.fits_at_us)}")] if letter.fits_at_us is not None else []
-        detail = Text(one_line(letter.detail), "dim")
+        detail = Text(_why(letter), "dim")
         table.add_row(_short(letter.at_us), Group(Text(one_line(letter.name), "bold"), Text("  ").join(facts), detail))
     return table
 
@@ -94,6 +89,7 @@ def details(letter: DeadLetter) -> Table:
         ("Died", _instant(letter.at_us)),
         ("Reason", Text(_reason(letter), "red")),
         ("Detail", letter.detail),
+        ("In short", ended(letter.decision(), clock_of(_now_us()))),
         ("Scope", letter.scope or ""),
         ("Limit", letter.limit or ""),
         ("Fits at", _instant(letter.fits_at_us)),
@@ -132,6 +128,10 @@ def _category(letter: DeadLetter) -> Text:
 
 def _reason(letter: DeadLetter) -> str:
     return one_line(f"{letter.reason}: {letter.code}" if letter.code else letter.reason)
+
+
+def _why(letter: DeadLetter) -> str:
+    return one_line(why(letter.decision(), clock_of(_now_us())))
 
 
 def _short(at_us: int) -> str:

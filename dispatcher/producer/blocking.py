@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.event import Event, job_id_for, new_event_id
+from dispatcher.explaining import Explanation
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
@@ -36,7 +37,8 @@ class Producer:
 
         self._client = client
         self._target: Target | None = None
-        self._intake = Intake(client, Keys(namespace), QueueKeys(queue), max_waiting=max_waiting)
+        self._keys = Keys(namespace), QueueKeys(queue)
+        self._intake = Intake(client, *self._keys, max_waiting=max_waiting)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -95,6 +97,21 @@ class Producer:
         """As ``send_many``, yielding what became of each event of each chunk; a full queue does not raise."""
         for chunk in chunked(self._intake.calls, events):
             yield list(zip(chunk.ids, self._enqueue(chunk.jobs, chunk.sources), strict=True))
+
+    def explain(self, event_id: str) -> Explanation:
+        """What happened to an event: where it is, or how it ended. The id is what ``send`` returned, or the RQ job's.
+
+        Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
+        nothing. Raises ``QueueUnavailable``.
+        """
+        from dispatcher.connection import accepted  # noqa: PLC0415 - as below
+        from dispatcher.store.explanations import Explanations  # noqa: PLC0415 - loaded at first use, see the package
+
+        try:
+            with accepted(self._client):
+                return Explanations(self._client, *self._keys).explain(event_id)
+        except GateUnavailable as error:
+            raise QueueUnavailable(str(error)) from error
 
     def close(self) -> None:
         """Close the connections of a producer from ``from_env``; a client that was handed in is its owner's matter."""

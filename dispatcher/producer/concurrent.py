@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterable, Iterable
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.event import Event, job_id_for, new_event_id
+from dispatcher.explaining import Explanation
+from dispatcher.json_text import encode
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, async_chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from dispatcher.store.enqueueing import Enqueued, Job
+
+
+_TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"
 
 
 class AsyncProducer:
@@ -39,7 +44,8 @@ class AsyncProducer:
 
         self._client = client
         self._target: Target | None = None
-        self._intake = AsyncIntake(client, Keys(namespace), QueueKeys(queue), max_waiting=max_waiting)
+        self._keys = Keys(namespace), QueueKeys(queue)
+        self._intake = AsyncIntake(client, *self._keys, max_waiting=max_waiting)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -82,6 +88,21 @@ class AsyncProducer:
             raise
         return tally.finished(on_duplicate)
 
+    async def explain(self, event_id: str) -> Explanation:
+        """As ``Producer.explain``."""
+        from dispatcher.connection import AsyncScript, accepted  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
+
+        calls = ExplainCalls(*self._keys)
+        keys, call = calls.call(ids_of(event_id), payloads=True)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                with accepted(self._client):
+                    answer = await AsyncScript(self._client, "explain")(keys, [encode(call)])
+        except (GateUnavailable, TimeoutError) as error:
+            raise QueueUnavailable(str(error) or _TOO_SLOW) from error
+        return the_one(calls.read(answer), event_id)
+
     async def aclose(self) -> None:
         """As ``Producer.close``."""
         if self._target is not None:
@@ -101,6 +122,6 @@ class AsyncProducer:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._intake.enqueue_jobs(jobs)
         except (GateUnavailable, TimeoutError) as error:
-            told = QueueUnavailable(str(error) or f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s")
+            told = QueueUnavailable(str(error) or _TOO_SLOW)
             told.rest = tuple(sources)
             raise told from error

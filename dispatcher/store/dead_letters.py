@@ -12,6 +12,7 @@ from typing import Any, Final
 from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import Event
+from dispatcher.explaining import Decision
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import US, Lane
 from dispatcher.outcome import NO_CATEGORY, Bounds
@@ -58,6 +59,21 @@ class DeadLetter:
             return open_envelope(self.id, self.payload)
         except InvalidEvent:
             return None
+
+    def decision(self) -> Decision:
+        """What became of the event, as the decision record has it."""
+        return Decision(
+            self.name,
+            self.at_us,
+            "dead",
+            self.reason,
+            None if self.category == NO_CATEGORY else self.category,
+            self.scope,
+            self.limit,
+            self.fits_at_us,
+            self.code,
+            self.detail,
+        )
 
     def content(self) -> bytes:
         """The payload, inflated where stock RQ compressed it; at most ``MAX_PAYLOAD`` bytes."""
@@ -122,7 +138,7 @@ class DeadLetters:
                     else self._client.xrange(self._keys.dead, min=first, max=last, count=_PAGE)
                 )
             for entry, fields in rows:
-                letter = _letter(entry, fields)
+                letter = read_letter(entry, fields)
                 if wanted.matches(letter):
                     yield letter
             if len(rows) < _PAGE:
@@ -148,7 +164,7 @@ class DeadLetters:
         with answered():
             entry: Any = self._client.hget(self._keys.dead_ids, event_id)
             rows: Any = [] if entry is None else self._client.xrange(self._keys.dead, min=entry, max=entry)
-        return _letter(*rows[0]) if rows else None
+        return read_letter(*rows[0]) if rows else None
 
     def replay(self, letters: Iterable[DeadLetter]) -> list[Replayed]:
         """Put the letters back on their lanes, all of one call in one step, each counted as replayed.
@@ -179,7 +195,9 @@ def _lane(letter: DeadLetter) -> int:
     return _LANES.index(event.priority if event else Lane.NORMAL) + 1
 
 
-def _letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
+def read_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
+    """A letter as the stream holds it."""
+
     def text(name: bytes) -> str | None:
         value = fields.get(name)
         return None if value is None else value.decode("utf-8", "replace")

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
 from dispatcher.connection import Client, answered
+from dispatcher.explaining import Decision
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.model import Denied, Reason
 from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Spoiled
 
 _LIMITS: Final = frozenset({Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW})
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
-
-    ``copies`` of what was sent may stand there beside it: posts of unknown fate that could not be looked up.
-    Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
-    """
-
-    id: str
-    at_us: int
-    outcome: str
-    reason: str
-    category: str | None = None
-    scope: str | None = None
-    limit: str | None = None
-    fits_at_us: int | None = None
-    code: str | None = None
-    detail: str | None = None
-    channel: str | None = None
-    ts: str | None = None
-    copies: int = 0
 
 
 class Decisions:
@@ -50,8 +28,7 @@ class Decisions:
             for name in self._names:
                 pipe.hget(name, event_id)
             rows = pipe.execute()
-        found = [read_decision(event_id, row) for row in rows if row is not None]
-        return max(found, key=lambda decision: (decision.outcome != "duplicate", decision.at_us), default=None)
+        return latest([read_decision(event_id, row) for row in rows if row is not None])
 
     def all(self) -> list[Decision]:
         """Everything that is kept, in no order."""
@@ -60,6 +37,11 @@ class Decisions:
                 pipe.hgetall(name)
             parts: list[dict[bytes, bytes]] = pipe.execute()
         return [read_decision(id_.decode(), row) for part in parts for id_, row in part.items()]
+
+
+def latest(found: Sequence[Decision]) -> Decision | None:
+    """The one that says what became of the event: of several the last, and none of a duplicate before any other."""
+    return max(found, key=lambda decision: (decision.outcome != "duplicate", decision.at_us), default=None)
 
 
 def read_decision(event_id: str, row: bytes) -> Decision:
@@ -79,10 +61,11 @@ def why_of(settlement: Settlement) -> str | None:
     category = None if isinstance(subject, Spoiled) else subject.event.category
     match settlement.outcome:
         case Sent(receipt, _, copies):
-            said: dict[str, Any] = {"channel": receipt.channel, "ts": receipt.ts}
+            channel = receipt.channel if settlement.terms is None else settlement.terms.channel
+            said: dict[str, Any] = {"channel": channel, "ts": receipt.ts}
             return _text("sent", Reason.OK, category, None, said | ({"copies": copies} if copies else {}))
-        case Dropped(denied, reason):
-            return _text("dropped", reason, category, denied, {})
+        case Dropped(denied, reason, detail):
+            return _text("dropped", reason, category, denied, {} if detail is None else {"detail": detail[:200]})
         case DeadLettered(reason, detail, code, denied):
             words = {"detail": detail[:200], "code": code}
             return _text("dead", reason, category, denied, {name: word for name, word in words.items() if word})
@@ -93,7 +76,7 @@ def why_of(settlement: Settlement) -> str | None:
 
 
 def is_limited(settlement: Settlement) -> bool:
-    """Whether a limit suppressed the event."""
+    """Whether the event was suppressed, by a limit or by hand."""
     outcome = settlement.outcome
     return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
 

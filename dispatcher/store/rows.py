@@ -176,7 +176,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": "dropped"}
         case DeadLettered():
             return {"outcome": "dead", "letter": _letter(outcome, settlement)}
-        case Parked(place, _, wait_us):
+        case Parked(place, reason, wait_us, code):
             return {
                 "outcome": "parked",
                 "place": place.value,
@@ -185,6 +185,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 "unknown": settlement.unknown,
                 **({"resent": settlement.resent} if settlement.resent else {}),
                 **({"doubt": settlement.looks} if settlement.looks is not None else {}),
+                "why_parked": [reason.value, code],
             }
         case _:
             assert_never(outcome)

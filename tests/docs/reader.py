@@ -18,7 +18,7 @@ from tests.support.processes import PATIENCE_S, until
 
 BASH: Final = "/bin/bash"
 _OURS: Final = ("DISPATCHER_", "SLACK_")
-_LOOKS: Final = ("dispatcher status",)
+_LOOKS: Final = ("dispatcher status", "dispatcher explain")
 """Commands that only look; they may be asked again until what was sent before has arrived."""
 
 

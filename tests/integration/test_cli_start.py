@@ -43,7 +43,9 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "dead",
         "demo",
         "doctor",
+        "explain",
         "limits",
+        "parked",
         "send",
         "slack-stand-in",
         "status",
@@ -52,7 +54,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
     ]
 
 
-@pytest.mark.parametrize("group", [(), ("dead",), ("limits",)], ids=lambda group: " ".join(group) or "all")
+@pytest.mark.parametrize("group", [(), ("dead",), ("limits",), ("parked",)], ids=lambda group: " ".join(group) or "all")
 def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]) -> None:
     listed = run(*group, "--help", COLUMNS="80").out.partition("Commands:")[2].rstrip()
     rows = [line for line in listed.splitlines() if line.strip()]
@@ -63,7 +65,7 @@ def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("explain", "e-1", "--json"),
+        ("pause", "errors"),
         ("mute", "errors", "--for", "2h", "--why", "noise"),
         ("limits", "apply", "limits.yaml"),
     ],

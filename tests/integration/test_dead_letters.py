@@ -137,7 +137,7 @@ class TestList:
         assert list(lines) == ALL[::-1]
         assert "exhausted: connection" in lines["one"]
         assert re.search(r" 8( |$)", lines["one"])
-        assert "category:errors had used its 10/30m" in lines["two words"]
+        assert "category errors had used 10 of 10 in 30 min; it would have fitted at " in lines["two words"]
         assert "(unreadable)" in lines["raw"]
         assert "\x1b" not in result.out
 
@@ -160,7 +160,13 @@ class TestShow:
         for id_ in ("two words", job_id_for("two words")):
             result = dead("show", id_)
             assert result.code == 0
-            for said in ("two words", job_id_for("two words"), "Fits at", '"text": "a \\u001b[31m[red]text"'):
+            for said in (
+                "two words",
+                job_id_for("two words"),
+                "Fits at",
+                ": category errors had used 10 of 10 in 30 min;",
+                '"text": "a \\u001b[31m[red]text"',
+            ):
                 assert said in result.out
             assert "\x1b" not in result.out
 
@@ -176,6 +182,7 @@ class TestShow:
         assert shown.pop("payload_bytes") == len(shown.pop("payload"))
         assert shown.pop("fits_at") == pytest.approx(shown.pop("at") + 90)
         shown.pop("first_seen")
+        assert shown.pop("sentence").startswith("Dead letter at ")
         assert shown == {
             "id": "two words",
             "job_id": job_id_for("two words"),

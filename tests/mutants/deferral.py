@@ -225,14 +225,14 @@ DEFERRAL: Final = (
     _take("nobody notes whose heads were taken", "take", "heads_of[#heads_of + 1] = scope", "", _DEFERS),
     _take(
         "what expires in a line is still counted",
-        "take",
-        "      leave_line(at, id, header)\n",
-        "      redis.call('ZREM', at.line .. header.line, id)\n",
+        "include/leaving",
+        "    leave_line(at, id, header)\n",
+        "    redis.call('ZREM', at.line .. header.line, id)\n",
         _DEFERS,
     ),
     _take(
         "a line of a category expires as one of a channel",
-        "take",
+        "include/leaving",
         "elseif header.line then",
         "elseif false then",
         _DEFERS,

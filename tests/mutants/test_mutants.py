@@ -11,10 +11,11 @@ from tests.mutants.deferral import DEFERRAL
 from tests.mutants.gate import GATE
 from tests.mutants.harness import PROJECT, Mutant, is_noticed, passes, project_copy
 from tests.mutants.limiter import LIMITER
+from tests.mutants.operator import OPERATOR
 from tests.mutants.store import STORE
 from tests.mutants.take import TAKE
 
-MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL)
+MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *OPERATOR)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -12,12 +12,13 @@ from typing import Final
 
 from dispatcher.connection import Client
 from dispatcher.event import Event
+from dispatcher.explaining import Decision
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import Lane
 from dispatcher.producer import Producer
 from dispatcher.slack.marks import event_mark
 from dispatcher.slack.stand_in import StandIn
-from dispatcher.store.decisions import Decision, Decisions
+from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.diary import Life
 from tests.support.doom import Doom

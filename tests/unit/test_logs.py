@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+import time
+from typing import Any, Final
 
 import pytest
 
 from dispatcher.event import Event
-from dispatcher.logs import build_event_log
+from dispatcher.logs import EventLog, build_event_log, build_log
 from dispatcher.message_parts import LeftOut, Part
 from dispatcher.model import Denied, Limit, Reason, Receipt
 from dispatcher.outcome import (
@@ -71,7 +72,7 @@ def lines(tell: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - 
 )
 def test_an_event_at_its_end_is_one_line(outcome: Outcome, expected: dict[str, Any]) -> None:
     (line,) = lines(lambda log: log.settled([Settlement(LEASED, TERMS, outcome)]))
-    del line["time"]
+    del line["time"], line["sentence"]
     assert line == {
         "event": "event.settled",
         "level": "info",
@@ -80,6 +81,45 @@ def test_an_event_at_its_end_is_one_line(outcome: Outcome, expected: dict[str, A
         "category": "errors",
         **expected,
     }
+
+
+SENTENCES: Final = [
+    (
+        Dropped(DENIED, Reason.LIMIT_CATEGORY),
+        "Dropped at 12:03:11: category errors had used 10 of 10 in 30 min; it would have fitted at 12:03:13.",
+    ),
+    (Sent(Receipt("C1", "1.1")), "Sent to #ops at 12:03:11."),
+    (
+        DeadLettered(Reason.REJECTED, "no such channel", "channel_not_found"),
+        "Dead letter at 12:03:11, rejected (channel_not_found): no such channel.",
+    ),
+    (
+        DeadLettered(Reason.LIMIT_CATEGORY, "category:errors had used its 10/30m", denied=DENIED),
+        "Dead letter at 12:03:11: category errors had used 10 of 10 in 30 min; it would have fitted at 12:03:13.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("outcome", "said"), SENTENCES, ids=["dropped", "sent", "dead", "dead by a limit"])
+def test_the_line_of_an_event_says_what_explain_says(
+    outcome: Outcome, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    stream = io.StringIO()
+    log = EventLog(build_log(style="json", stream=stream), clock=lambda: 1_795_176_191_500_000)
+    log.settled([Settlement(LEASED, TERMS, outcome)])
+    if isinstance(outcome, Dropped) and outcome.denied is not None:
+        log.dropped([(LEASED, outcome.denied)])
+    sentences = {json.loads(line)["sentence"] for line in stream.getvalue().splitlines()}
+    assert sentences == {said}
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_the_line_of_a_duplicate_says_so_in_a_sentence() -> None:
+    told = lines(lambda log: log.duplicates(["a", "b"]))
+    assert [line["sentence"].endswith(": an event of this id came before.") for line in told] == [True, True]
 
 
 def test_what_waits_has_a_line_of_its_own() -> None:

@@ -1,0 +1,237 @@
+"""``dispatcher parked``: look at what waits, and end what is not wanted any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
+from dispatcher.cli.options import Span
+from dispatcher.cli.terminal import Terminal
+from dispatcher.model import Reason
+
+if TYPE_CHECKING:
+    from dispatcher.settings import Settings
+    from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
+
+SHOWN: Final = 50
+"""Events in a list, unless more are asked for."""
+
+_WAITING: Final = (
+    Reason.LIMIT_GLOBAL,
+    Reason.LIMIT_CATEGORY,
+    Reason.LIMIT_LABEL,
+    Reason.MUTED,
+    Reason.PACE,
+    Reason.COOLDOWN,
+    Reason.PAUSED,
+    Reason.RETRY,
+    Reason.RECONCILE,
+)
+"""The reasons for which an event can wait."""
+
+_category = click.option("--category", metavar="NAME", help="Only of this category.")
+_reason = click.option(
+    "--reason",
+    type=click.Choice([reason.value for reason in _WAITING]),
+    metavar="REASON",
+    help=f"Only for this reason: {', '.join(_WAITING)}.",
+)
+_channel = click.option("--channel", metavar="NAME", help="Only for this channel.")
+_older_than = click.option("--older-than", type=Span(), help="Only those first seen so long ago: 2h.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which parked events are to be cancelled: some by id, those of a filter, or all."""
+
+    ids: tuple[str, ...]
+    everything: bool
+    limit: int | None
+    filters: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        given = [bool(self.ids), self.everything, any(value is not None for value in self.filters.values())]
+        if not any(given):
+            raise click.UsageError(
+                "Which parked events? Give their ids, or --category, --reason, --channel or --older-than, or --all."
+            )
+        if sum(given) > 1 or (self.ids and self.limit):
+            raise click.UsageError("Give either ids, or filters, or --all, not several of these.")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The events that are meant, and ids of which none is parked."""
+
+    events: list[ParkedEvent]
+    missing: list[str]
+
+
+@click.group(short_help="Look at what waits, or cancel it.")
+def parked() -> None:
+    """Parked events: what waits for room in a limit, for its channel, or for another attempt.
+
+    An ID is the one the producer chose, or the one on the queue.
+    """
+
+
+@parked.command(name="list", short_help="Show what waits, and for what.")
+@_category
+@_reason
+@_channel
+@_older_than
+@click.option("--limit", type=click.IntRange(1), metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@_as_json
+@click.pass_obj
+def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a filter's
+    """Show what waits, and for what; the one that expires first comes first."""
+    from itertools import islice
+
+    with _open(terminal, quiet=as_json) as (events, _):
+        found = list(islice(events.find(_filter(events, **filters)), limit + 1))
+        total = events.count()
+    more, found = len(found) > limit, found[:limit]
+    if as_json:
+        terminal.print_json({"parked": [document(each) for each in found], "more": more, "total": total})
+        return DONE
+    if not found:
+        terminal.say("no parked event matches" if total else "nothing is parked")
+        return DONE
+    from dispatcher.cli.parked_view import listing
+
+    terminal.draw(listing(found))
+    if more:
+        terminal.say(f"there are more than these {limit}: --limit N shows N, {total} are parked in all")
+    return DONE
+
+
+@parked.command()
+@click.argument("id_", metavar="ID")
+@_as_json
+@click.pass_obj
+def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
+    """Show everything about one parked event.
+
+    Exit 1 if the event is not parked, and where it is instead.
+    """
+    with _open(terminal, quiet=as_json) as (events, _):
+        found, _ = find_ids(terminal, events, (id_,))
+    if not found:
+        return DOES_NOT_HOLD
+    if as_json:
+        event = found[0].event
+        terminal.print_json({**document(found[0]), "event": event and event.to_payload()})
+        return DONE
+    from dispatcher.cli.parked_view import details, payload_text
+
+    terminal.draw(details(found[0]))
+    terminal.print(payload_text(found[0]))
+    return DONE
+
+
+@parked.command(short_help="End parked events without a post.")
+@click.argument("ids", nargs=-1)
+@_category
+@_reason
+@_channel
+@_older_than
+@click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N, those that expire first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_as_json
+@click.pass_obj
+def cancel(  # noqa: PLR0913 - click's signature: one for each option
+    terminal: Terminal,
+    /,
+    *,
+    ids: tuple[str, ...],
+    everything: bool,
+    limit: int | None,
+    yes: bool,
+    as_json: bool,
+    **filters: Any,  # noqa: ANN401 - a filter's
+) -> int:
+    """End parked events without a post: they are dropped, and their slots are free for others.
+
+    Asks first. Where nobody can be asked, since this is no terminal, --yes is needed: without it the command says how
+    many it would cancel, and exits 2. It can be interrupted at any time: what is not cancelled stays parked. Exit 1 if
+    one of the IDS is not parked.
+    """
+    from itertools import islice
+
+    from dispatcher.cli.cancelling import cancel_events
+
+    selection = Selection(ids, everything, limit, filters)
+    with _open(terminal, quiet=as_json) as (events, settings):
+        if selection.ids:
+            found, missing = find_ids(terminal, events, selection.ids)
+        else:
+            found, missing = list(map(light, islice(events.find(_filter(events, **filters)), selection.limit))), []
+        chosen = Chosen(found, missing)
+        is_whole = cancel_events(terminal, events, chosen, settings, yes=yes, as_json=as_json)
+    return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
+
+
+def document(parked_event: ParkedEvent) -> dict[str, Any]:
+    """A parked event as JSON has it: what ``explain`` says, and when it expires; instants are seconds since 1970."""
+    from dispatcher.cli.explain import document as explained
+    from dispatcher.model import US
+
+    return {**explained(parked_event.explanation), "expires_at": parked_event.deadline_us / US}
+
+
+def light(parked_event: ParkedEvent) -> ParkedEvent:
+    """Without its payload: as light as a million of them must be."""
+    from dataclasses import replace
+
+    return replace(parked_event, event=None, leased=None)
+
+
+def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> tuple[list[ParkedEvent], list[str]]:
+    """Those of the ids that are parked, each once, and the others, of which it is said where they are."""
+    found: dict[str, ParkedEvent] = {}
+    missing = []
+    for id_ in ids:
+        told = events.explain(id_)
+        rows = events.look([told.job_id]) if told.state == "parked" else []
+        found |= {row.id: row for row in rows}
+        if not rows:
+            missing.append(id_)
+            terminal.fail(f"{id_!r} is not parked: {told.sentence}")
+    return list(found.values()), missing
+
+
+@contextmanager
+def _open(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Settings]]:
+    from dispatcher.app import open_limits, open_parked_events
+
+    settings = settings_in_force(terminal)
+    limits = open_limits(settings)
+    for doubt in limits.warnings:
+        terminal.doubt(doubt)
+    with server_to_look_at(settings) as server:
+        for doubt in server.warnings:
+            terminal.doubt(doubt)
+        if not quiet:
+            terminal.say(f"namespace {settings.namespace} on {server.shown}, limits in {near(limits.path)}")
+        yield open_parked_events(settings, server, limits.policy), settings
+
+
+def _filter(
+    events: ParkedEvents,
+    category: str | None = None,
+    reason: str | None = None,
+    channel: str | None = None,
+    older_than: int | None = None,
+) -> ParkedFilter:
+    from dispatcher.store.parked_events import ParkedFilter
+
+    seen_before_us = None if older_than is None else events.now_us() - older_than
+    return ParkedFilter(category, reason, channel, seen_before_us)

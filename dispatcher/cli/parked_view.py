@@ -1,0 +1,111 @@
+"""Parked events as tables and text. Imports rich, so only for drawing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.cli.drawing import Fitting, Form, plain_table
+from dispatcher.cli.spans import local, span, zone
+from dispatcher.content import one_line
+from dispatcher.explaining import clock_of
+from dispatcher.model import US
+from dispatcher.store.parked_events import ParkedEvent
+
+
+def listing(events: Sequence[ParkedEvent]) -> Fitting:
+    """Each in one line, or in a few below each other where there is little room; an id is always whole."""
+    return Fitting(lambda: Form(_in_lines(events)), lambda: Form(_in_blocks(events)))
+
+
+def _in_lines(events: Sequence[ParkedEvent]) -> Table:
+    table = plain_table()
+    for heading in (_since(), "Id", "Category", "Channel", "Reason"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("What it waits for")
+    clock = clock_of(_now_us())
+    for each in events:
+        told = each.explanation
+        facts = [told.id, told.category or "", told.channel or "", told.reason or "", told.sentence]
+        table.add_row(clock(each.seen_us), *(Text(one_line(fact, 400)) for fact in facts))
+    return table
+
+
+def _in_blocks(events: Sequence[ParkedEvent]) -> Table:
+    table = plain_table()
+    table.add_column(_since(), no_wrap=True)
+    table.add_column("Id, then category, channel and reason", overflow="fold")
+    clock = clock_of(_now_us())
+    for each in events:
+        told = each.explanation
+        facts = [Text(one_line(fact)) for fact in (told.category, told.channel, told.reason) if fact]
+        sentence = Text(one_line(told.sentence, 400), "dim")
+        table.add_row(clock(each.seen_us), Group(Text(one_line(told.id), "bold"), Text("  ").join(facts), sentence))
+    return table
+
+
+def summary(events: Sequence[ParkedEvent]) -> Table:
+    """How many of each category and reason."""
+    groups = Counter((each.explanation.category or "", each.explanation.reason or "") for each in events)
+    table = plain_table()
+    for heading in ("Category", "Reason"):
+        table.add_column(heading)
+    table.add_column("Events", justify="right")
+    for (category, reason), count in sorted(groups.items()):
+        table.add_row(Text(one_line(category)), Text(one_line(reason)), str(count))
+    return table
+
+
+def details(parked: ParkedEvent) -> Table:
+    """Everything but the event itself."""
+    told = parked.explanation
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    rows = [
+        ("Id", told.id),
+        ("On the queue", told.job_id if told.job_id != told.id else ""),
+        ("In short", told.sentence),
+        ("Category", told.category or ""),
+        ("Channel", told.channel or ""),
+        ("Reason", f"{told.reason}: {told.code}" if told.code else told.reason or ""),
+        ("Waits for", told.scope or ""),
+        ("Before it", "" if told.before is None else str(told.before)),
+        ("Expected", "" if told.next_at is None else _instant(round(told.next_at * US))),
+        ("First seen", _instant(parked.seen_us)),
+        ("Expires", _instant(parked.deadline_us)),
+        ("Tries", str(told.attempts)),
+        ("Replays", str(told.replays)),
+    ]
+    for name, value in rows:
+        if value:
+            grid.add_row(name, Text(one_line(value, 2_000)))
+    return grid
+
+
+def payload_text(parked: ParkedEvent) -> str:
+    """The event, indented; control characters are the caller's matter."""
+    if parked.event is None:
+        return "its payload cannot be read"
+    return json.dumps(parked.event.to_payload(), indent=2, ensure_ascii=False)
+
+
+def _since() -> str:
+    return f"First seen ({zone(_now_us() / US)})"
+
+
+def _instant(at_us: int) -> str:
+    """``2026-11-20 20:31:22 CET (3m 5s ago)``."""
+    passed_s = (_now_us() - at_us) / US
+    distance = f"{span(passed_s)} ago" if passed_s >= 0 else f"in {span(-passed_s)}"
+    return f"{local(at_us / US):%Y-%m-%d %H:%M:%S} {zone(at_us / US)} ({distance})"
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

@@ -1,0 +1,239 @@
+"""Where an event is or what became of it, by its id: one look, and what follows from it in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dispatcher import explaining
+from dispatcher.connection import Client, JsonScript
+from dispatcher.consequences import MAX_ATTEMPTS
+from dispatcher.errors import InvalidEvent
+from dispatcher.event import MAX_ID, Event, job_id_for
+from dispatcher.explaining import Clock, Decision, Explanation, State, clock_of
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.model import US, Lane, Reason, is_utf8, shown
+from dispatcher.policy import limit_reason
+from dispatcher.store.dead_letters import read_letter
+from dispatcher.store.decisions import latest, read_decision
+from dispatcher.store.envelope import open_envelope
+
+_LANES: Final = tuple(Lane)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of one id on the queue. ``header`` is its record's; ``payload`` is empty where it was left out."""
+
+    id: str
+    header: dict[str, Any] | None
+    facts: Mapping[str, Any]
+    payload: bytes
+
+    def event(self) -> Event | None:
+        """The event, where its payload is known and is one."""
+        if self.payload:
+            with suppress(InvalidEvent):
+                return open_envelope(self.id, self.payload)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found at one instant, by the server's clock, with the pause that was in force."""
+
+    now_us: int
+    pause: Mapping[str, str] | None
+    found: Sequence[Found]
+
+    def explain(self, found: Found, asked: str | None = None) -> Explanation:
+        """What happened to the event, which was asked for by that id."""
+        return _Telling(self, found, asked).explanation()
+
+
+class ExplainCalls:
+    """What goes to explain.lua and what comes back; pure, for callers that block and that do not."""
+
+    def __init__(self, keys: Keys, queue: QueueKeys) -> None:
+        self._queue = queue
+        self._names = [
+            keys.events, keys.leases, keys.orphans, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
+            keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
+        ]  # fmt: skip
+        self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
+
+    def call(self, ids: Sequence[str], *, payloads: bool) -> tuple[list[str], dict[str, Any]]:
+        """Keys and the call, for ids on the queue."""
+        call: dict[str, Any] = {"ids": list(ids), **self._prefixes}
+        if payloads:
+            call["payloads"] = True
+        return [*self._names, *(self._queue.job(id_) for id_ in ids)], call
+
+    def read(self, answer: Sequence[bytes]) -> Look:
+        """The answer."""
+        facts = json.loads(answer[0].decode("utf-8", "replace"))
+        found = [
+            Found(each["id"], json.loads(each["header"]) if "header" in each else None, each, payload)
+            for each, payload in zip(facts["found"], answer[1:], strict=True)
+        ]
+        return Look(int(facts["now"]), facts.get("pause"), found)
+
+
+class Explanations:
+    """Explains events. Raises ``GateUnavailable`` when the server is away."""
+
+    def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
+        self._calls = ExplainCalls(keys, queue)
+        self._script = JsonScript(client, "explain", clock)
+
+    def explain(self, event_id: str) -> Explanation:
+        """What happened to the event of an id: the producer's, or the one on the queue."""
+        return the_one(self.look(ids_of(event_id), payloads=True), event_id)
+
+    def look(self, ids: Sequence[str], *, payloads: bool = False) -> Look:
+        """What is known of ids on the queue; at most 500 of them."""
+        return self._calls.read(self._script(*self._calls.call(ids, payloads=payloads)))
+
+
+def ids_of(event_id: str) -> list[str]:
+    """What an event may be called on the queue that somebody knows by this id."""
+    names = dict.fromkeys((job_id_for(event_id), event_id))
+    return [name for name in names if is_utf8(name)]
+
+
+def the_one(look: Look, event_id: str) -> Explanation:
+    """Of the names that ``ids_of`` gives, the one that something is known of."""
+    told = [look.explain(each, event_id) for each in look.found]
+    return next((each for each in told if each.state is not State.UNKNOWN), told[0])
+
+
+class _Telling:
+    """Facts in words, at the instant of the look."""
+
+    def __init__(self, look: Look, found: Found, asked: str | None) -> None:
+        self._look = look
+        self._found = found
+        self._facts = found.facts
+        self._header = found.header or {}
+        event = found.event()
+        self._event = event
+        self._at: Clock = clock_of(look.now_us)
+        category = event.category if event else self._header.get("category")
+        channel = self._header.get("channel") or (event and event.channel)
+        shown = asked or (event.id if event else None) or found.id
+        self._base = Explanation(shown, found.id, State.UNKNOWN, "", category=category, channel=channel or None)
+
+    def explanation(self) -> Explanation:
+        seen_us = int(self._facts.get("seen") or 0)
+        remembered = seen_us if seen_us > self._look.now_us else None
+        job = self._facts.get("job")
+        if self._found.header is not None:
+            return self._held(self._header)
+        if job and (remembered is None or job.get("replayed")):
+            return self._queued(job)
+        if "letter" in self._facts:
+            return self._settled(self._buried(), kept=True)
+        decision = latest([read_decision(self._found.id, row.encode()) for row in self._facts.get("decisions", ())])
+        if decision is not None:
+            return self._settled(decision, kept=False)
+        return replace(self._base, sentence=explaining.unknown(_named(self._base.id), remembered, self._at))
+
+    def _queued(self, job: Mapping[str, Any]) -> Explanation:
+        lane = _LANES[job["lane"] - 1].value
+        sentence = explaining.on_lane(lane, job.get("before"), job["status"])
+        return replace(self._base, state=State.WAITING, sentence=sentence, before=job.get("before"))
+
+    def _held(self, header: Mapping[str, Any]) -> Explanation:
+        attempts = header.get("attempt", 0)
+        base = replace(
+            self._base,
+            attempts=attempts,
+            replays=header.get("replays", 0),
+            first_seen=int(header["seen"]) / US,
+        )
+        state = header.get("state")
+        if state != "waiting":
+            owner = self._facts.get("owner")
+            sentence = explaining.in_hands(owner, attempts, MAX_ATTEMPTS, is_sending=state == "sending")
+            return replace(base, state=State.IN_FLIGHT, sentence=sentence, worker=owner)
+        base = replace(base, state=State.PARKED, outcome="parked")
+        if header.get("timer"):
+            return self._on_timer(base, header.get("why") or (Reason.RETRY.value, None))
+        return self._deferred(base) if header.get("line") else self._for_channel(base)
+
+    def _on_timer(self, base: Explanation, why: Sequence[str | None]) -> Explanation:
+        reason, code = why
+        next_us = int(self._facts.get("timer") or self._look.now_us)
+        words = ": ".join(filter(None, (reason, code)))
+        sentence = explaining.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
+        return replace(base, reason=reason, code=code, next_at=next_us / US, sentence=sentence)
+
+    def _deferred(self, base: Explanation) -> Explanation:
+        scope, next_us = self._facts["scope"], self._next_us()
+        before = self._facts.get("before", 0) + self._facts.get("lines_before", 0)
+        sentence = explaining.deferred(scope, before, next_us, self._at)
+        return replace(
+            base,
+            reason=limit_reason(scope).value,
+            scope=scope,
+            before=before,
+            next_at=_seconds(None if before else next_us),
+            sentence=sentence,
+        )
+
+    def _for_channel(self, base: Explanation) -> Explanation:
+        before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._look.now_us
+        cooldown_us = int(self._facts.get("cooldown") or 0)
+        pause = self._look.pause
+        if pause is not None:
+            reason, next_us = Reason.PAUSED, int(pause["probe"])
+            words = ": ".join(filter(None, (pause.get("code"), pause.get("detail"))))
+            hindrance = explaining.paused(int(pause["since"]), words, self._at)
+        elif cooldown_us > now_us:
+            reason, hindrance = Reason.COOLDOWN, explaining.cooling(cooldown_us, self._at)
+        else:
+            reason, hindrance = Reason.PACE, explaining.paced(next_us, self._at)
+        return replace(
+            base,
+            reason=reason.value,
+            before=before,
+            next_at=_seconds(None if before else next_us),
+            sentence=explaining.for_channel(str(base.channel), before, hindrance),
+        )
+
+    def _next_us(self) -> int | None:
+        instant = self._facts.get("next")
+        return None if instant in {None, "inf"} else max(int(instant), self._look.now_us)
+
+    def _buried(self) -> Decision:
+        pairs = iter(self._facts["letter"])
+        fields = {name.encode(): value.encode() for name, value in zip(pairs, pairs, strict=True)}
+        return read_letter(b"", fields).decision()
+
+    def _settled(self, decision: Decision, *, kept: bool) -> Explanation:
+        return replace(
+            self._base,
+            state=State.SETTLED,
+            sentence=explaining.ended(decision, self._at),
+            at=decision.at_us / US,
+            category=self._base.category or decision.category,
+            channel=decision.channel or self._base.channel,
+            fits_at=_seconds(decision.fits_at_us),
+            dead_letter=kept,
+            **{name: getattr(decision, name) for name in _SAME},
+        )
+
+
+_SAME: Final = ("outcome", "reason", "scope", "limit", "code", "detail", "ts")
+"""What an explanation has of a decision as it is."""
+
+
+def _named(id_: str) -> str:
+    return repr(id_) if len(id_) <= MAX_ID else shown(id_)
+
+
+def _seconds(at_us: int | None) -> float | None:
+    return None if at_us is None else at_us / US

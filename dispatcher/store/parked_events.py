@@ -1,0 +1,177 @@
+"""Parked events in an operator's hands: look, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final
+
+from dispatcher.connection import Client, JsonScript, answered
+from dispatcher.event import Event, is_remembered
+from dispatcher.explaining import Explanation, State
+from dispatcher.keys import Keys, QueueKeys
+from dispatcher.model import Reason
+from dispatcher.outcome import Dropped, Leased, Settlement
+from dispatcher.policy import Policy
+from dispatcher.store.decisions import why_of
+from dispatcher.store.envelope import read
+from dispatcher.store.explanations import Explanations, Found
+from dispatcher.store.rows import Table
+
+PAGE: Final = 100
+"""Events that are read or cancelled in one step: each may hold 256 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedEvent:
+    """One event that waits, at the instant of the look. ``event`` is None where its payload cannot be read."""
+
+    explanation: Explanation
+    deadline_us: int
+    seen_us: int
+    event: Event | None
+    leased: Leased | None
+
+    @property
+    def id(self) -> str:
+        """The id on the queue."""
+        return self.explanation.job_id
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedFilter:
+    """Which parked events are meant; a field left out matches all. ``seen_before_us`` is an instant."""
+
+    category: str | None = None
+    reason: str | None = None
+    channel: str | None = None
+    seen_before_us: int | None = None
+
+    def matches(self, parked: ParkedEvent) -> bool:
+        """Whether the event is meant."""
+        told = parked.explanation
+        return (
+            self.category in {None, told.category}
+            and self.reason in {None, told.reason}
+            and self.channel in {None, told.channel}
+            and (self.seen_before_us is None or parked.seen_us <= self.seen_before_us)
+        )
+
+
+class Cancelled(IntEnum):
+    """What became of one event that was to be cancelled."""
+
+    IN_HANDS = -1
+    GONE = 0
+    DONE = 1
+
+
+class ParkedEvents:
+    """The parked events of a namespace. Every method raises ``GateUnavailable`` when the server is away.
+
+    The policy says which slots an event has to give back, and where it would be posted: it should be the workers'.
+    """
+
+    def __init__(  # noqa: PLR0913 - collaborators first, figures by name
+        self,
+        client: Client,
+        keys: Keys,
+        queue: QueueKeys,
+        policy: Policy,
+        *,
+        remember_us: int,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._policy = policy
+        self._remember_us = remember_us
+        self._explanations = Explanations(client, keys, queue, clock=clock)
+        self._cancel = JsonScript(client, "cancel", clock)
+
+    def count(self) -> int:
+        """How many there are."""
+        with answered():
+            return int(self._client.zcard(self._keys.parked))
+
+    def now_us(self) -> int:
+        """The instant, by the clock that all others are told by."""
+        return self._explanations.look([]).now_us
+
+    def find(self, wanted: ParkedFilter) -> Iterator[ParkedEvent]:
+        """Every event that is meant and waits all the while; the one that expires first comes first. Read in pages."""
+        low: float | str = "-inf"
+        at_low: set[bytes] = set()  # of this deadline these were met
+        while True:
+            with answered():
+                rows: Any = self._client.zrangebyscore(
+                    self._keys.parked, low, "+inf", start=0, num=PAGE + len(at_low), withscores=True
+                )
+            fresh = [id_.decode() for id_, _ in rows if id_ not in at_low]
+            if not fresh:
+                return
+            yield from filter(wanted.matches, self.look(fresh))
+            last = rows[-1][1]
+            at_low = {id_ for id_, score in rows if score == last} | (at_low if last == low else set())
+            low = last
+
+    def look(self, ids: Sequence[str]) -> list[ParkedEvent]:
+        """Those of the ids on the queue that are parked."""
+        look = self._explanations.look(ids, payloads=True)
+        told = [(found, look.explain(found)) for found in look.found]
+        return [self._parked(found, each) for found, each in told if each.state is State.PARKED]
+
+    def explain(self, event_id: str) -> Explanation:
+        """Where an event is that was asked for by an id, parked or not."""
+        return self._explanations.explain(event_id)
+
+    def cancel(self, parked: Iterable[ParkedEvent], who: str) -> list[tuple[Cancelled, Settlement]]:
+        """End the events, each in one step, all in one call: dropped, ``cancelled``, by whoever it is.
+
+        The settlement is to be told of where it is done. What has no readable payload stays: its deadline ends it.
+        """
+        keys = self._keys
+        limited, older, _, _ = keys.decisions
+        table = Table(
+            keys,
+            [
+                keys.events, keys.parked, keys.lines, keys.timers, keys.totals, keys.awaited, keys.deferred,
+                keys.deciding, keys.freed, keys.wake, keys.seen, limited, older,
+            ],
+        )  # fmt: skip
+        settlements: list[Settlement] = []
+        rows: list[dict[str, Any]] = []
+        for leased in (each.leased for each in parked if each.leased is not None):
+            terms = self._policy.terms(leased)
+            settlement = Settlement(leased, terms, Dropped(None, Reason.CANCELLED, f"by {who}"))
+            row: dict[str, Any] = {"id": leased.id, "seq": leased.seq, "scopes": table.scopes(terms)}
+            row["why"] = why_of(settlement)
+            if is_remembered(leased.event, leased.id):
+                row["remember"] = True
+            settlements.append(settlement)
+            rows.append(row)
+        call = {
+            "line": keys.line_prefix,
+            "waits": keys.waits_prefix,
+            "scope": keys.scope_prefix,
+            "remember_us": self._remember_us,
+            "most_decisions": self._policy.dead_letters.decisions,
+            "events": rows,
+        }
+        results = self._cancel(table.keys, call)
+        return [(Cancelled(result), each) for result, each in zip(results, settlements, strict=True)]
+
+    def _parked(self, found: Found, explanation: Explanation) -> ParkedEvent:
+        header = found.header or {}
+        leased = read(found.id, found.facts["header"].encode() + b"\n" + found.payload)
+        event = leased.event if isinstance(leased, Leased) else None
+        if explanation.channel is None and event is not None:
+            explanation = replace(explanation, channel=self._policy.channel(event))
+        return ParkedEvent(
+            explanation,
+            deadline_us=int(header["deadline"]),
+            seen_us=int(header["seen"]),
+            event=event,
+            leased=leased if isinstance(leased, Leased) else None,
+        )

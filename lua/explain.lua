@@ -1,0 +1,133 @@
+-- Where events are and what is known of them, all at one instant. Read-only.
+--
+-- KEYS      1 events, 2 leases, 3 orphans, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
+--             take.lua and settle.lua
+--          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
+--          15 16 17 18  HASH  the decision record (include/decisions.lua)
+--          19 ...       HASH  the RQ job of each of "ids"
+-- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
+--           "payloads": true: of all, else of those whose id is a digest}
+-- Returns   [JSON {"now", "pause": {field: value} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
+--           that there are:
+--             "header": text of the record's (include/record.lua), and where the event is:
+--               "owner" who holds it, or "orphan": true,
+--               "timer": its instant,
+--               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
+--               waits for, "lines_before" of those that wait for that scope, "cooldown" of its channel,
+--             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
+--             "letter": [field, value, ...] of its dead letter without the payload,
+--             "decisions": [row, ...], "seen": until when its id is remembered
+--           Instants are strings.
+-- The names of leased, line and waits keys follow from what was found, as in take.lua.
+-- @include prelude
+-- @include record
+
+local NEAR = 10000 -- of a longer lane only the beginning is searched
+
+local events, lines = KEYS[1], KEYS[4]
+local call = cjson.decode(ARGV[1])
+local now = microseconds(call.now)
+local owners = redis.call('ZRANGE', KEYS[2], 0, -1)
+
+local function holder(id)
+  for _, owner in ipairs(owners) do
+    if redis.call('SISMEMBER', call.leased .. owner, id) == 1 then
+      return owner
+    end
+  end
+end
+
+local function stands(facts, line, entry, id)
+  facts.before = redis.call('ZRANK', call.line .. line, id) or nil
+  facts.next = redis.call('ZSCORE', lines, entry) or nil
+end
+
+local function place(facts, id, header)
+  if header.state ~= 'waiting' then
+    facts.owner = holder(id)
+    facts.orphan = not facts.owner or nil
+  elseif header.timer then
+    facts.timer = redis.call('ZSCORE', KEYS[5], id) or nil
+  elseif header.line then
+    facts.scope = redis.call('HGET', KEYS[10], header.line) or header.line
+    facts.lines_before = redis.call('ZRANK', call.waits .. facts.scope, header.line) or nil
+    stands(facts, header.line, 'scope:' .. facts.scope, id)
+  else
+    facts.cooldown = redis.call('ZSCORE', KEYS[6], header.channel) or nil
+    local line = header.entry or 'channel:' .. header.channel
+    stands(facts, line, line, id)
+  end
+end
+
+-- The job of an id, if it is on a lane of ours and no worker of ours has entered it.
+local function waiting_job(job, id)
+  local fields = redis.pcall('HMGET', job, 'origin', 'status', 'enqueued_at', 'replays', 'adopted')
+  if fields.err or not fields[1] or fields[5] or fields[2] == 'finished' then
+    return nil
+  end
+  for lane = 1, 3 do
+    if KEYS[11 + lane] == 'rq:queue:' .. fields[1] then
+      return {
+        lane = lane,
+        status = fields[2] or '',
+        enqueued_at = fields[3] or '',
+        replayed = fields[4] and true or nil,
+        before = redis.call('LPOS', KEYS[11 + lane], id, 'MAXLEN', NEAR) or nil,
+      }
+    end
+  end
+end
+
+local function letter_of(entry)
+  local row = redis.call('XRANGE', KEYS[8], entry, entry)[1]
+  local fields, payload = {}, ''
+  for i = 1, row and #row[2] or 0, 2 do
+    if row[2][i] == 'payload' then
+      payload = row[2][i + 1]
+    else
+      fields[#fields + 1] = row[2][i]
+      fields[#fields + 1] = row[2][i + 1]
+    end
+  end
+  return row and fields, payload
+end
+
+local found, payloads = {}, {}
+for n, id in ipairs(call.ids) do
+  local facts, payload = { id = id }, nil
+  local record = redis.call('HGET', events, id)
+  if record then
+    local header
+    header, payload = read_record(record)
+    facts.header = string.match(record, '^[^\n]*')
+    place(facts, id, header)
+  end
+  facts.job = waiting_job(KEYS[18 + n], id)
+  local entry = redis.call('HGET', KEYS[9], id)
+  if entry then
+    local buried
+    facts.letter, buried = letter_of(entry)
+    facts.letter = facts.letter or nil
+    payload = payload or buried
+  end
+  local decisions = {}
+  for i = 15, 18 do
+    local row = redis.call('HGET', KEYS[i], id)
+    if row then
+      decisions[#decisions + 1] = row
+    end
+  end
+  facts.decisions = #decisions > 0 and decisions or nil
+  facts.seen = redis.call('ZSCORE', KEYS[11], id) or nil
+  found[n] = facts
+  payloads[n] = payload and (call.payloads or string.find(id, '^id%-%x+$')) and payload or ''
+end
+local pause
+if redis.call('EXISTS', KEYS[7]) == 1 then
+  pause = {}
+  local rows = redis.call('HGETALL', KEYS[7])
+  for i = 1, #rows, 2 do
+    pause[rows[i]] = rows[i + 1]
+  end
+end
+return { cjson.encode({ now = digits(now), pause = pause, found = found }), unpack(payloads) }
