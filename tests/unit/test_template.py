@@ -67,6 +67,12 @@ def test_a_template_makes_the_text(source: str, text: str) -> None:
     assert made(source) == text
 
 
+def test_of_a_long_text_a_template_sees_as_much_as_a_message_holds() -> None:
+    assert made("{{ text | length }} {{ text[-7:] }}", "x" * 250_000) == f"{MAX_TEXT} {CUT_MARK}"
+    labels = message("{{ labels.a | length }}", Event("errors", "x", labels={"a": "y" * 250_000}))
+    assert labels.text == str(MAX_TEXT)
+
+
 def test_what_an_event_says_of_itself_comes_first() -> None:
     assert made("{{ created_at }} {{ priority }}", created_at=1_700_000_000.9, priority=Lane.HIGH) == "1700000000 high"
 
