@@ -37,7 +37,7 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
     Plain text is shown as it was written; with ``mrkdwn`` it is Slack's markup as it is, except that mentions
     are shown without notifying anybody, unless the style allows them. Blocks are passed on with their mentions
     neutralised alike; an event of blocks alone gets their words as its text, which Slack shows in notifications.
-    A template of the style makes the text of all that, and where it fails, the message says so in ``doubt``.
+    A template of the style makes the text of all that, and where it fails, the message says so in ``template_fault``.
     ``seen_us`` is the event's first sight, for one that does not say when it was created.
     """
     quiet = not style.allow_mentions
@@ -45,13 +45,13 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
     blocks = tuple(_block(block, quiet=quiet) for block in event.blocks)
     if blocks and not text.strip():
         text = "\n".join(_words(list(blocks))) or escape(event.category)
-    text, doubt = cut(text), None
+    text, fault = cut(text), None
     if style.template is not None:
         try:
             text = _templated(style.template, event, event_id, channel, text, seen_us)
         except TemplateFailed as error:
-            doubt = str(error)
-    return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.look, doubt)
+            fault = str(error)
+    return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.look, fault)
 
 
 def _templated(  # noqa: PLR0913, PLR0917 - what a template is told

@@ -135,7 +135,7 @@ class Dispatcher:
             leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
         )
         settlement = self.conclude(started, self.sink.post(message))
-        return settlement if message.doubt is None else settlement._replace(template_fault=message.doubt)
+        return settlement if (fault := message.template_fault) is None else settlement._replace(template_fault=fault)
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""

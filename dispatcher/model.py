@@ -227,7 +227,7 @@ class Reason(StrEnum):
 class Message:
     """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post.
 
-    ``doubt`` says why the category's template did not make the text.
+    ``template_fault`` says why the category's template did not make the text.
     """
 
     event_id: str
@@ -236,7 +236,7 @@ class Message:
     blocks: tuple[dict[str, object], ...] = ()
     thread_ts: str | None = None
     look: Look | None = None
-    doubt: str | None = None
+    template_fault: str | None = None
 
 
 # What a post came to. Values, because the caller goes on in every case.

@@ -89,7 +89,6 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True, cache_size=0)
-        self.globals.clear()
         self.filters = {name: _bounded(_lines if name == "lines" else FILTERS[name]) for name in _FILTERS}
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - Jinja's own signature

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,11 +23,11 @@ from dispatcher.model import (
 )
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.fallbacks import Fallbacks
-from dispatcher.slack.sink import SlackSink
+from dispatcher.slack.sink import SlackSink, Workspace
 from dispatcher.slack.stand_in import (
     STRICT,
-    Drip,
     FaultReply,
+    Hang,
     RateLimited,
     Setup,
     SlackError,
@@ -141,14 +141,26 @@ def test_the_answer_to_the_second_request_is_the_result(slack: StandIn) -> None:
     assert [each.part for each in receipt.left_out] == [Part.LOOK]
 
 
-def test_both_requests_share_one_deadline(slack: StandIn) -> None:
-    slack.faults.add(not_landed(SlackError("missing_scope")), landed(Drip(interval_s=0.05)))
-    sink = token_sink(slack, timeout_s=0.5)
-    began = time.monotonic()
-    result = sink.post(STYLED)
+def test_both_requests_share_one_deadline() -> None:
+    requests = []
+
+    def serve(connection: socket.socket) -> None:
+        requests.append(read_request(connection))
+        threading.Event().wait(0.7)
+        connection.sendall(refusal(**NO_CUSTOMIZE) if len(requests) == 1 else POSTED)
+
+    with RawServer(serve) as server:
+        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/", timeout_s=1.2)
+        result = sink.post(STYLED)
     assert isinstance(result, Ambiguous)
-    assert time.monotonic() - began < 2
-    assert sink.post(Message("e2", "#ops", "next")) == Receipt(*last(slack))
+    assert result.code == "reply_timeout"
+
+
+def test_a_deadline_ends_with_its_post(slack: StandIn) -> None:
+    sink = token_sink(slack, timeout_s=0.3)
+    slack.faults.add(landed(Hang()))
+    assert isinstance(sink.post(STYLED), Ambiguous)
+    assert isinstance(sink.check(), Workspace)
 
 
 # Blocks

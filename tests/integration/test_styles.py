@@ -54,11 +54,9 @@ def test_a_worker_makes_the_text_by_the_template_and_says_once_that_it_fails(red
 
 
 def test_a_worker_posts_without_a_name_that_its_token_may_not_set_and_says_so_once(redis_url: str) -> None:
-    events = [{"category": "errors", "text": str(n), "labels": {"host": "db1"}} for n in range(3)]
+    events = [{"category": "errors", "text": str(n), "labels": {"host": "db1"}, "channel": "#paced"} for n in range(3)]
     with StandIn() as slack:
-        slack.faults.add(
-            *[not_landed(SlackError("missing_scope"))] * 3
-        )  # that many may be under way before one is back
+        slack.faults.add(not_landed(SlackError("missing_scope")))
         log = told(redis_url, slack, *events)
     assert texts(slack) == {f"*errors* on db1: {n}" for n in range(3)}
     assert [line["event"] for line in log if line["event"].startswith("slack.")] == ["slack.scope_missing"]
@@ -90,3 +88,16 @@ def test_events_of_one_thread_stand_under_the_first(redis_url: str) -> None:
         first, *rest = slack.ledger.posted()
     assert (first.text, first.thread_ts) == ("0", None)
     assert [(each.text, each.thread_ts) for each in rest] == [("1", first.ts), ("2", first.ts)]
+
+
+def test_a_webhook_ignores_channel_and_thread_and_the_worker_says_so_once(redis_url: str) -> None:
+    event = {"category": "deploys", "text": "live", "channel": "#paced", "thread": "api"}
+    with StandIn() as slack:
+        env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SLACK_WEBHOOK_URL": slack.webhook_url}
+        assert run("send", "--stdin", stdin=f"{json.dumps(event)}\n" * 3, **env).code == 0
+        worker = run("worker", "--burst", DISPATCHER_LOG_FORMAT="json", **env)
+        landed = [(posted.channel, posted.thread_ts) for posted in slack.ledger.posted()]
+    assert landed == [("#webhook", None)] * 3
+    doubts = [line["detail"] for line in map(json.loads, worker.err.splitlines()) if line["event"] == "setting.doubted"]
+    said = "a webhook posts to its own channel and names no message: channel and thread of events are ignored"
+    assert doubts == [said]

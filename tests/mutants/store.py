@@ -10,10 +10,11 @@ _TAKES: Final = "tests/integration/test_store_take.py"
 _WAITS: Final = "tests/integration/test_store_waiting.py"
 _SETTLES: Final = "tests/integration/test_store_settle.py"
 _SENDS: Final = "tests/integration/test_store_intake.py"
+_THREADS: Final = "tests/integration/test_store_threads.py"
 
 
-def _pace(name: str, old: str, new: str) -> Mutant:
-    return Mutant(f"pace: {name}", "lua/pace.lua", old, new, (_WAITS,))
+def _pace(name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"pace: {name}", "lua/pace.lua", old, new, tests or (_WAITS,))
 
 
 def _settle(name: str, old: str, new: str, *tests: str) -> Mutant:
@@ -228,5 +229,23 @@ STORE: Final = (
         "string.byte(row, 2) == 49 and is_present",
         "is_present",
         ("tests/integration/test_producer.py",),
+    ),
+    # Threads
+    _part("a thread never ends", "threads", "ends <= at.now", "ends < 0", _THREADS),
+    _part("each message begins it anew", "threads", "if root_of(at, name) then", "if false then", _THREADS),
+    _part(
+        "what is forgotten leaves its ts",
+        "threads",
+        "redis.call('HDEL', at.roots, unpack(old))",
+        "redis.call('HLEN', at.roots)",
+        _THREADS,
+    ),
+    _part("one more is kept", "threads", "at.threads) >= MOST_THREADS", "at.threads) > MOST_THREADS", _THREADS),
+    _settle("what has no ts begins a thread", "if event.thread and event.ts then", "if event.thread then", _THREADS),
+    _pace(
+        "a thread is told only once",
+        "        free = free - 1\n        results[n] = go(event)",
+        "        free = free - 1\n        results[n] = '\"go\"'",
+        _THREADS,
     ),
 )

@@ -117,6 +117,12 @@ def test_channel_id_and_thread_are_passed_on() -> None:
     assert (message.event_id, message.channel, message.thread_ts) == ("id-1", "#ops", "1732100000.000100")
 
 
+def test_the_message_that_an_event_names_wins_over_that_of_its_thread() -> None:
+    named = Event("errors", "hi", thread_ts="1732100000.000100", thread="k")
+    assert message_for(named, "e1", "#ops", thread_ts="1700000000.000001").thread_ts == "1732100000.000100"
+    assert message_for(Event("errors", "hi"), "e1", "#ops", thread_ts="1.1").thread_ts == "1.1"
+
+
 def test_mentions_in_the_markup_of_blocks_are_neutralised_at_any_depth() -> None:
     section = {
         "type": "section",

@@ -37,7 +37,7 @@ def message(source: str, event: Event, *, allow_mentions: bool = False) -> Messa
 
 def made(source: str, text: str = "disk <full>\n& hot", **fields: Any) -> str:  # noqa: ANN401 - an Event's
     found = message(source, Event("errors", text, labels={"host": "<db1>", "items": "b"}, **fields))
-    assert found.doubt is None
+    assert found.template_fault is None
     return found.text
 
 
@@ -67,6 +67,12 @@ def test_a_template_makes_the_text(source: str, text: str) -> None:
     assert made(source) == text
 
 
+def test_of_a_long_text_a_template_sees_as_much_as_a_message_holds() -> None:
+    assert made("{{ text | length }} {{ text[-7:] }}", "x" * 250_000) == f"{MAX_TEXT} {CUT_MARK}"
+    labels = message("{{ labels.a | length }}", Event("errors", "x", labels={"a": "y" * 250_000}))
+    assert labels.text == str(MAX_TEXT)
+
+
 def test_what_an_event_says_of_itself_comes_first() -> None:
     assert made("{{ created_at }} {{ priority }}", created_at=1_700_000_000.9, priority=Lane.HIGH) == "1700000000 high"
 
@@ -76,7 +82,7 @@ def test_what_an_event_says_is_shown_as_it_was_written(text: str, label: str) ->
     if not text.strip():
         return
     found = message("({{ text }}|{{ labels.a }})", Event("errors", text[:1_000], labels={"a": label[:1_000]}))
-    assert found.doubt is None
+    assert found.template_fault is None
     assert unescape(found.text) == f"({without_controls(text[:1_000])}|{without_controls(label[:1_000])})"
     assert not set("<>") & set(found.text)
 
@@ -113,7 +119,7 @@ def test_what_is_too_long_is_cut_with_a_mark_and_never_within_an_entity(text: st
 
 
 @pytest.mark.parametrize(
-    ("source", "doubt"),
+    ("source", "fault"),
     [
         ("{{ labels.rack }}", "there is no label rack"),
         ("{{ labels['rack'] }}", "there is no label rack"),
@@ -123,13 +129,13 @@ def test_what_is_too_long_is_cut_with_a_mark_and_never_within_an_entity(text: st
         ("{% if category == 'other' %}x{% endif %}", "it made no text"),
     ],
 )
-def test_a_template_that_fails_leaves_the_text_as_it_was_written(source: str, doubt: str) -> None:
+def test_a_template_that_fails_leaves_the_text_as_it_was_written(source: str, fault: str) -> None:
     event = Event("errors", "disk <ful>" * 10, labels={"host": "db1"})
     found, plain = message(source, event), message_for(event, "e1", "#ops")
     assert found.text == plain.text
-    assert found.doubt is not None
-    assert found.doubt.startswith(doubt)
-    assert plain.doubt is None
+    assert found.template_fault is not None
+    assert found.template_fault.startswith(fault)
+    assert plain.template_fault is None
 
 
 @pytest.mark.parametrize(
@@ -185,7 +191,7 @@ def test_every_template_is_refused_or_ends_with_a_text_that_can_be_posted(source
     )
     assert found.text.strip()
     assert len(found.text) <= MAX_TEXT
-    assert found.doubt is None or found.doubt.isprintable()
+    assert found.template_fault is None or found.template_fault.isprintable()
 
 
 def test_a_loop_is_left_as_soon_as_the_message_is_full() -> None:
