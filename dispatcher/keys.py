@@ -238,8 +238,13 @@ class Keys:
 
     @property
     def limits_version(self) -> str:
-        """STRING, number of the limits in force; permanent."""
+        """STRING, version of the limits in force, of workers ``NUMBER-DIGEST``; permanent."""
         return self._key("limits:version")
+
+    @property
+    def limits_versions(self) -> tuple[str, str]:
+        """HASH, number -> version of the limits, the last 20; ZSET, digest of its content -> number; permanent."""
+        return self._key("limits:files"), self._key("limits:digests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,15 @@
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
 --          events HASH, leased SET, totals HASH, names SET, seen ZSET, decisions of what a limit suppressed and their older part
---          HASH, as in settle.lua
+--          HASH, as in settle.lua; version STRING (include/version.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
---            "remember_us", "most_decisions": as in settle.lua,
+--            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which it asks | absent,
 --            "jobs": [id of the event, ...] for each request,
 --            "kinds": [[category, configured, remember], ...], "kind": [position of its kind for each request, or 0 where a
 --            refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...]}: the lease of a refused event was taken
---          over, nothing was changed about it
+--          over, nothing was changed about it. {"stale": version in force} when another one than the call's is: nothing was decided
 -- @include prelude
 -- @include slots
 -- @include log
@@ -18,8 +18,13 @@
 -- @include books
 -- @include decisions
 -- @include dropping
+-- @include version
 
 local call = cjson.decode(ARGV[1])
+local is_stale = stale(KEYS[#call.scopes + 8], call.version)
+if is_stale then
+  return is_stale
+end
 call.drains = true
 local now = microseconds(call.now)
 -- @include batch

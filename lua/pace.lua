@@ -14,8 +14,10 @@
 --          11 wake      LIST  a token for one sleeper
 --          12 deciding  HASH  what each owner is deciding (include/deferred.lua)
 --          13 paused    HASH  "*" or category -> JSON, what is paused by hand
---          14 ...       the keys that "channels" and "events" point to
+--          14 version   STRING the limits in force (include/version.lua)
+--          15 ...       the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line": prefix of keys,
+--           "version": of the limits | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> seq, what waits for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
@@ -24,6 +26,7 @@
 --             "holds": [those of them in which it holds its slot while it waits, ...]}, ...]}
 -- Returns   JSON {"now", "events": ["go" | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
 --           go: marked as sending, post now. lost: the lease was taken over, leave it alone.
+--           {"stale": version in force} when another one than the call's is: nothing was changed.
 -- The same call again after a lost reply gives the same answers for what went.
 -- @include prelude
 -- @include record
@@ -32,10 +35,15 @@
 -- @include books
 -- @include deferred
 -- @include pause
+-- @include version
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
 local call = cjson.decode(ARGV[1])
+local is_stale = stale(KEYS[14], call.version)
+if is_stale then
+  return is_stale
+end
 local now = microseconds(call.now)
 local free = call.free
 local names = { deciding = KEYS[12] }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
+from dispatcher.cli.looking import limits_named, server_to_look_at, settings_in_force
 from dispatcher.cli.terminal import Terminal
 from dispatcher.model import US, Scope
 
@@ -61,21 +61,21 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     """
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
-    from dispatcher.app import build_readers, open_limits
+    from dispatcher.app import build_readers, limits_to_look_at, open_versions
 
     settings = settings_in_force(terminal)
-    limits = None if check else open_limits(settings)
-    for doubt in limits.warnings if limits else ():
-        terminal.doubt(doubt)
     with server_to_look_at(settings) as server:
         for doubt in server.warnings:
             terminal.doubt(doubt)
         readers = build_readers(settings, server)
-        if limits is None:
+        if check:
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
-        headline = f"namespace {settings.namespace} on {server.shown}, limits in {near(limits.path)}"
+        limits = limits_to_look_at(settings, open_versions(settings, server))
+        for doubt in limits.warnings:
+            terminal.doubt(doubt)
+        headline = f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}"
         if watch:
             from dispatcher.cli.status_watch import watch_status
 

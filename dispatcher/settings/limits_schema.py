@@ -15,11 +15,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     WithJsonSchema,
 )
 
-from dispatcher.model import Limit, Look, parse_duration
+from dispatcher.model import Limit, Look, format_duration, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 from dispatcher.settings import limits_shapes as shape
@@ -27,16 +28,20 @@ from dispatcher.settings import limits_style as style
 from dispatcher.settings import limits_values as read
 
 Windows: TypeAlias = Annotated[
-    tuple[Annotated[Limit, PlainValidator(read.read_limit)], ...],
+    tuple[Annotated[Limit, PlainValidator(read.read_limit), PlainSerializer(str)], ...],
     BeforeValidator(read.read_windows),
     AfterValidator(read.distinct_windows),
     WithJsonSchema(shape.WINDOWS),
 ]
-Pace: TypeAlias = Annotated[Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE)]
+Pace: TypeAlias = Annotated[
+    Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE), PlainSerializer(read.written_pace)
+]
 Channel: TypeAlias = Annotated[str, PlainValidator(read.read_channel), WithJsonSchema(shape.CHANNEL_NAME)]
 ChannelKey: TypeAlias = Annotated[str, AfterValidator(read.read_channel_key), WithJsonSchema(shape.CHANNEL_KEY)]
 Category: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJsonSchema(shape.CATEGORY_NAME)]
-Span: TypeAlias = Annotated[int, PlainValidator(read.read_span_us), WithJsonSchema(shape.SPAN)]
+Span: TypeAlias = Annotated[
+    int, PlainValidator(read.read_span_us), WithJsonSchema(shape.SPAN), PlainSerializer(format_duration)
+]
 Count: TypeAlias = Annotated[int, PlainValidator(read.read_count), WithJsonSchema(shape.COUNT)]
 OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
 WhereUnknown: TypeAlias = Annotated[

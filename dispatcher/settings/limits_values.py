@@ -72,6 +72,11 @@ def read_pace(value: object) -> Limit | None:
     return pace
 
 
+def written_pace(pace: Limit | None) -> str:
+    """A pace as ``read_pace`` reads it."""
+    return "none" if pace is None else str(pace)
+
+
 def read_span_us(value: object) -> int:
     """Microseconds of a span such as ``24h``."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
 from dispatcher.model import US, Kind, Limit
@@ -11,22 +11,30 @@ from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
 _DAY_US: Final = 86_400 * US
+_NOT_ACCEPTED: Final = "not accepted, its events become dead letters"
 
 
 def sentences(policy: Policy) -> list[str]:
     """Every rule of the policy as a sentence: all together, each category, any other, channels, dead letters."""
-    return [
-        f"All events together: {_limits(policy.global_limits) or 'no limit'}{_kept(policy)}.",
-        *(_category(name, rule, policy) for name, rule in policy.categories.items()),
-        _unknown(policy),
-        *_channels(policy),
-        _dead_letters(policy.dead_letters),
-        _decisions(policy.dead_letters),
-    ]
+    return list(rules(policy).values())
 
 
-def _category(name: str, rule: CategoryRule, policy: Policy) -> str:
-    return f"{name}: {_rule(rule, policy)}."
+def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
+    """The sentences by what they are about; ``also`` for these categories, which need not be named."""
+    return {
+        "global": f"All events together: {_limits(policy.global_limits) or 'no limit'}{_kept(policy)}.",
+        **{f"category {name}": _category(name, policy) for name in dict.fromkeys([*policy.categories, *also])},
+        "unknown categories": _unknown(policy),
+        **dict(_channels(policy)),
+        "dead letters": _dead_letters(policy.dead_letters),
+        "decisions": _decisions(policy.dead_letters),
+    }
+
+
+def _category(name: str, policy: Policy) -> str:
+    if policy.reject_unknown and not policy.knows(name):
+        return f"{name}: {_NOT_ACCEPTED}."
+    return f"{name}: {_rule(policy.rule(name), policy)}."
 
 
 def _kept(policy: Policy) -> str:
@@ -44,7 +52,7 @@ def _kept(policy: Policy) -> str:
 def _unknown(policy: Policy) -> str:
     others = "Any other category" if policy.categories else "Any category"
     if policy.reject_unknown:
-        return f"{others}: not accepted, its events become dead letters."
+        return f"{others}: {_NOT_ACCEPTED}."
     return f"{others}, each by itself: {_rule(policy.defaults, policy)}."
 
 
@@ -89,10 +97,10 @@ def _on_limit(rule: CategoryRule) -> str:
             assert_never(rule.on_limit)
 
 
-def _channels(policy: Policy) -> Iterator[str]:
+def _channels(policy: Policy) -> Iterator[tuple[str, str]]:
     for name, pace in policy.channels.items():
-        yield f"Channel {name}: {_pace(pace)}."
-    yield f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
+        yield f"channel {name}", f"Channel {name}: {_pace(pace)}."
+    yield "channels", f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
 
 
 def _dead_letters(bounds: Bounds) -> str:

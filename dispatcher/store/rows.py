@@ -103,8 +103,8 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
     denied = deferral.denied
     if denied is not None:  # what rests on a held slot may say a day: once that is posted, it takes a window
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
-        if leased.takes > 1:  # a worker that died may have been admitted with it
-            row |= {"slot": leased.slot, "release": table.scopes(terms)}
+    if leased.takes > 1:  # a worker that died may have been admitted with it
+        row |= {"slot": leased.slot, "release": table.scopes(terms)}
     return row
 
 
@@ -165,7 +165,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": "dropped"}
         case DeadLettered():
             return {"outcome": "dead", "letter": _letter(outcome, settlement)}
-        case Parked(place, _, wait_us):
+        case Parked(place, _, wait_us, denied=denied):
             return {
                 "outcome": "parked",
                 "place": place.value,
@@ -174,6 +174,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 "unknown": settlement.unknown,
                 **({"resent": settlement.resent} if settlement.resent else {}),
                 **({"doubt": settlement.looks} if settlement.looks is not None else {}),
+                **({} if denied is None else {"asks": True}),
             }
         case _:
             assert_never(outcome)

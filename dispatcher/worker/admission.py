@@ -8,6 +8,7 @@ from typing import Any
 
 from dispatcher.connection import Client, Script
 from dispatcher.dispatch import Admitting, Asking
+from dispatcher.errors import StaleLimits
 from dispatcher.event import is_remembered
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
@@ -20,6 +21,7 @@ from dispatcher.policy import limit_reason
 class Admission:
     """Decides for one owner, over the slots of its namespace; ``leased`` gives the key of what the owner holds.
 
+    ``StaleLimits``: it follows another version of the limits than the one in force, and nothing was decided.
     Redis being away raises ``GateUnavailable``: whether a slot was charged, or an event dropped, is then unknown until
     the same is asked again, and what was not dropped is still leased.
     """
@@ -38,8 +40,18 @@ class Admission:
         self._admit = Script(client, "admit")
         self._keys = keys
         self._leased = leased
-        self._facts = f'"remember_us":{remember_us},"most_decisions":{bounds.decisions}'
+        self._remember_us = remember_us
+        self._version = ""
+        self._facts = self._facts_of(bounds)
         self._clock = clock
+
+    def follow(self, version: str, bounds: Bounds) -> None:
+        """From now on ask by this version of the limits."""
+        self._version = version
+        self._facts = f'{self._facts_of(bounds)},"version":"{version}"'
+
+    def _facts_of(self, bounds: Bounds) -> str:
+        return f'"remember_us":{self._remember_us},"most_decisions":{bounds.decisions}'
 
     def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
         """See ``dispatch.Gate.admit``."""
@@ -54,9 +66,12 @@ class Admission:
         keys = self._keys
         limited, older, _, _ = keys.decisions
         names = [*call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older]
+        names.append(keys.limits_version)
         argument = call.argument(None if self._clock is None else self._clock())
         text = f"{argument[:-1]},{self._facts},{_drops(asking, call)}}}"
         facts = decode(self._admit(names, [text]))
+        if "stale" in facts:
+            raise StaleLimits(self._version, facts["stale"])
         return Admitting(
             verdicts_of(facts, call, None), openings_of(facts, ahead), frozenset(n - 1 for n in facts["lost"])
         )
