@@ -36,7 +36,7 @@ if is_kept and (call.unless == 'any' or (call.unless == 'known' and known)) then
 end
 
 local newest = redis.call('ZRANGE', digests, -1, -1, 'WITHSCORES')[2]
-number = math.max(tonumber(number) or 0, tonumber(newest) or 0) + 1
+number = (tonumber(newest) or 0) + 1
 in_force = string.format('%d-%s', number, call.digest)
 redis.call('HDEL', files, '') -- a first write that a full server allows: after it the rest is allowed too
 redis.call('HSET', files, number, cjson.encode({

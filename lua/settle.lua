@@ -32,6 +32,7 @@
 --             "asks": true: a limit refused it, by another one it may go at once}, ...]}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
+-- Keys of slots are also built from names in the header: those of limits that have changed (include/holds.lua).
 -- @include prelude
 -- @include record
 -- @include slots
@@ -43,6 +44,7 @@
 -- @include dropping
 -- @include pause
 -- @include version
+-- @include holds
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -76,6 +78,9 @@ local function park(event, header, payload)
   header.attempt, header.unknown = event.attempt, event.unknown
   header.doubt, header.resent, header.asks = event.doubt, event.resent, event.asks
   header.held = event.slots == 'hold' or nil
+  if header.held then
+    note_holds(header, event, call.scope)
+  end
   if event.place ~= 'line' then
     local from = event.place == 'look' and tonumber(header.sent) or now
     header.timer = true
@@ -145,6 +150,7 @@ for n, event in ipairs(call.events) do
     end
     local header, payload = read_record(redis.call('HGET', events, event.id))
     header.counted = name
+    let_go(header, event, call.scope)
     if channel then
       header.channel, header.solo = channel.name, channel.max ~= nil
     elseif header.channel then -- it cannot be read at its turn

@@ -170,7 +170,8 @@ class Outbox:
             }
             for each in candidates
         ]
-        facts = {"owner": self.owner, "free": free, "line": self._keys.line_prefix, **self._version}
+        prefixes = {"line": self._keys.line_prefix, "scope": self._keys.scope_prefix}
+        facts = {"owner": self.owner, "free": free, **prefixes, **self._version}
         call = facts | {"channels": table.channels, "events": events}
         answer = self._current(decode(self._pace(table.keys, call)))
         return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]

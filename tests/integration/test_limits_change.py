@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dispatcher.dispatch import Admitting, Asking, Gate, Overtaken
-from dispatcher.model import US, Receipt, Retryable, Scope
+from dispatcher.model import US, PostResult, Receipt, Rejected, Retryable, Scope
 from dispatcher.outcome import Leased, Spoiled
 from dispatcher.store.versions import Version
 from tests.support.deferral import category_line, opens_at, posted, send
@@ -187,6 +187,60 @@ def test_no_two_workers_decide_by_different_limits_at_once(stage: Stage, ann: Wo
     assert (posted(stage), stage.total("dropped")) == (["e", "f"], 6)
 
 
+# What is held by limits that are no longer in force
+
+
+def with_category(each: str) -> str:
+    return f"{CHANNEL}global: {{limits: []}}\ndefaults: {{limits: []}}\ncategories: {{errors: {each}}}\n"
+
+
+LIMITED = with_category("{limits: [2/30m], per_label: {host: [2/30m]}}")
+FREE = with_category("{}")
+
+
+@pytest.mark.parametrize("answer", [Receipt(UNPACED, "1.0"), Rejected("channel_not_found", "")], ids=["sent", "dead"])
+def test_who_waited_by_limits_that_are_gone_leaves_nothing_behind(
+    stage: Stage, ann: Worker, answer: PostResult
+) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    assert stage.held("category:errors").keys() == stage.held("label:errors:host=db1").keys() == {"a"}
+    ann.follow(stage.put_in_force(FREE))
+    stage.clock.forward(5)
+    (again,) = ann.go()
+    assert stage.slots("category:errors") == stage.slots("label:errors:host=db1") == {}
+    ann.answer(again, answer)
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "b", "c", labels={"host": "db1"})
+    assert [each.candidate.leased.id for each in ann.go()] == ["b", "c"]
+
+
+def test_who_expires_by_limits_that_are_gone_leaves_nothing_behind(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    ann.follow(stage.put_in_force(with_category("{max_age: 4s}")))
+    stage.clock.forward(5)
+    assert ann.go() == []
+    assert (stage.total("dead"), stage.slots("category:errors")) == (1, {})
+
+
+def test_who_waits_on_holds_its_slots_by_the_limits_of_now(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    ann.follow(stage.put_in_force(with_category("{limits: [1/30m]}")))
+    stage.clock.forward(5)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    assert stage.held("category:errors").keys() == {"a"}
+    assert stage.slots("label:errors:host=db1") == {}
+
+
 # A change wakes what waits
 
 
@@ -271,6 +325,15 @@ def test_who_waits_on_a_timer_for_a_limit_asks_at_once(stage: Stage, ann: Worker
     ann.follow(version)
     (again,) = ann.go()
     assert (again.candidate.leased.id, again.attempt) == ("a", 2)
+
+
+def test_a_retry_that_is_settled_by_older_limits_waits_for_its_instant(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("2/30m")))
+    send(stage, "a")
+    (started,) = ann.go()
+    stage.put_in_force(limits("3/30m"))
+    ann.answer(started, Retryable("connection_refused", ""))
+    assert timers(stage) == {"a": stage.clock.now_us + BACKOFF_US}
 
 
 def test_a_refusal_by_older_limits_that_is_settled_late_sets_no_instant(stage: Stage, ann: Worker) -> None:

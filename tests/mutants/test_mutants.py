@@ -13,8 +13,9 @@ from tests.mutants.harness import PROJECT, Mutant, is_noticed, passes, project_c
 from tests.mutants.limiter import LIMITER
 from tests.mutants.store import STORE
 from tests.mutants.take import TAKE
+from tests.mutants.versions import VERSIONS
 
-MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL)
+MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *VERSIONS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
