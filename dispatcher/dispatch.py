@@ -6,8 +6,8 @@ Two steps, never mixed: the *budget* (global, category) is decided at once for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, assert_never
 
 from dispatcher import consequences as rules
@@ -29,11 +29,15 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admitting:
-    """A verdict for each that asked; those that were refused and drop have ended, but for the places in ``lost``."""
+    """A verdict for each that asked; those that were refused and drop have ended, but for the places in ``lost``.
+
+    ``shadowed``: by place, the shadow limits that would have refused one that was admitted.
+    """
 
     verdicts: list[Verdict]
     openings: list[Opening]
     lost: frozenset[int]
+    shadowed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Overtaken(Exception):
@@ -227,6 +231,9 @@ class Dispatcher:
         admitted: list[Candidate] = []
         refused: list[Deferral] = []
         dropped: list[tuple[Leased, Denied]] = []
+        for place, shadowed in answer.shadowed.items():
+            leased, terms = asking[place].candidate
+            asking[place] = asking[place]._replace(candidate=Candidate(leased._replace(shadowed=shadowed), terms))
         for (candidate, drops), verdict in zip(asking, answer.verdicts, strict=True):
             match verdict:
                 case Admitted():

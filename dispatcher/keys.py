@@ -202,6 +202,11 @@ class Keys:
         return limited, f"{limited}:older", others, f"{others}:older"
 
     @property
+    def shadowed(self) -> str:
+        """HASH, ``category:errors 10/30m`` -> how many that shadow limit would have refused; permanent."""
+        return self._key("shadowed")
+
+    @property
     def wake(self) -> str:
         """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
         return self._key("wake")

@@ -23,7 +23,8 @@
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
 --           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
 --             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...],
---             "holds": [those of them in which it holds its slot while it waits, ...]}, ...]}
+--             "holds": [those of them in which it holds its slot while it waits, ...],
+--             "shadow": [limit that would have refused it, ...] | absent}, ...]}
 -- Returns   JSON {"now", "events": ["go" | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
 --           go: marked as sending, post now. lost: the lease was taken over, leave it alone.
 --           {"stale": version in force} when another one than the call's is: nothing was changed.
@@ -127,7 +128,7 @@ for n, event in ipairs(call.events) do
       end
       header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
       header.counted = counted_name(KEYS[10], event.category, event.configured)
-      header.deadline, header.solo = event.deadline, is_solo(channel, keys.cooldowns)
+      header.deadline, header.solo, header.shadow = event.deadline, is_solo(channel, keys.cooldowns), event.shadow
       let_go(header, event, call.scope)
       if not reason then
         header.state, header.attempt, header.held = 'sending', event.attempt, nil

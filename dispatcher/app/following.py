@@ -87,6 +87,6 @@ class Following:
     def _adopt(self, found: InForce) -> None:
         self._followed = found
         name, policy = found.version.name, found.policy
-        self._gate.follow(name, policy.dead_letters)
+        self._gate.follow(name, policy)
         self._outbox.follow(name, policy.dead_letters)
         self._dispatcher = replace(self._dispatcher, policy=policy)

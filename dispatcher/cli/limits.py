@@ -150,4 +150,12 @@ def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
 
 
 def _per_label(rule: CategoryRule) -> dict[str, list[str]]:
-    return {label: [str(limit) for limit in limits] for label, limits in rule.per_label.items()}
+    """The limits by label; those that are not enforced end in ``shadow``."""
+    labels = dict.fromkeys((*rule.per_label, *rule.label_shadows))
+    return {
+        label: [
+            *(str(limit) for limit in rule.per_label.get(label, ())),
+            *(f"{limit} shadow" for limit in rule.label_shadows.get(label, ())),
+        ]
+        for label in labels
+    }

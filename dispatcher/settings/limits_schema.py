@@ -28,7 +28,7 @@ from dispatcher.settings import limits_style as style
 from dispatcher.settings import limits_values as read
 
 Windows: TypeAlias = Annotated[
-    tuple[Annotated[Limit, PlainValidator(read.read_limit), PlainSerializer(str)], ...],
+    tuple[Annotated[Limit | read.Shadow, PlainValidator(read.read_limit), PlainSerializer(read.written_limit)], ...],
     BeforeValidator(read.read_windows),
     AfterValidator(read.distinct_windows),
     WithJsonSchema(shape.WINDOWS),
@@ -253,7 +253,8 @@ def policy_of(file: LimitsFile) -> Policy:
     """What the file says, as the core uses it."""
     paces = {name: section.pace for name, section in file.channels.items() if "pace" in section.model_fields_set}
     return Policy(
-        global_limits=file.global_.limits,
+        global_limits=read.enforced(file.global_.limits),
+        global_shadows=read.shadows(file.global_.limits),
         defaults=_rule_of(CategorySection().over(file.defaults)),
         categories={name: _rule_of(section.over(file.defaults)) for name, section in file.categories.items()},
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY, DEFAULT_PACE),
@@ -265,12 +266,20 @@ def policy_of(file: LimitsFile) -> Policy:
 
 def _rule_of(section: CategorySection) -> CategoryRule:
     return CategoryRule(
-        limits=section.limits,
+        limits=read.enforced(section.limits),
+        shadows=read.shadows(section.limits),
         channel=section.channel,
         on_limit=section.on_limit,
         max_age_us=section.max_age,
         guarantee=section.guarantee,
-        per_label=section.per_label,
+        per_label={
+            label: read.enforced(limits)
+            for label, limits in section.per_label.items()
+            if read.enforced(limits) or not limits
+        },
+        label_shadows={
+            label: read.shadows(limits) for label, limits in section.per_label.items() if read.shadows(limits)
+        },
         max_parked=section.max_parked,
         on_ambiguous=section.on_ambiguous,
         style=_style_of(section),

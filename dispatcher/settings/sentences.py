@@ -22,7 +22,7 @@ def sentences(policy: Policy) -> list[str]:
 def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
     """The sentences by what they are about; ``also`` for these categories, which need not be named."""
     return {
-        "global": f"All events together: {_limits(policy.global_limits) or 'no limit'}{_kept(policy)}.",
+        "global": f"All events together: {_together(policy)}.",
         **{f"category {name}": _category(name, policy) for name in dict.fromkeys([*policy.categories, *also])},
         "unknown categories": _unknown(policy),
         **dict(_channels(policy)),
@@ -35,6 +35,16 @@ def _category(name: str, policy: Policy) -> str:
     if policy.reject_unknown and not policy.knows(name):
         return f"{name}: {_NOT_ACCEPTED}."
     return f"{name}: {_rule(policy.rule(name), policy)}."
+
+
+def _together(policy: Policy) -> str:
+    own = f"{_limits(policy.global_limits) or 'no limit'}{_kept(policy)}"
+    return "; ".join([own, *_shadows(policy.global_shadows)])
+
+
+def _shadows(limits: tuple[Limit, ...], each: str = "") -> list[str]:
+    """What is counted and not enforced."""
+    return [f"counted and not enforced: {_limits(limits)}{each}"] if limits else []
 
 
 def _kept(policy: Policy) -> str:
@@ -65,6 +75,9 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
         parts.append(f"{share} are kept for it, whatever the others send")
     for label, limits in rule.per_label.items():
         parts.append(f"{_limits(limits) or 'no limit'} for each value of the label {label}")
+    parts += _shadows(rule.shadows)
+    for label, limits in rule.label_shadows.items():
+        parts += _shadows(limits, f" for each value of the label {label}")
     has_own = rule.limits or rule.per_label
     if has_own or policy.global_limits:
         beyond = "beyond that" if has_own else "beyond the limit of all events together"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
@@ -9,7 +10,7 @@ from dispatcher.connection import Client, answered
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.model import Denied, Reason
-from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Spoiled
+from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled
 
 _LIMITS: Final = frozenset({Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW})
 
@@ -18,8 +19,9 @@ _LIMITS: Final = frozenset({Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.L
 class Decision:
     """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
 
-    ``copies`` of what was sent may stand there beside it: posts of unknown fate that could not be looked up.
-    Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
+    ``copies`` of what was sent may stand there beside it: posts of unknown fate that could not be looked up. ``shadow``
+    are limits that are not enforced and would have refused it. Of a duplicate whose first decision is no longer kept
+    only ``outcome`` and ``reason`` are known.
     """
 
     id: str
@@ -35,6 +37,7 @@ class Decision:
     channel: str | None = None
     ts: str | None = None
     copies: int = 0
+    shadow: Sequence[str] = ()
 
 
 class Decisions:
@@ -80,7 +83,9 @@ def why_of(settlement: Settlement) -> str | None:
     match settlement.outcome:
         case Sent(receipt, _, copies):
             said: dict[str, Any] = {"channel": receipt.channel, "ts": receipt.ts}
-            return _text("sent", Reason.OK, category, None, said | ({"copies": copies} if copies else {}))
+            said |= {"copies": copies} if copies else {}
+            said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
+            return _text("sent", Reason.OK, category, None, said)
         case Dropped(denied, reason):
             return _text("dropped", reason, category, denied, {})
         case DeadLettered(reason, detail, code, denied):

@@ -167,6 +167,7 @@ class Outbox:
                 **table.subject(each.leased, each.terms),
                 "attempt": each.leased.attempt + 1,
                 "deadline": str(each.terms.deadline_us),
+                **({"shadow": each.leased.shadowed} if each.leased.shadowed else {}),
             }
             for each in candidates
         ]

@@ -54,13 +54,14 @@ class Table:
 
     def scopes(self, terms: Terms) -> list[int]:
         """Where the keys of the slots stand."""
-        return [self._position(self._names.scope(scope.name)) for scope in all_scopes(terms.scopes)]
+        scopes = (*all_scopes(terms.scopes), *terms.shadows)
+        return [self._position(self._names.scope(scope.name)) for scope in scopes]
 
     def _slots(self, terms: Terms) -> dict[str, list[int]]:
         scopes = self.scopes(terms)
         holds = [
             position
-            for position, scope in zip(scopes, all_scopes(terms.scopes), strict=True)
+            for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False)  # shadows hold nothing
             if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
         ]
         return {"scopes": scopes, "holds": holds}

@@ -57,10 +57,11 @@ class Shop:
         Producer(self.client).send_many({"category": "news", "text": "x"} for _ in range(count))
 
     def bear(self, count: int = 1, **env: str) -> list[Mortal]:
-        """Workers that have said that they run."""
+        """Workers that have begun to take, and so hear signals."""
         born = [self.nursery.bear({**self.env, **env}) for _ in range(count)]
         for worker in born:
-            await_line(worker, "worker.started")
+            name = await_line(worker, "worker.started")["worker"]
+            until(lambda: self.client.zscore(KEYS.leases, name), "its first take")  # noqa: B023 - called at once
         return born
 
     def apply(self, text: str) -> Version:
@@ -200,7 +201,7 @@ def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) ->
 
 def test_a_parent_passes_a_hangup_on(shop: Shop, tmp_path: Path) -> None:
     with Command("worker", "--processes", "2", env=shop.env, cwd=tmp_path) as parent:
-        until(lambda: len(parent.named("worker.started")) == 2, "both workers")
+        until(lambda: shop.client.zcard(KEYS.leases) == 2, "the first takes of both")
         assert [line["version"] for line in parent.named("limits.published")] == [1]
         shop.file.write_text(limits("4/1h"), encoding="utf-8")
         parent.signal(signal.SIGHUP)

@@ -324,3 +324,49 @@ def test_limits_that_a_newer_program_has_published_are_said_to_be_unreadable(
     assert "limits version 1, published by eve@far, says what this program does not know" in result.err
     assert "limits version 1:1:" in result.err
     assert "categories.errors.some_day: the key is not known" in result.err
+
+
+# Shadow limits
+
+SHADOWED = """\
+global: {limits: [100/30m, {max: 50, window: 30m, shadow: true}]}
+categories:
+  chatter: {limits: [{max: 2, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 5m, shadow: true}]}}
+"""
+
+
+def test_shadow_limits_are_shown_with_what_they_would_have_refused(redis: Database, env: dict[str, str]) -> None:
+    run("limits", "apply", write("limits.yaml", SHADOWED), **env)
+    redis.hset(Keys("dispatcher").shadowed, "category:chatter 2/1d fixed", 7)
+    limiter = Limiter(redis, namespace="dispatcher")
+    limiter.try_acquire([Scope("shadow:category:chatter", (Limit.parse("2/1d fixed"),))])
+    for command in (("limits", "show"), ("status",)):
+        shown = json.loads(run(*command, "--json", **env).out)
+        (row,) = shown["categories"]["chatter"]["limits"]
+        assert row["next_free_s"] == 0
+        assert {name: row[name] for name in ("scope", "max", "used", "kind", "shadow", "would_deny")} == {
+            "scope": "category:chatter", "max": 2, "used": 1, "kind": "fixed", "shadow": True, "would_deny": 7,
+        }  # fmt: skip
+        real, together = shown["global"]["limits"]
+        assert "shadow" not in real
+        assert (together["scope"], together["max"], together["would_deny"]) == ("global", 50, 0)
+        lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in run(*command, **env).out.splitlines()]
+        assert any("1/2 shadow in 1d fixed 7 over it" in line for line in lines)
+        assert any("0/50 shadow in 30m" in line for line in lines)
+    assert json.loads(run("limits", "show", "--json", **env).out)["categories"]["chatter"]["per_label"] == {
+        "host": ["3/5m shadow"]
+    }
+    assert "3 shadow in 5m for each host" in limits_shown(env)
+
+
+def test_shadow_limits_have_sentences() -> None:
+    out = run("limits", "check", write("limits.yaml", SHADOWED)).out.splitlines()
+    assert (
+        out[0]
+        == "All events together: at most 100 in any 30 minutes; counted and not enforced: at most 50 in any 30 minutes."
+    )
+    assert out[1].startswith(
+        "chatter: no limit of its own, posted to #notifications; counted and not enforced: at most 2 in each "
+        "clock-aligned 24 hours; counted and not enforced: at most 3 in any 5 minutes for each value of the label "
+        "host; "
+    )

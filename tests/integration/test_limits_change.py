@@ -293,6 +293,19 @@ def test_what_a_worker_found_out_by_older_limits_closes_no_scope(stage: Stage, a
     assert posted(stage) == ["a", "b", "c"]
 
 
+def test_a_limit_that_is_gone_closes_no_scope_by_what_was_found_out_before(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, *"abcd")
+    ann.run()
+    stage.clock.now_us = START_US + HALF_HOUR_US
+    published = change_behind_the_gate(stage, f"{CHANNEL}global: {{limits: []}}\ndefaults: {{limits: []}}\n")
+    error = overtaken(ann, ann.take().batch)
+    ann.follow(published[0])
+    ann.deliver(ann.dispatch(error.undecided))
+    ann.run()
+    assert (posted(stage), category_line(stage)) == (list("abcd"), [])
+
+
 def test_a_faster_pace_lets_the_line_of_a_channel_go_at_once(stage: Stage, ann: Worker) -> None:
     text = 'channels: {"#slow": {pace: 1/%s}}\nglobal: {limits: []}\ndefaults: {limits: [], channel: "#slow"}\n'
     ann.follow(stage.put_in_force(text % "1h"))

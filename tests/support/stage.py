@@ -149,7 +149,7 @@ class Worker:
         """Decide by a version of the limits from now on."""
         self.own_policy, _ = read_policy(version.content, version.name)
         self.outbox.follow(version.name, self.policy.dead_letters)
-        self.admission.follow(version.name, self.policy.dead_letters)
+        self.admission.follow(version.name, self.policy)
 
     @property
     def dispatcher(self) -> Dispatcher:

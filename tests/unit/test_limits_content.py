@@ -22,7 +22,7 @@ defaults: {limits: [10/30m], channel: "#all", on_limit: defer, max_age: 1.234567
 categories:
   errors: {limits: [10/30m], channel: "#größe-😀", guarantee: 5, per_label: {}}
   deploys: {limits: [3/1m, 30/1h], on_limit: dead-letter, max_parked: 7}
-  audit: {limits: []}
+  audit: {limits: [{max: 3, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 1m}]}}
   news:
 unknown_categories: reject
 dead_letters: {max: 5, max_age: 1d}
