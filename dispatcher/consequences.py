@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 from dispatcher.model import (
@@ -103,6 +104,12 @@ def drops(candidate: Candidate, policy: Policy) -> bool:
     """Whether a refusal ends the event with nothing else to be changed: nobody was ever admitted with it."""
     leased = candidate.leased
     return leased.is_fresh and not leased.replays and policy.rule(leased.event.category).on_limit is OnLimit.DROP
+
+
+def again(candidates: Sequence[Candidate], ended: Sequence[Settlement] = ()) -> list[Leased | Spoiled]:
+    """What the gate has decided by limits that are no longer in force, as what may own slots already."""
+    subjects = [*(each.leased for each in candidates), *(each.subject for each in ended)]
+    return [each._replace(takes=each.takes + 1) if isinstance(each, Leased) else each for each in subjects]
 
 
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:

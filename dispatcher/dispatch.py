@@ -6,13 +6,14 @@ Two steps, never mixed: the *budget* (global, category) is decided at once for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, assert_never
 
 from dispatcher import consequences as rules
 from dispatcher import reconcile
 from dispatcher.content import message_for
+from dispatcher.errors import StaleLimits
 from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
 from dispatcher.outcome import Candidate, Deferral, Leased, Lookup, Settlement, Spoiled, Started, Turn, Waiting
 from dispatcher.policy import Backoff, Policy
@@ -28,15 +29,31 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admitting:
-    """A verdict for each that asked; those that were refused and drop have ended, but for the places in ``lost``."""
+    """A verdict for each that asked; those that were refused and drop have ended, but for the places in ``lost``.
+
+    ``shadowed``: by place, the shadow limits that would have refused one that was admitted.
+    """
 
     verdicts: list[Verdict]
     openings: list[Opening]
     lost: frozenset[int]
+    shadowed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Overtaken(Exception):
+    """The limits have changed while a batch was decided: ``version`` is in force now.
+
+    ``undecided`` of the batch, which is still leased, is to be decided by that one.
+    """
+
+    def __init__(self, undecided: Sequence[Leased | Spoiled], version: str) -> None:
+        super().__init__(f"{len(undecided)} events are not decided by the limits in force, version {version}")
+        self.undecided = undecided
+        self.version = version
 
 
 class Gate(Protocol):
-    """The budget: one shared limiter."""
+    """The budget: one shared limiter. By other limits than those in force it decides nothing: ``StaleLimits``."""
 
     def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
         """Decide for each, as if they asked one after another; then say when each scope ahead has room for one more.
@@ -47,7 +64,10 @@ class Gate(Protocol):
 
 
 class Outbox(Protocol):
-    """The events under this worker's lease."""
+    """The events under this worker's lease.
+
+    By other limits than those in force nothing is lined up or started: ``StaleLimits``.
+    """
 
     def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
         """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO."""
@@ -117,15 +137,22 @@ class Dispatcher:
 
         ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``meanwhile`` is
         called when the gate has answered: from then on the store has nothing to do for a while. Raises
-        ``GateUnavailable`` with nothing posted: what was not settled stays leased. What is to be looked up is left to
-        ``lookups``.
+        ``GateUnavailable`` with nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy
+        is no longer in force, also with nothing posted. What is to be looked up is left to ``lookups``.
         """
-        ended, candidates = self._triage(batch, now_us)
-        going = self._behind_others(candidates, ended)
-        admitted, refused = self._ask(going, ended, meanwhile)
-        self._line_up(refused, ended)
-        self.settle(ended)
-        return self._start(admitted, free)
+        undecided: Sequence[Leased | Spoiled] = batch
+        try:
+            ended, candidates = self._triage(batch, now_us)
+            going = self._behind_others(candidates, ended)
+            undecided = [*(each.leased for each in going), *(each.subject for each in ended)]
+            admitted, refused = self._ask(going, ended, meanwhile)
+            undecided = rules.again([*admitted, *(each.candidate for each in refused)], ended)
+            self._line_up(refused, ended)
+            self.settle(ended)
+            undecided = rules.again(admitted)
+            return self._start(admitted, free)
+        except StaleLimits as error:
+            raise Overtaken(undecided, error.in_force) from error
 
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows; touches no store, so any thread may do it."""
@@ -208,6 +235,9 @@ class Dispatcher:
         admitted: list[Candidate] = []
         refused: list[Deferral] = []
         dropped: list[tuple[Leased, Denied]] = []
+        for place, shadowed in answer.shadowed.items():
+            leased, terms = asking[place].candidate
+            asking[place] = asking[place]._replace(candidate=Candidate(leased._replace(shadowed=shadowed), terms))
         for (candidate, drops), verdict in zip(asking, answer.verdicts, strict=True):
             match verdict:
                 case Admitted():

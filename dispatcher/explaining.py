@@ -6,7 +6,7 @@ Instants are microseconds of the server's clock; a sentence names them in the zo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
@@ -31,7 +31,8 @@ _HELD: Final = "admitted events held it that had yet to be posted"
 class Decision:
     """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
 
-    ``copies`` of what was sent may stand there beside it: posts of unknown fate that could not be looked up.
+    ``copies`` of what was sent may stand there beside it: posts of unknown fate that could not be looked up. ``shadow``
+    are limits that are not enforced and would have refused it.
     Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
     """
 
@@ -48,6 +49,7 @@ class Decision:
     channel: str | None = None
     ts: str | None = None
     copies: int = 0
+    shadow: Sequence[str] = ()
 
 
 class State(StrEnum):

@@ -207,6 +207,11 @@ class Keys:
         return limited, f"{limited}:older", others, f"{others}:older"
 
     @property
+    def shadowed(self) -> str:
+        """HASH, ``category:errors 10/30m`` -> how many that shadow limit would have refused; permanent."""
+        return self._key("shadowed")
+
+    @property
     def wake(self) -> str:
         """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
         return self._key("wake")
@@ -243,8 +248,13 @@ class Keys:
 
     @property
     def limits_version(self) -> str:
-        """STRING, number of the limits in force; permanent."""
+        """STRING, version of the limits in force, of workers ``NUMBER-DIGEST``; permanent."""
         return self._key("limits:version")
+
+    @property
+    def limits_versions(self) -> tuple[str, str]:
+        """HASH, number -> version of the limits, the last 20; ZSET, digest of its content -> number; permanent."""
+        return self._key("limits:files"), self._key("limits:digests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def format_duration(span_us: int) -> str:
     for unit in ("d", "h", "m", "s"):
         if span_us % _UNITS_US[unit] == 0:
             return f"{span_us // _UNITS_US[unit]}{unit}"
-    return f"{span_us / 1_000:g}ms"
+    return f"{span_us // 1_000}.{span_us % 1_000:03}".rstrip("0").rstrip(".") + "ms"
 
 
 class Kind(StrEnum):

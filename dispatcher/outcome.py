@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from dispatcher.event import Event
-from dispatcher.model import US, Demand, Denied, Limit, Paused, Reason, Receipt
+from dispatcher.model import US, Demand, Denied, Limit, Paused, Reason, Receipt, Scope
 from dispatcher.reading import Search
 
 NO_CATEGORY: Final = "-"
@@ -40,7 +40,8 @@ class Leased(NamedTuple):
     owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
     it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
     back; ``deaths`` how many workers died while they held it. ``doubt`` says that it is to be looked up before anything
-    else; ``resent`` counts the posts made again after one that never arrived.
+    else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow limits that
+    would have refused it when it was admitted.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Leased(NamedTuple):
     line: str | None = None
     doubt: Doubt | None = None
     resent: int = 0
+    shadowed: tuple[str, ...] = ()
 
     @property
     def is_fresh(self) -> bool:
@@ -93,6 +95,7 @@ class Terms:
     scopes: tuple[Demand, ...]
     deadline_us: int
     configured: bool
+    shadows: tuple[Scope, ...] = ()
 
 
 class Candidate(NamedTuple):

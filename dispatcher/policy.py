@@ -37,6 +37,9 @@ GLOBAL_SCOPE: Final = "global"
 SHARED_SCOPE: Final = "shared"
 """What the guarantees leave of the longest global window, for all."""
 
+SHADOW_PREFIX: Final = "shadow:"
+"""What the scopes of shadow limits begin with."""
+
 _REASONS: Final = {
     GLOBAL_SCOPE: Reason.LIMIT_GLOBAL,
     SHARED_SCOPE: Reason.LIMIT_GLOBAL,
@@ -91,7 +94,7 @@ class CategoryRule:
 
     ``guarantee`` events of the longest global window are kept for it; ``per_label`` limits hold for each value of a
     label. Where they are deferred, at most ``max_parked`` of its events wait for room. ``on_ambiguous`` says what
-    becomes of one that was perhaps posted.
+    becomes of one that was perhaps posted. ``shadows`` and ``label_shadows`` are counted and not enforced.
     """
 
     limits: tuple[Limit, ...]
@@ -103,6 +106,8 @@ class CategoryRule:
     max_parked: int = DEFAULT_MAX_PARKED
     on_ambiguous: OnAmbiguous = OnAmbiguous.RESEND
     style: Style = PLAIN
+    shadows: tuple[Limit, ...] = ()
+    label_shadows: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ class Policy:
     channels: Mapping[str, Limit | None] = field(default_factory=dict)
     reject_unknown: bool = False
     dead_letters: Bounds = DEFAULT_BOUNDS
+    global_shadows: tuple[Limit, ...] = ()
     _scopes: dict[str, tuple[Demand, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _terms: dict[tuple[object, ...], Terms] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -175,6 +181,24 @@ class Policy:
             return None
         return Scope(SHARED_SCOPE, (replace(longest, max=longest.max - guaranteed),))
 
+    @property
+    def has_shadows(self) -> bool:
+        """Whether any limit is counted and not enforced."""
+        rules = (self.defaults, *self.categories.values())
+        return bool(self.global_shadows) or any(rule.shadows or rule.label_shadows for rule in rules)
+
+    def shadows(self, category: str, labels: Mapping[str, str] | None = None) -> tuple[Scope, ...]:
+        """Where an event that was admitted is counted by limits that are not enforced."""
+        rule = self.rule(category)
+        if not (self.global_shadows or rule.shadows or rule.label_shadows):
+            return ()
+        scopes = (
+            Scope(GLOBAL_SCOPE, self.global_shadows),
+            Scope(f"category:{category}", rule.shadows),
+            *_label_scopes(category, rule.label_shadows, labels or {}),
+        )
+        return tuple(Scope(SHADOW_PREFIX + scope.name, scope.limits) for scope in scopes if scope.limits)
+
     def _global_demands(self, category: str) -> Iterator[Demand]:
         if not self.global_limits:
             return
@@ -206,7 +230,8 @@ class Policy:
         Events of one batch that differ in nothing else share their terms.
         """
         event = leased.event
-        if event.labels and self.rule(event.category).per_label:
+        rule = self.rule(event.category)
+        if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
         key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age)
         terms = self._terms.get(key)
@@ -225,6 +250,7 @@ class Policy:
             scopes=self.scopes(event.category, event.labels),
             deadline_us=leased.seen_us + self.max_age_us(event),
             configured=self.knows(event.category),
+            shadows=self.shadows(event.category, event.labels),
         )
 
     def line(self, event: Event) -> str:

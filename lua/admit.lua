@@ -2,15 +2,18 @@
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
 --          events HASH, leased SET, totals HASH, names SET, seen ZSET, decisions of what a limit suppressed and their older part
---          HASH, as in settle.lua
+--          HASH, as in settle.lua; version STRING (include/version.lua); shadowed
+--          HASH "SCOPE MAX/WINDOW" -> how many a shadow limit would have refused; permanent
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
---            "remember_us", "most_decisions": as in settle.lua,
+--            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which it asks | absent,
 --            "jobs": [id of the event, ...] for each request,
 --            "kinds": [[category, configured, remember], ...], "kind": [position of its kind for each request, or 0 where a
 --            refusal ends nothing, ...],
---            "told": [[text for the record, ...] for each limit, ...] for each scope}
--- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...]}: the lease of a refused event was taken
---          over, nothing was changed about it
+--            "told": [[text for the record, ...] for each limit, ...] for each scope,
+--            "shadows", "shadow_names": see include/shadow.lua | absent}
+-- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
+--          scope, window], ...]}: the lease of a refused event was taken
+--          over, nothing was changed about it. {"stale": version in force} when another one than the call's is: nothing was decided
 -- @include prelude
 -- @include slots
 -- @include log
@@ -18,10 +21,18 @@
 -- @include books
 -- @include decisions
 -- @include dropping
+-- @include version
+-- @include shadow
 
 local call = cjson.decode(ARGV[1])
+local is_stale = stale(KEYS[#call.scopes + 8], call.version)
+if is_stale then
+  return is_stale
+end
 call.drains = true
 local now = microseconds(call.now)
+local shadowed = {}
+call.admitted = call.shadows and caster(call, KEYS[#call.scopes + 9], now, shadowed)
 -- @include batch
 
 local first = #call.scopes
@@ -74,4 +85,5 @@ if #groups > 0 then
     end
   end
 end
-return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost, ',') .. ']}'
+return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost, ',') .. '],"shadowed":['
+  .. table.concat(shadowed, ',') .. ']}'

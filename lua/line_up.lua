@@ -9,8 +9,9 @@
 --           7 names     SET   category names counted that no limits file knows
 --           8 wake      LIST  a token for one sleeper
 --           9 awaited, 10 deferred, 11 deciding, 12 freed: HASH, see include/deferred.lua
---          13 ...       ZSET  the slots of the scopes that "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope": prefixes of keys,
+--          13 version   STRING the limits in force (include/version.lua)
+--          14 ...       ZSET  the slots of the scopes that "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope": prefixes of keys, "version": of the limits | absent,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; absent: not asked for yet,
@@ -18,6 +19,7 @@
 -- Returns   JSON {"events": ["go" | "full" | "lost" | ["parked", scope, wait_us | null], ...]}
 --           go: nobody waits before it, ask the gate. full: as many of its category wait as may. lost: the lease was taken
 --           over. The last two, and go, change nothing. wait_us is null while others are deciding about the scope.
+--           {"stale": version in force} when another one than the call's is: nothing was changed.
 -- Keys of lines and of what waits for a scope are built from names: a line moves to the scope that refused its head.
 -- @include prelude
 -- @include record
@@ -25,9 +27,14 @@
 -- @include books
 -- @include lines
 -- @include deferred
+-- @include version
 
 local events, leased, lines, timers = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
 local call = cjson.decode(ARGV[1])
+local is_stale = stale(KEYS[13], call.version)
+if is_stale then
+  return is_stale
+end
 local now = microseconds(call.now)
 local at = {
   events = events, parked = KEYS[3], lines = lines, totals = KEYS[6],

@@ -14,18 +14,22 @@
 --          11 wake      LIST  a token for one sleeper
 --          12 deciding  HASH  what each owner is deciding (include/deferred.lua)
 --          13 paused    HASH  "*" or category -> JSON, what is paused by hand
---          14 ...       the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line": prefix of keys,
+--          14 version   STRING the limits in force (include/version.lua)
+--          15 ...       the keys that "channels" and "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "scope": prefixes of keys,
+--           "version": of the limits | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> seq, what waits for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
 --           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
 --             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...],
 --             "holds": [those of them in which it holds its slot while it waits, ...],
---             "thread": name of its thread | absent}, ...],
+--             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
 -- Returns   JSON {"now", "events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
 --           go: marked as sending, post now; with a ts, under that message. lost: the lease was taken over, leave it alone.
+--           {"stale": version in force} when another one than the call's is: nothing was changed.
+-- Keys of slots are built from names in the header: those of limits that have changed (include/holds.lua).
 -- The same call again after a lost reply gives the same answers for what went.
 -- @include prelude
 -- @include record
@@ -35,10 +39,16 @@
 -- @include deferred
 -- @include pause
 -- @include threads
+-- @include version
+-- @include holds
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
 local call = cjson.decode(ARGV[1])
+local is_stale = stale(KEYS[14], call.version)
+if is_stale then
+  return is_stale
+end
 local now = microseconds(call.now)
 local free = call.free
 local names = { deciding = KEYS[12] }
@@ -86,6 +96,7 @@ end
 -- Parks an event for its channel; one of a category that is paused by hand in a line of its own, so that it is in nobody's way.
 local function park(event, header, channel)
   header.state, header.held = 'waiting', true
+  note_holds(header, event, call.scope)
   local line = channel.line
   if paused and redis.call('HEXISTS', paused, event.category) == 1 then
     header.entry = 'paused:' .. event.category
@@ -126,7 +137,8 @@ for n, event in ipairs(call.events) do
       end
       header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
       header.counted = counted_name(KEYS[10], event.category, event.configured)
-      header.deadline, header.solo = event.deadline, is_solo(channel, keys.cooldowns)
+      header.deadline, header.solo, header.shadow = event.deadline, is_solo(channel, keys.cooldowns), event.shadow
+      let_go(header, event, call.scope)
       if not reason then
         header.state, header.attempt, header.held = 'sending', event.attempt, nil
         header.sent = digits(now)

@@ -9,9 +9,11 @@
 --          19 deciding, 20 freed  HASH  see include/deferred.lua
 --          21 failures  STRING  posts in a row that did not reach Slack; lives an hour
 --          22 places    HASH    channel as events name it -> Slack's id of it; permanent
---          23 ...       the keys that "channels" and "events" point to
+--          23 version   STRING  the limits in force (include/version.lua)
+--          24 ...       the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us"} bounds of the dead letters,
---           "most_decisions", "scope", "waits": prefixes of keys,
+--           "most_decisions", "scope", "waits": prefixes of keys, "version": of the limits | absent; by others than those in
+--             force nothing is found out about when to ask again, so that is now,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked",
 --             "slot", "scopes": [...], "holds": [...] as in pace.lua,
@@ -28,10 +30,12 @@
 --             "letter": {field: string, ...} of a dead letter; the payload is added here,
 --             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
 --             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked,
---             "why_parked": [reason, code | null] of what waits on a timer}, ...],
+--             "why_parked": [reason, code | null] of what waits on a timer,
+--             "asks": true: a limit refused it, by another one it may go at once}, ...],
 --           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
+-- Keys of slots are also built from names in the header: those of limits that have changed (include/holds.lua).
 -- @include prelude
 -- @include record
 -- @include slots
@@ -43,6 +47,8 @@
 -- @include dropping
 -- @include pause
 -- @include threads
+-- @include version
+-- @include holds
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -54,6 +60,7 @@ local before = first_instant(keys.lines, keys.timers)
 redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
 local buried = 0
 local threads = threads_of(call, now)
+local is_stale = stale(KEYS[23], call.version)
 
 for _, channel in ipairs(call.channels) do
   channel.line = KEYS[channel.line]
@@ -74,12 +81,16 @@ end
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
   header.attempt, header.unknown = event.attempt, event.unknown
-  header.doubt, header.resent = event.doubt, event.resent
+  header.doubt, header.resent, header.asks = event.doubt, event.resent, event.asks
   header.held = event.slots == 'hold' or nil
+  if header.held then
+    note_holds(header, event, call.scope)
+  end
   if event.place ~= 'line' then
     local from = event.place == 'look' and tonumber(header.sent) or now
     header.timer, header.why = true, event.why_parked
-    redis.call('ZADD', keys.timers, digits(math.max(now, from + event.wait_us)), event.id)
+    local at = event.asks and is_stale and now or math.max(now, from + event.wait_us)
+    redis.call('ZADD', keys.timers, digits(at), event.id)
   else
     redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)
   end
@@ -144,6 +155,7 @@ for n, event in ipairs(call.events) do
     end
     local header, payload = read_record(redis.call('HGET', events, event.id))
     header.counted = name
+    let_go(header, event, call.scope)
     if channel then
       header.channel, header.solo = channel.name, channel.max ~= nil
     elseif header.channel then -- it cannot be read at its turn
@@ -174,6 +186,9 @@ for n, event in ipairs(call.events) do
     if channel then
       turn_channel(event, channel)
       set_line(channel, keys, now)
+      if is_stale and (tonumber(redis.call('ZSCORE', keys.lines, channel.line_name) or nil) or math.huge) < math.huge then
+        redis.call('ZADD', keys.lines, digits(now), channel.line_name)
+      end
     end
   end
 end

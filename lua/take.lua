@@ -26,6 +26,7 @@
 --          28 paused      HASH    "*" or category -> JSON, what is paused by hand
 --          29 cooldowns   ZSET    channel -> end of its cool-down; also of reading what was posted
 --          30 places      HASH    channel as events name it -> Slack's id of it; permanent
+--          31 version     STRING  the limits in force (include/version.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits": prefixes of keys, "most_decisions", "grace_us": from a post of unknown fate until
 --           it is looked up,
@@ -34,8 +35,9 @@
 --           "undecided": the first seq of what this owner took before and is still deciding | absent: then nothing older is
 --             handed out that it could overtake, no heads of categories' lines and no orphans,
 --           "starts": true for the first take of a worker,
+--           "version": of the limits by which "opened" was found | absent; by others it says nothing,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes}
--- Returns   [JSON {"now", "next": us | null (next instant at which something may be taken), "more": lanes hold more,
+-- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which something may be taken), "more": lanes hold more,
 --           "suspended", "old_wait": older ones are to be taken that were not handed out, "duplicates": [id, ...],
 --           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]
@@ -75,6 +77,10 @@ redis.call('HDEL', beat, '')
 -- 1. Renew this lease; what was taken the last time is decided.
 renew_lease(leases, beat, call.owner, call.lease_us, now)
 local grace = tonumber(redis.call('HGET', beat, 'grace')) or 0
+local version = redis.call('GET', KEYS[31])
+if call.version and version ~= call.version then
+  call.opened = nil
+end
 local has_decided = decided(at, call.owner, call.opened)
 if call.starts then -- its limits may be others than those by which instants were found: each scope is asked anew
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', lines, digits(now), '(inf')) do
@@ -250,6 +256,7 @@ if not suspended then
 end
 return { cjson.encode({
   now = digits(now),
+  version = version or cjson.null,
   next = next_at < math.huge and digits(next_at) or cjson.null,
   more = more,
   suspended = suspended,

@@ -1,7 +1,6 @@
 """The composition root: the one place that builds adapters and puts them together."""
 
 from dispatcher.app.building import (
-    LimitsFile,
     Readers,
     build_backoff,
     build_outbox,
@@ -10,15 +9,27 @@ from dispatcher.app.building import (
     build_sink,
     open_dead_letters,
     open_explanations,
-    open_limits,
     open_parked_events,
+    open_versions,
     workers_of,
+)
+from dispatcher.app.limits import (
+    InForce,
+    LimitsFile,
+    enter_limits,
+    in_force,
+    limits_in_force,
+    limits_to_look_at,
+    open_limits,
+    publish,
+    read_limits_file,
 )
 from dispatcher.app.running import dispatch_one, run_worker
 from dispatcher.app.servers import REACH_S, Server, greet_server, has_run, keys_of, open_server, reach
 
 __all__ = [
     "REACH_S",
+    "InForce",
     "LimitsFile",
     "Readers",
     "Server",
@@ -28,15 +39,22 @@ __all__ = [
     "build_readers",
     "build_sink",
     "dispatch_one",
+    "enter_limits",
     "greet_server",
     "has_run",
+    "in_force",
     "keys_of",
+    "limits_in_force",
+    "limits_to_look_at",
     "open_dead_letters",
     "open_explanations",
     "open_limits",
     "open_parked_events",
     "open_server",
+    "open_versions",
+    "publish",
     "reach",
+    "read_limits_file",
     "run_worker",
     "workers_of",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from redis.backoff import FullJitterBackoff
@@ -19,7 +18,7 @@ from dispatcher.model import US, Lane
 from dispatcher.policy import Backoff, Policy
 from dispatcher.producer import ANSWER_TIMEOUT_S as PRODUCER_TIMEOUT_S
 from dispatcher.producer import Producer
-from dispatcher.settings import Settings, find_limits_file, load_policy
+from dispatcher.settings import Settings
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
@@ -29,26 +28,11 @@ from dispatcher.store.intake import wrong_layout
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.snapshot import Books
+from dispatcher.store.versions import Versions
 from dispatcher.worker.admission import Admission
 
 _BACKOFF_FROM_S: Final = 1.0
 _BACKOFF_TO_S: Final = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class LimitsFile:
-    """The limits in force, where they stand, and doubts about them."""
-
-    policy: Policy
-    path: Path
-    warnings: tuple[str, ...]
-
-
-def open_limits(settings: Settings) -> LimitsFile:
-    """The limits file of the settings; raises ``ConfigError`` with every fault."""
-    path = find_limits_file(settings, Path.cwd())
-    policy, warnings = load_policy(path)
-    return LimitsFile(policy, path, warnings)
 
 
 def build_sink(settings: Settings) -> Sink:
@@ -78,8 +62,8 @@ def build_backoff() -> Backoff:
     return backoff
 
 
-def build_outbox(settings: Settings, policy: Policy, client: Client, owner: str) -> Outbox:
-    """One owner's view of the namespace."""
+def build_outbox(settings: Settings, client: Client, owner: str) -> Outbox:
+    """One owner's view of the namespace; to be told which limits to follow."""
     keys, queue = keys_of(settings)
     return Outbox(
         client,
@@ -88,7 +72,6 @@ def build_outbox(settings: Settings, policy: Policy, client: Client, owner: str)
         owner=owner,
         lease_us=_us(settings.lease.total_seconds()),
         remember_us=_us(settings.dedup_window.total_seconds()),
-        bounds=policy.dead_letters,
         grace_us=grace_of(settings),
     )
 
@@ -98,11 +81,11 @@ def grace_of(settings: Settings) -> int:
     return _us(settings.reconcile_grace.total_seconds())
 
 
-def build_gate(settings: Settings, policy: Policy, client: Client, outbox: Outbox) -> Admission:
-    """The budget, for the events that the outbox's owner holds."""
+def build_gate(settings: Settings, client: Client, outbox: Outbox) -> Admission:
+    """The budget, for the events that the outbox's owner holds; to be told which limits to follow."""
     keys, _ = keys_of(settings)
     remember_us = _us(settings.dedup_window.total_seconds())
-    return Admission(client, keys, outbox.leased_key, remember_us=remember_us, bounds=policy.dead_letters)
+    return Admission(client, keys, outbox.leased_key, remember_us=remember_us)
 
 
 def build_producer(settings: Settings, server: Server) -> Producer:
@@ -147,6 +130,11 @@ def open_parked_events(settings: Settings, server: Server, policy: Policy) -> Pa
     """The parked events of the namespace; raises as ``build_readers`` does."""
     client, remember_us = _client_of_namespace(settings, server), _us(settings.dedup_window.total_seconds())
     return ParkedEvents(client, *keys_of(settings), policy, remember_us=remember_us)
+
+
+def open_versions(settings: Settings, server: Server) -> Versions:
+    """The versions of the limits of the namespace; raises as ``build_readers`` does."""
+    return Versions(_client_of_namespace(settings, server), keys_of(settings)[0])
 
 
 def _client_of_namespace(settings: Settings, server: Server) -> Client:

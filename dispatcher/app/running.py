@@ -5,28 +5,29 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from dispatcher.app.building import (
-    LimitsFile,
-    build_backoff,
-    build_gate,
-    build_outbox,
-    build_sink,
-    grace_of,
-    open_limits,
-)
+from dispatcher.app.building import build_gate, build_outbox, build_sink, grace_of
+from dispatcher.app.following import Following
+from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import Client, accepted, answered, connect
-from dispatcher.dispatch import Dispatcher, Sink
+from dispatcher.dispatch import Overtaken, Sink
 from dispatcher.errors import GateUnavailable
 from dispatcher.logs import EventLog, build_event_log
 from dispatcher.model import US
+from dispatcher.outcome import Leased, Spoiled, Started
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
+from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.store.sweep import Sweep
+from dispatcher.store.versions import Unless, Versions
+from dispatcher.worker.collaborators import FleetLimits
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.loop import Worker
 from dispatcher.worker.upkeep import Upkeep
@@ -35,8 +36,13 @@ _SEND_SLACK_S: Final = 1.0
 """The sink keeps its own deadline; the worker's, which only guards against a defect of it, is this much later."""
 
 
-def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sink, *, burst: bool) -> None:
+def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
+    settings: Settings, limits: LimitsFile, server: Server, sink: Sink, *, burst: bool, joins: bool = False
+) -> None:
     """Run one worker in this process until it is stopped or, in burst, done.
+
+    Its limits file is published where what it says never was a version; of one that ``joins`` others, only where no
+    limits are in force.
 
     Raises ``GateUnavailable`` when Redis cannot be reached for 30 s at the start, ``ConfigError`` when it refuses
     us, and what broke the loop.
@@ -45,9 +51,11 @@ def run_worker(settings: Settings, limits: LimitsFile, server: Server, sink: Sin
     events = _event_log(settings, name)
     greet_server(settings, server, events)
     client = connect(server.url)
+    run = _Run(settings, client, sink, events, name)
     with accepted(client), answered():
-        worker = _build_worker(settings, limits, client, sink, events, name)
-        where = {"server": server.shown, "limits": str(limits.path)}
+        begun = publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
+        worker = run.worker(begun)
+        where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
         _tell_doubts(settings, events)
         _tell_pause(settings, client, events)
@@ -65,48 +73,85 @@ def dispatch_one(job_id: str, data: str) -> str:
     parked without one). Raises ``ConfigError``, ``GateUnavailable``.
     """
     settings, _ = load_settings()
-    limits = open_limits(settings)
     sink = build_sink(settings)
     owner = f"job.{_owner()}"
     events = _event_log(settings, owner)
     with open_server(settings, start=False) as server:
         client = connect(server.url)
         claim_namespace(client, *keys_of(settings))
-        outbox = build_outbox(settings, limits.policy, client, owner)
-        gate = build_gate(settings, limits.policy, client, outbox)
-        dispatcher = Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff(), grace_of(settings))
+        run = _Run(settings, client, sink, events, owner)
+        found = in_force(run.versions) or publish(run.versions, open_limits(settings), owner, Unless.ANY, events.say)
+        outbox = build_outbox(settings, client, owner)
+        limits = run.follow(found, outbox)
         taken = outbox.adopt(job_id, data)
         if taken.duplicates:
             events.duplicates(taken.duplicates)
             return "duplicate"
-        started = dispatcher.dispatch(taken.batch, taken.now_us, 1)
-        dispatcher.settle([dispatcher.deliver(each) for each in started])
+        started = _decide(taken, limits)
+        limits.dispatcher.settle([limits.dispatcher.deliver(each) for each in started])
         outbox.give_back()
         return "posted" if started else "decided"
 
 
-def _build_worker(  # noqa: PLR0913, PLR0917 - what a run has made, and what it was given
-    settings: Settings, limits: LimitsFile, client: Client, sink: Sink, events: EventLog, name: str
-) -> Worker:
-    keys, queue = keys_of(settings)
-    outbox = build_outbox(settings, limits.policy, client, name)
-    dead_letters = DeadLetters(client, keys, queue)
-    gate = build_gate(settings, limits.policy, client, outbox)
-    return Worker(
-        name=name,
-        client=client,
-        queue=queue,
-        dispatcher=Dispatcher(limits.policy, gate, outbox, sink, events, build_backoff(), grace_of(settings)),
-        outbox=outbox,
-        books=Books(client, keys, queue),
-        upkeep=Upkeep(Sweep(client, keys, queue, owner=name), dead_letters, limits.policy.dead_letters),
-        doorbell=Doorbell(client, queue.lanes, keys.wake),
-        log=events,
-        batch=settings.batch,
-        senders=settings.senders,
-        post_deadline_s=settings.slack_timeout.total_seconds() + _SEND_SLACK_S,
-        lease_s=settings.lease.total_seconds(),
-    )
+def _decide(taken: Taken, limits: FleetLimits) -> list[Started]:
+    """Decide by the limits in force, whichever these are in the end."""
+    batch: Sequence[Leased | Spoiled] = taken.batch
+    while True:
+        try:
+            return limits.dispatcher.dispatch(batch, taken.now_us, 1)
+        except Overtaken as error:
+            batch = error.undecided
+            limits.follow(error.version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What one owner is built of."""
+
+    settings: Settings
+    client: Client
+    sink: Sink
+    events: EventLog
+    owner: str
+
+    @property
+    def versions(self) -> Versions:
+        return Versions(self.client, keys_of(self.settings)[0])
+
+    def follow(self, begun: InForce, outbox: Outbox) -> Following:
+        """The core, by the limits in force from ``begun`` on."""
+        return Following(
+            versions=self.versions,
+            begun=begun,
+            read=partial(open_limits, self.settings),
+            gate=build_gate(self.settings, self.client, outbox),
+            outbox=outbox,
+            sink=self.sink,
+            events=self.events,
+            by=self.owner,
+            grace_us=grace_of(self.settings),
+        )
+
+    def worker(self, begun: InForce) -> Worker:
+        """A worker by the limits in force from ``begun`` on."""
+        settings, client = self.settings, self.client
+        keys, queue = keys_of(settings)
+        outbox = build_outbox(settings, client, self.owner)
+        return Worker(
+            name=self.owner,
+            client=client,
+            queue=queue,
+            limits=self.follow(begun, outbox),
+            outbox=outbox,
+            books=Books(client, keys, queue),
+            upkeep=Upkeep(Sweep(client, keys, queue, owner=self.owner), DeadLetters(client, keys, queue)),
+            doorbell=Doorbell(client, queue.lanes, keys.wake),
+            log=self.events,
+            batch=settings.batch,
+            senders=settings.senders,
+            post_deadline_s=settings.slack_timeout.total_seconds() + _SEND_SLACK_S,
+            lease_s=settings.lease.total_seconds(),
+        )
 
 
 def _tell_doubts(settings: Settings, events: EventLog) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
+from dispatcher.cli.limits_change import apply, diff
+from dispatcher.cli.looking import limits_named, near, server_to_look_at, settings_in_force
 from dispatcher.cli.not_yet import Commands
 from dispatcher.cli.terminal import Terminal
 
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
     from dispatcher.app import LimitsFile
     from dispatcher.cli.status import Status
     from dispatcher.policy import CategoryRule
+    from dispatcher.settings import Settings
+    from dispatcher.store.versions import Version
 
 
-@click.group(
-    cls=Commands, not_yet=("diff", "apply"), short_help="Check the limits file, show how much of each limit is used."
-)
+@click.group(cls=Commands, short_help="Check the limits file, put it in force, show how much of each limit is used.")
 def limits() -> None:
-    """Check the limits file, and show how much of each limit is used."""
+    """Check the limits file, compare it with what is in force, put it in force, and show what is used."""
 
 
 @limits.command(short_help="Print every rule of a limits file as a sentence.")
@@ -33,20 +34,31 @@ def limits() -> None:
 def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
     """Print every rule of a limits file as a sentence; of the one in force, unless FILE is given.
 
-    Every fault is named with its line and column; the exit code is 78 then.
+    Every fault is named with its line and column; the exit code is 78 then. Without FILE it is also said which version
+    is in force, where a server can be asked.
     """
-    from dispatcher.settings import find_limits_file, load_policy, sentences
+    from dispatcher.settings import find_limits_file, load_limits, sentences
 
+    settings = None
     if file is None:
-        file = find_limits_file(settings_in_force(terminal), Path.cwd())
-    policy, warnings = load_policy(file)
-    rules = sentences(policy)
-    for warning in warnings:
+        settings = settings_in_force(terminal)
+        file = find_limits_file(settings, Path.cwd())
+    limits = load_limits(file)
+    rules = sentences(limits.policy)
+    for warning in limits.warnings:
         terminal.doubt(warning)
+    version = None if settings is None else _version_there(settings)
     if as_json:
-        terminal.print_json({"file": str(file), "rules": rules, "warnings": list(warnings)})
+        facts = {"file": str(file), "rules": rules, "warnings": list(limits.warnings)}
+        terminal.print_json({**facts, "in_force": version and version.number})
         return
     terminal.say(f"limits in {near(file)}")
+    if version is not None:
+        same = version.digest == limits.content.digest
+        said = (
+            "which says the same" if same else f"which says something else: see 'dispatcher limits diff {near(file)}'"
+        )
+        terminal.say(f"in force is version {version.number}, {said}")
     for rule in rules:
         terminal.tell(rule)
 
@@ -59,15 +71,15 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
 
     The categories are those of the limits file, then those that have been seen and follow its defaults.
     """
-    from dispatcher.app import build_readers, open_limits
+    from dispatcher.app import build_readers, limits_to_look_at, open_versions
     from dispatcher.cli.status import read_status
 
     settings = settings_in_force(terminal)
-    in_force = open_limits(settings)
-    for doubt in in_force.warnings:
-        terminal.doubt(doubt)
     with server_to_look_at(settings) as server:
         for doubt in server.warnings:
+            terminal.doubt(doubt)
+        in_force = limits_to_look_at(settings, open_versions(settings, server))
+        for doubt in in_force.warnings:
             terminal.doubt(doubt)
         status = read_status(build_readers(settings, server), in_force.policy)
         shown = server.shown
@@ -76,7 +88,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
         return DONE
     from dispatcher.cli.limits_view import use_of_limits
 
-    terminal.say(f"limits in {near(in_force.path)}, namespace {settings.namespace} on {shown}")
+    terminal.say(f"{limits_named(in_force)}, namespace {settings.namespace} on {shown}")
     terminal.draw(use_of_limits(status, in_force.policy))
     return DONE
 
@@ -90,6 +102,22 @@ def schema(terminal: Terminal) -> None:
     terminal.print(json.dumps(limits_json_schema(), indent=2))
 
 
+limits.add_command(diff)
+limits.add_command(apply)
+
+
+def _version_there(settings: Settings) -> Version | None:
+    """The version in force; None where there is none, or nobody to ask."""
+    from dispatcher.app import open_server, open_versions
+    from dispatcher.errors import ConfigError, GateUnavailable
+
+    try:
+        with open_server(settings, start=False) as server:
+            return open_versions(settings, server).in_force()
+    except (ConfigError, GateUnavailable):
+        return None
+
+
 def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
     """The use of the limits as JSON has it; ``in_file`` says whether the category is named there."""
     from dispatcher.cli.status import category_documents, global_documents
@@ -98,6 +126,7 @@ def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
     policy = in_force.policy
     return {
         "file": str(in_force.path),
+        "version": in_force.version and in_force.version.number,
         "global": {"limits": global_documents(status)},
         "categories": {
             name: {
@@ -121,4 +150,12 @@ def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
 
 
 def _per_label(rule: CategoryRule) -> dict[str, list[str]]:
-    return {label: [str(limit) for limit in limits] for label, limits in rule.per_label.items()}
+    """The limits by label; those that are not enforced end in ``shadow``."""
+    labels = dict.fromkeys((*rule.per_label, *rule.label_shadows))
+    return {
+        label: [
+            *(str(limit) for limit in rule.per_label.get(label, ())),
+            *(f"{limit} shadow" for limit in rule.label_shadows.get(label, ())),
+        ]
+        for label in labels
+    }

@@ -14,7 +14,7 @@ from dispatcher.cli.use_view import SHARED, UseRow, limit_cells, rule_row, use_r
 from dispatcher.content import one_line
 from dispatcher.event import CATEGORY
 from dispatcher.limiter import Usage
-from dispatcher.policy import CategoryRule, Policy
+from dispatcher.policy import GLOBAL_SCOPE, CategoryRule, Policy
 
 _LONGEST_NAME: Final = 15
 
@@ -48,14 +48,15 @@ def _table(
     for heading in (*(("Use",) if has_bars else ()), "Limit", "Room", "Over it"):
         table.add_column(heading, no_wrap=True)
     table.add_column("Channel")
-    add(Text("all together", "bold"), use(use_rows(status.together)), "", "")
+    add(Text("all together", "bold"), use(use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE))), "", "")
     if status.shared is not None:
         add(Text(SHARED), use(use_rows([status.shared])), "", "")
     table.add_section()
     for name in filter(CATEGORY.fullmatch, status.categories):
         if policy.knows(name) or not policy.reject_unknown:
             rule = policy.rule(name)
-            rows = [*use_rows(status.categories[name], status.shares.get(name)), *_label_rows(rule)]
+            shadows = status.shadows.get(f"category:{name}")
+            rows = [*use_rows(status.categories[name], status.shares.get(name), shadows), *_label_rows(rule)]
             add(cut(name, longest), use(rows), _over_it(rule, policy), rule.channel)
     table.add_section()
     others = Text("any other, each", no_wrap=True)
@@ -64,7 +65,8 @@ def _table(
         add(others, (*blank, Text("not accepted"), ""), "dead-letter", "")
     else:
         untouched = [Usage(limit, used=0, wait_us=0) for limit in policy.defaults.limits]
-        rows = [*use_rows(untouched), *_label_rows(policy.defaults)]
+        dim = [rule_row(f"{limit.max} shadow {window(limit)}") for limit in policy.defaults.shadows]
+        rows = [*use_rows(untouched), *dim, *_label_rows(policy.defaults)]
         add(others, use(rows), _over_it(policy.defaults, policy), policy.defaults.channel)
     return table
 
@@ -74,6 +76,10 @@ def _label_rows(rule: CategoryRule) -> list[UseRow]:
     return [
         rule_row(f"{limit.max} {window(limit)} for each {one_line(label)}")
         for label, limits in rule.per_label.items()
+        for limit in limits
+    ] + [
+        rule_row(f"{limit.max} shadow {window(limit)} for each {one_line(label)}")
+        for label, limits in rule.label_shadows.items()
         for limit in limits
     ]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dispatcher.app import Server
+    from dispatcher.app import LimitsFile, Server
     from dispatcher.cli.terminal import Terminal
     from dispatcher.settings import Settings
 
@@ -45,6 +45,12 @@ def server_to_look_at(settings: Settings) -> Iterator[Server]:
         )
     with open_server(settings, start=True) as server:
         yield server
+
+
+def limits_named(limits: LimitsFile) -> str:
+    """Which limits are looked at, for a headline."""
+    version = limits.version
+    return f"limits in {near(limits.path)}" + ("" if version is None else f" (version {version.number})")
 
 
 def near(path: Path) -> str:

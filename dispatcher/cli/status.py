@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
+from dispatcher.cli.looking import limits_named, server_to_look_at, settings_in_force
 from dispatcher.cli.terminal import Terminal
 from dispatcher.model import US, Scope
 
@@ -25,10 +25,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Shadowed:
+    """How much of a shadow limit is used, and how many it would have refused."""
+
+    usage: Usage
+    would_deny: int
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """One look, and how much of each limit is used; ``categories`` are those of the limits file and of the books.
 
     Where there are guarantees, ``shares`` are what is kept for single categories, and ``shared`` is what that leaves.
+    ``shadows`` are the limits that are not enforced, by scope.
     """
 
     look: Snapshot
@@ -37,6 +46,7 @@ class Status:
     workers: Sequence[Worker]
     shares: Mapping[str, Usage] = field(default_factory=dict)
     shared: Usage | None = None
+    shadows: Mapping[str, Sequence[Shadowed]] = field(default_factory=dict)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What became of the events of each category, and how many wait."""
@@ -61,21 +71,21 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     """
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
-    from dispatcher.app import build_readers, open_limits
+    from dispatcher.app import build_readers, limits_to_look_at, open_versions
 
     settings = settings_in_force(terminal)
-    limits = None if check else open_limits(settings)
-    for doubt in limits.warnings if limits else ():
-        terminal.doubt(doubt)
     with server_to_look_at(settings) as server:
         for doubt in server.warnings:
             terminal.doubt(doubt)
         readers = build_readers(settings, server)
-        if limits is None:
+        if check:
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
-        headline = f"namespace {settings.namespace} on {server.shown}, limits in {near(limits.path)}"
+        limits = limits_to_look_at(settings, open_versions(settings, server))
+        for doubt in limits.warnings:
+            terminal.doubt(doubt)
+        headline = f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}"
         if watch:
             from dispatcher.cli.status_watch import watch_status
 
@@ -144,7 +154,24 @@ def read_status(readers: Readers, policy: Policy) -> Status:
         workers=fleet(readers.workers(), look),
         shares=dict(zip(shares, of_pools, strict=False)),
         shared=None if policy.shared is None else of_pools[-1],
+        shadows=_shadows(readers, policy, names),
     )
+
+
+def _shadows(readers: Readers, policy: Policy, names: Sequence[str]) -> dict[str, list[Shadowed]]:
+    """The use of shadow limits, but for those of labels, of which there may be any number."""
+    from dispatcher.policy import GLOBAL_SCOPE, SHADOW_PREFIX
+
+    if not policy.has_shadows:
+        return {}
+    limits = {GLOBAL_SCOPE: policy.global_shadows, **{f"category:{name}": policy.rule(name).shadows for name in names}}
+    shown = {name: windows for name, windows in limits.items() if windows}
+    scopes = [Scope(SHADOW_PREFIX + name, windows) for name, windows in shown.items()]
+    refused = readers.books.shadowed()
+    return {
+        name: [Shadowed(usage, refused.get(f"{name} {usage.limit}", 0)) for usage in usages]
+        for name, usages in zip(shown, readers.limiter.usage_many(scopes), strict=True)
+    }
 
 
 def document(status: Status) -> dict[str, Any]:
@@ -198,16 +225,27 @@ def document(status: Status) -> dict[str, Any]:
 
 def global_documents(status: Status) -> list[dict[str, Any]]:
     """The use of the limits of all events together, and of what the guarantees leave, as JSON has it."""
-    used = [("global", usage) for usage in status.together]
+    from dispatcher.policy import GLOBAL_SCOPE
+
+    used = [(GLOBAL_SCOPE, usage) for usage in status.together]
     used += [] if status.shared is None else [("shared", status.shared)]
-    return [_limit_document(*each) for each in used]
+    return [
+        *(_limit_document(*each) for each in used),
+        *_shadow_documents("global", status.shadows.get(GLOBAL_SCOPE, ())),
+    ]
 
 
 def category_documents(status: Status, name: str) -> list[dict[str, Any]]:
     """The use of a category's limits, and of what is kept for it, as JSON has it."""
     used = [(f"category:{name}", usage) for usage in status.categories[name]]
     used += [(f"guarantee:{name}", status.shares[name])] if name in status.shares else []
-    return [_limit_document(*each) for each in used]
+    scope = f"category:{name}"
+    return [*(_limit_document(*each) for each in used), *_shadow_documents(scope, status.shadows.get(scope, ()))]
+
+
+def _shadow_documents(scope: str, shadows: Sequence[Shadowed]) -> Iterator[dict[str, Any]]:
+    for each in shadows:
+        yield {**_limit_document(scope, each.usage), "shadow": True, "would_deny": each.would_deny}
 
 
 def _limit_document(scope: str, usage: Usage) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def up(terminal: Terminal, processes: int | None) -> int:
     """
     try:
         with prepared(terminal) as job, _the_only_one(job):
-            return job.supervise(processes or default_processes(), terminal, partial(_begun, terminal, job))
+            return job.supervise(processes or default_processes(), terminal, partial(_begun, terminal))
     except KeyboardInterrupt:
         return DONE
 
@@ -83,7 +83,7 @@ def _the_only_one(job: Job) -> Iterator[None]:
 
 
 def _begun(terminal: Terminal, job: Job, pids: Sequence[int]) -> None:
-    """Show what runs where; log lines stand below it."""
+    """Show what runs where, by which limits; log lines stand below it."""
     from dispatcher.cli.up_view import draw, screen
 
     draw(terminal, screen(job.settings, job.limits, job.server, pids))

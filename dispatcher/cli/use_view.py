@@ -13,11 +13,12 @@ from rich.text import Text
 
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table, share_bar
 from dispatcher.cli.spans import span
-from dispatcher.cli.status import COUNTS, Status
+from dispatcher.cli.status import COUNTS, Shadowed, Status
 from dispatcher.content import one_line
 from dispatcher.limiter import Usage
 from dispatcher.model import US, Kind, Limit, format_duration
 from dispatcher.outcome import NO_CATEGORY
+from dispatcher.policy import GLOBAL_SCOPE
 
 ALWAYS: Final = ("sent", "dropped", "dead", "parked")
 STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
@@ -86,12 +87,15 @@ def _table(status: Status, rows: int, totals: Mapping[str, int], shape: _Shape) 
     )
     for category in chosen:
         name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
-        uses = use_rows(status.categories[category], status.shares.get(category))
+        uses = use_rows(
+            status.categories[category], status.shares.get(category), status.shadows.get(f"category:{category}")
+        )
         limits = limit_cells(uses, has_bars=shape.has_bars)
         table.add_row(cut(name, shape.longest), *_figures(counts[category], shape.counts), *limits)
     say_how_many_more(table, len(status.categories) - len(chosen))
     table.add_section()
-    limits = limit_cells(use_rows(status.together), has_bars=shape.has_bars)
+    together = use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE))
+    limits = limit_cells(together, has_bars=shape.has_bars)
     table.add_row(Text("all together", "bold"), *_figures(totals, shape.counts), *limits)
     if status.shared is not None:
         limits = limit_cells(use_rows([status.shared]), has_bars=shape.has_bars)
@@ -103,13 +107,23 @@ def _figures(counts: Mapping[str, int], shown: Sequence[str]) -> list[Text]:
     return [Text(str(counts[name]), style=STYLES.get(name, "") if counts[name] else "dim") for name in shown]
 
 
-def use_rows(usages: Sequence[Usage], share: Usage | None = None) -> list[UseRow]:
-    """A row for each limit, or one that says there is none; then one for what is kept for a category, if anything is.
+def use_rows(
+    usages: Sequence[Usage], share: Usage | None = None, shadows: Sequence[Shadowed] | None = None
+) -> list[UseRow]:
+    """A row for each limit, or one that says there is none; then for what is kept for a category, and shadow limits.
 
-    A share that is used up is no alarm: beyond it a category takes from what all share.
+    A share that is used up is no alarm: beyond it a category takes from what all share. Nor is a shadow limit.
     """
     rows = [_use_row(usage, "red") for usage in usages] or [rule_row("none")]
-    return rows if share is None else [*rows, _use_row(share, "", " kept")]
+    rows += [] if share is None else [_use_row(share, "", " kept")]
+    return [*rows, *(_shadow_row(each) for each in shadows or ())]
+
+
+def _shadow_row(shadowed: Shadowed) -> UseRow:
+    usage = shadowed.usage
+    figures = f"{usage.used}/{usage.limit.max} shadow {window(usage.limit)}"
+    refused = f"{shadowed.would_deny} over it" if shadowed.would_deny else ""
+    return UseRow(Text(figures, style="dim"), share_bar(usage.used, usage.limit.max, "green"), Text(refused))
 
 
 def rule_row(rule: str) -> UseRow:

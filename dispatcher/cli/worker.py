@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -80,6 +80,8 @@ class Job:
     log: EventLog
     doubts: tuple[str, ...]
     burst: bool
+    joins: bool = False
+    """Whether what the limits file says is published already, or superseded: by the process above this one."""
 
     def head(self) -> str:
         """What it works on, in one line; log lines on a terminal do not say it again."""
@@ -99,7 +101,7 @@ class Job:
         if self.settings.redis_url is None:
             keep_server(self.settings.data_dir, self.log.say)
         try:
-            run_worker(self.settings, self.limits, self.server, self.sink, burst=self.burst)
+            run_worker(self.settings, self.limits, self.server, self.sink, burst=self.burst, joins=self.joins)
         except DispatcherError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of ours; nothing is lost: what is in hand stays leased
@@ -108,23 +110,35 @@ class Job:
         return DONE
 
     def supervise(
-        self, processes: int, terminal: Terminal, begun: Callable[[Sequence[int]], None] = lambda _pids: None
+        self, processes: int, terminal: Terminal, begun: Callable[[Job, Sequence[int]], None] = lambda *_: None
     ) -> int:
-        """Run several below this process; returns when all are done. ``begun`` gets their ids before any works.
+        """Run several below this process; returns when all are done.
 
+        ``begun`` gets this job with the limits that are in force, and their ids, before any works.
         Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
         """
-        from dispatcher.app import greet_server
+        from dispatcher.app import enter_limits, greet_server
         from dispatcher.worker.loop import STOP_GRACE_S
         from dispatcher.worker.supervisor import Supervisor
 
+        told: list[tuple[str, dict[str, object]]] = []
+
+        def begin(pids: Sequence[int]) -> None:
+            begun(job, pids)
+            for event, facts in told:
+                self.log.say(event, **facts)
+
         def child(_place: int) -> int:
             try:
-                return self.work()
+                return job.work()
             except Exception as error:  # noqa: BLE001 - every one has its exit code
                 return conclude(error, terminal)
 
         greet_server(self.settings, self.server, self.log)
+        found = enter_limits(
+            self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
+        )
+        job = replace(self, limits=found.as_file(), joins=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
         fatal = frozenset({CONFIGURATION})
-        return Supervisor(child, processes, self.log.say, fatal=fatal, patience_s=patience_s).supervise(begun)
+        return Supervisor(child, processes, self.log.say, fatal=fatal, patience_s=patience_s).supervise(begin)

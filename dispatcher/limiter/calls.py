@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, TypeAlias
 
@@ -84,18 +85,24 @@ class Calls:
         drains: bool = False,
         ahead: Sequence[Scope] = (),
         version: str | None = None,
+        shadows: Sequence[tuple[Scope, ...]] = (),
     ) -> Call:
-        """For gate.lua. Raises ``ValueError`` when one name stands in it with two different lists of limits."""
+        """For gate.lua; ``shadows`` for admit.lua, those of each request.
+
+        Raises ``ValueError`` when one name stands in it with two different lists of limits.
+        """
         positions = _Positions()
-        rows: dict[int, int] = {}
+        rows: dict[tuple[int, int], int] = {}
         texts: list[str] = []
+        cast: list[str] = []
         slots: list[str] = []
         of: list[int] = []
-        for slot, demands in requests:
-            row = rows.get(id(demands))
+        for (slot, demands), shadow in zip(requests, shadows or repeat(()), strict=False):
+            row = rows.get((id(demands), id(shadow)))
             if row is None:
                 texts.append(positions.row(demands))
-                row = rows[id(demands)] = len(texts)
+                cast.append(positions.row(shadow)[1:])
+                row = rows[id(demands), id(shadow)] = len(texts)
             slots.append(slot)
             of.append(row)
         if len(slots) == 1:
@@ -103,6 +110,8 @@ class Calls:
         else:
             named = encode({"ids": slots, "of": of}).decode()[1:-1]
             facts = f'{named},"rows":[{",".join([f"[0{text}]" for text in texts])}]'
+        if any(cast):
+            facts += f',"shadows":[{",".join([f"[{row}]" for row in cast])}]'
         if peek:
             facts += ',"peek":true'
         if fresh:

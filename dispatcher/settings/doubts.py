@@ -8,6 +8,7 @@ from typing import Final
 
 from dispatcher.model import US, Kind, Limit
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
+from dispatcher.settings.limits_values import Shadow, enforced
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
 _TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
@@ -75,7 +76,7 @@ def _commented_channels(tree: Tree) -> Iterator[Problem]:
 
 
 def _windows_that_never_bind(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
-    everywhere = [("global.limits", limit) for limit in file.global_.limits]
+    everywhere = [("global.limits", limit) for limit in enforced(file.global_.limits)]
     yield from _never_bind(("global",), file.global_.limits, [], tree)
     yield from _never_bind(("defaults",), file.defaults.limits, everywhere, tree)
     for name, section in file.categories.items():
@@ -110,13 +111,13 @@ def _two_icons(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
 
 
 def _never_bind(
-    section: Path, limits: tuple[Limit, ...], others: Iterable[tuple[str, Limit]], tree: Tree
+    section: Path, limits: tuple[Limit | Shadow, ...], others: Iterable[tuple[str, Limit]], tree: Tree
 ) -> Iterator[Problem]:
-    """Limits of one list that another limit makes idle; only those that stand in the file."""
-    candidates = [*others, *((shown_path((*section, "limits")), limit) for limit in limits)]
+    """Limits of one list that another limit makes idle; only those that stand in the file. A shadow limit never is."""
+    candidates = [*others, *((shown_path((*section, "limits")), limit) for limit in enforced(limits))]
     for item, limit in enumerate(limits):
         path: Path = (*section, "limits", item)
-        if path not in tree.values:
+        if path not in tree.values or not isinstance(limit, Limit):
             continue
         for name, other in candidates:
             if other is not limit and implies(other, limit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 from typing import Final
@@ -15,6 +16,7 @@ from pydantic_core import ErrorDetails
 from dispatcher.errors import ConfigError
 from dispatcher.policy import Policy
 from dispatcher.resources import data_file
+from dispatcher.settings.content import Content, content_of
 from dispatcher.settings.doubts import doubts
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_schema import LimitsFile, policy_of, section_at
@@ -26,6 +28,15 @@ from dispatcher.settings.yaml_tree import Position, Problem, Tree, shown_path
 
 MAX_BYTES: Final = 1024 * 1024
 LIMITS_FILE: Final = Path("config", "limits.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a limits file says: as values, a sentence for each doubt, and its content in one spelling."""
+
+    policy: Policy
+    warnings: tuple[str, ...]
+    content: Content
 
 
 def find_limits_file(settings: Settings, cwd: Path) -> Path:
@@ -45,12 +56,23 @@ def find_limits_file(settings: Settings, cwd: Path) -> Path:
 
 
 def load_policy(path: Path) -> tuple[Policy, tuple[str, ...]]:
-    """The policy in a file, and a sentence for each doubt. Raises ``ConfigError`` as ``read_policy`` does."""
+    """The policy in a file, and a sentence for each doubt. Raises ``ConfigError`` as ``read_limits`` does."""
     return read_policy(_read(path), str(path))
 
 
+def load_limits(path: Path) -> Limits:
+    """What a file says. Raises ``ConfigError`` as ``read_limits`` does."""
+    return read_limits(_read(path), str(path))
+
+
 def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
-    """The policy in the text of a limits file called ``name``, and a sentence for each doubt.
+    """The policy in the text of a limits file called ``name``, and a sentence for each doubt; as ``read_limits``."""
+    limits = read_limits(text, name)
+    return limits.policy, limits.warnings
+
+
+def read_limits(text: str, name: str) -> Limits:
+    """What the text of a limits file called ``name`` says.
 
     Raises ``ConfigError`` with all faults in the order of the file, each one line:
     ``limits.yaml:12:5: categories.errors.limits[0]: '10/30', expected MAX/WINDOW, for example 100/30m``.
@@ -59,7 +81,7 @@ def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
     file, faults = _check(tree)
     if file is None or faults:
         raise ConfigError(*_sentences(name, faults))
-    return policy_of(file), tuple(_sentences(name, doubts(file, tree)))
+    return Limits(policy_of(file), tuple(_sentences(name, doubts(file, tree))), content_of(file))
 
 
 def _read(path: Path) -> str:

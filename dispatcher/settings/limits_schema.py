@@ -15,12 +15,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     WithJsonSchema,
 )
 
 from dispatcher.message_parts import Look
-from dispatcher.model import Limit, parse_duration
+from dispatcher.model import Limit, format_duration, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 from dispatcher.settings import limits_shapes as shape
@@ -28,16 +29,20 @@ from dispatcher.settings import limits_style as style
 from dispatcher.settings import limits_values as read
 
 Windows: TypeAlias = Annotated[
-    tuple[Annotated[Limit, PlainValidator(read.read_limit)], ...],
+    tuple[Annotated[Limit | read.Shadow, PlainValidator(read.read_limit), PlainSerializer(read.written_limit)], ...],
     BeforeValidator(read.read_windows),
     AfterValidator(read.distinct_windows),
     WithJsonSchema(shape.WINDOWS),
 ]
-Pace: TypeAlias = Annotated[Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE)]
+Pace: TypeAlias = Annotated[
+    Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE), PlainSerializer(read.written_pace)
+]
 Channel: TypeAlias = Annotated[str, PlainValidator(read.read_channel), WithJsonSchema(shape.CHANNEL_NAME)]
 ChannelKey: TypeAlias = Annotated[str, AfterValidator(read.read_channel_key), WithJsonSchema(shape.CHANNEL_KEY)]
 Category: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJsonSchema(shape.CATEGORY_NAME)]
-Span: TypeAlias = Annotated[int, PlainValidator(read.read_span_us), WithJsonSchema(shape.SPAN)]
+Span: TypeAlias = Annotated[
+    int, PlainValidator(read.read_span_us), WithJsonSchema(shape.SPAN), PlainSerializer(format_duration)
+]
 Count: TypeAlias = Annotated[int, PlainValidator(read.read_count), WithJsonSchema(shape.COUNT)]
 OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
 WhereUnknown: TypeAlias = Annotated[
@@ -249,7 +254,8 @@ def policy_of(file: LimitsFile) -> Policy:
     """What the file says, as the core uses it."""
     paces = {name: section.pace for name, section in file.channels.items() if "pace" in section.model_fields_set}
     return Policy(
-        global_limits=file.global_.limits,
+        global_limits=read.enforced(file.global_.limits),
+        global_shadows=read.shadows(file.global_.limits),
         defaults=_rule_of(CategorySection().over(file.defaults)),
         categories={name: _rule_of(section.over(file.defaults)) for name, section in file.categories.items()},
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY, DEFAULT_PACE),
@@ -261,12 +267,20 @@ def policy_of(file: LimitsFile) -> Policy:
 
 def _rule_of(section: CategorySection) -> CategoryRule:
     return CategoryRule(
-        limits=section.limits,
+        limits=read.enforced(section.limits),
+        shadows=read.shadows(section.limits),
         channel=section.channel,
         on_limit=section.on_limit,
         max_age_us=section.max_age,
         guarantee=section.guarantee,
-        per_label=section.per_label,
+        per_label={
+            label: read.enforced(limits)
+            for label, limits in section.per_label.items()
+            if read.enforced(limits) or not limits
+        },
+        label_shadows={
+            label: read.shadows(limits) for label, limits in section.per_label.items() if read.shadows(limits)
+        },
         max_parked=section.max_parked,
         on_ambiguous=section.on_ambiguous,
         style=_style_of(section),

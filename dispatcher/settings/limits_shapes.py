@@ -30,9 +30,24 @@ def _text(pattern: str, title: str, *examples: str) -> dict[str, Any]:
 
 
 LIMIT: Final = _text(f"{_LIMIT}(?: fixed)?", "MAX/WINDOW or MAX/WINDOW fixed", "100/30m", "5/1s", "1000/1d fixed")
+LIMIT_MAPPING: Final[dict[str, Any]] = {
+    "type": "object",
+    "title": "A limit by its parts",
+    "properties": {
+        "max": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "description": "At most so many."},
+        "window": {
+            **_text(f"{_SPAN}(?: fixed)?", "Window", "5m", "1d fixed"),
+            "description": "In any window of this length, or in each that is aligned to the clock.",
+        },
+        "shadow": {"type": "boolean", "description": "Counted, and not enforced."},
+    },
+    "required": ["max", "window"],
+    "additionalProperties": False,
+    "examples": [{"max": 20, "window": "5m", "shadow": True}],
+}
 WINDOWS: Final[dict[str, Any]] = {
     "type": "array",
-    "items": LIMIT,
+    "items": {"anyOf": [LIMIT, LIMIT_MAPPING]},
     "maxItems": MAX_WINDOWS,
     "uniqueItems": True,
     "examples": [["5/1s", "100/30m"], []],

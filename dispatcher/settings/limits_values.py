@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
@@ -29,6 +30,7 @@ REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
 
 _LIMIT_EXPECTED: Final = "expected MAX/WINDOW, for example 100/30m"
+_MAPPING_EXPECTED: Final = "expected MAX/WINDOW or a mapping such as {max: 20, window: 5m, shadow: true}"
 _PACE_EXPECTED: Final = "expected MAX/WINDOW, for example 10/10s, or none"
 _RANGE_EXPECTED: Final = (
     f"expected MAX from 1 to {MAX_LIMIT} and WINDOW above 0, up to {format_duration(MAX_WINDOW_US)}"
@@ -53,11 +55,44 @@ def fault(text: str, **where: int) -> PydanticCustomError:
     return PydanticCustomError("fault", "{text}", {"text": text, **where})
 
 
-def read_limit(value: object) -> Limit:
-    """A limit such as ``100/30m`` or ``1000/1d fixed``."""
-    if isinstance(value, dict):
-        raise fault(f" {NOT_AVAILABLE} as a limit, {_LIMIT_EXPECTED}")
-    return _limit(value, _LIMIT_EXPECTED)
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A limit that is counted and not enforced."""
+
+    limit: Limit
+
+
+def read_limit(value: object) -> Limit | Shadow:
+    """A limit such as ``100/30m`` or ``1000/1d fixed``, or ``{max: 20, window: 5m, shadow: true}``."""
+    if not isinstance(value, dict):
+        return _limit(value, _LIMIT_EXPECTED)
+    given = {"shadow": False, **value}
+    if (
+        given.keys() != {"max", "window", "shadow"}
+        or type(given["max"]) is not int
+        or type(given["shadow"]) is not bool
+    ):
+        raise fault(f", {_MAPPING_EXPECTED}")
+    limit = _limit(f"{given['max']}/{given['window']}", _MAPPING_EXPECTED)
+    return Shadow(limit) if given["shadow"] else limit
+
+
+def written_limit(limit: Limit | Shadow) -> str | dict[str, object]:
+    """A limit as ``read_limit`` reads it."""
+    if isinstance(limit, Limit):
+        return str(limit)
+    most, _, window = str(limit.limit).partition("/")
+    return {"max": int(most), "window": window, "shadow": True}
+
+
+def enforced(limits: Iterable[Limit | Shadow]) -> tuple[Limit, ...]:
+    """Those that can refuse something."""
+    return tuple(limit for limit in limits if isinstance(limit, Limit))
+
+
+def shadows(limits: Iterable[Limit | Shadow]) -> tuple[Limit, ...]:
+    """Those that only count."""
+    return tuple(shadow.limit for shadow in limits if isinstance(shadow, Shadow))
 
 
 def read_pace(value: object) -> Limit | None:
@@ -70,6 +105,11 @@ def read_pace(value: object) -> Limit | None:
     if pace.kind is not Kind.ROLLING:
         raise fault(f", a pace counts from each answer and cannot be fixed, {_PACE_EXPECTED}")
     return pace
+
+
+def written_pace(pace: Limit | None) -> str:
+    """A pace as ``read_pace`` reads it."""
+    return "none" if pace is None else str(pace)
 
 
 def read_span_us(value: object) -> int:
@@ -167,11 +207,12 @@ def read_windows(value: object) -> list[object]:
     raise fault(f", expected a list of limits such as [{example}], or [] for unlimited")
 
 
-def distinct_windows(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """Each window once: of two limits with one window the larger could never bind."""
-    first_of: dict[tuple[int, Kind], Limit] = {}
-    for item, limit in enumerate(limits):
-        first = first_of.setdefault((limit.window_us, limit.kind), limit)
+def distinct_windows(limits: tuple[Limit | Shadow, ...]) -> tuple[Limit | Shadow, ...]:
+    """Each window once, and once as a shadow: of two limits with one window the larger could never bind."""
+    first_of: dict[tuple[int, Kind, bool], Limit] = {}
+    for item, each in enumerate(limits):
+        limit = each if isinstance(each, Limit) else each.limit
+        first = first_of.setdefault((limit.window_us, limit.kind, limit is each), limit)
         if first is not limit:
             raise fault(f" has the same window as {first}, expected each window once", item=item)
     return limits

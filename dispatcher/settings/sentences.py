@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
 from dispatcher.model import US, Kind, Limit
@@ -11,22 +11,40 @@ from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
 _DAY_US: Final = 86_400 * US
+_NOT_ACCEPTED: Final = "not accepted, its events become dead letters"
 
 
 def sentences(policy: Policy) -> list[str]:
     """Every rule of the policy as a sentence: all together, each category, any other, channels, dead letters."""
-    return [
-        f"All events together: {_limits(policy.global_limits) or 'no limit'}{_kept(policy)}.",
-        *(_category(name, rule, policy) for name, rule in policy.categories.items()),
-        _unknown(policy),
-        *_channels(policy),
-        _dead_letters(policy.dead_letters),
-        _decisions(policy.dead_letters),
-    ]
+    return list(rules(policy).values())
 
 
-def _category(name: str, rule: CategoryRule, policy: Policy) -> str:
-    return f"{name}: {_rule(rule, policy)}."
+def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
+    """The sentences by what they are about; ``also`` for these categories, which need not be named."""
+    return {
+        "global": f"All events together: {_together(policy)}.",
+        **{f"category {name}": _category(name, policy) for name in dict.fromkeys([*policy.categories, *also])},
+        "unknown categories": _unknown(policy),
+        **dict(_channels(policy)),
+        "dead letters": _dead_letters(policy.dead_letters),
+        "decisions": _decisions(policy.dead_letters),
+    }
+
+
+def _category(name: str, policy: Policy) -> str:
+    if policy.reject_unknown and not policy.knows(name):
+        return f"{name}: {_NOT_ACCEPTED}."
+    return f"{name}: {_rule(policy.rule(name), policy)}."
+
+
+def _together(policy: Policy) -> str:
+    own = f"{_limits(policy.global_limits) or 'no limit'}{_kept(policy)}"
+    return "; ".join([own, *_shadows(policy.global_shadows)])
+
+
+def _shadows(limits: tuple[Limit, ...], each: str = "") -> list[str]:
+    """What is counted and not enforced."""
+    return [f"counted and not enforced: {_limits(limits)}{each}"] if limits else []
 
 
 def _kept(policy: Policy) -> str:
@@ -44,7 +62,7 @@ def _kept(policy: Policy) -> str:
 def _unknown(policy: Policy) -> str:
     others = "Any other category" if policy.categories else "Any category"
     if policy.reject_unknown:
-        return f"{others}: not accepted, its events become dead letters."
+        return f"{others}: {_NOT_ACCEPTED}."
     return f"{others}, each by itself: {_rule(policy.defaults, policy)}."
 
 
@@ -57,6 +75,9 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
         parts.append(f"{share} are kept for it, whatever the others send")
     for label, limits in rule.per_label.items():
         parts.append(f"{_limits(limits) or 'no limit'} for each value of the label {label}")
+    parts += _shadows(rule.shadows)
+    for label, limits in rule.label_shadows.items():
+        parts += _shadows(limits, f" for each value of the label {label}")
     has_own = rule.limits or rule.per_label
     if has_own or policy.global_limits:
         beyond = "beyond that" if has_own else "beyond the limit of all events together"
@@ -91,10 +112,10 @@ def _on_limit(rule: CategoryRule) -> str:
             assert_never(rule.on_limit)
 
 
-def _channels(policy: Policy) -> Iterator[str]:
+def _channels(policy: Policy) -> Iterator[tuple[str, str]]:
     for name, pace in policy.channels.items():
-        yield f"Channel {name}: {_pace(pace)}."
-    yield f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
+        yield f"channel {name}", f"Channel {name}: {_pace(pace)}."
+    yield "channels", f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
 
 
 def _dead_letters(bounds: Bounds) -> str:

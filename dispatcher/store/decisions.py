@@ -10,7 +10,7 @@ from dispatcher.explaining import Decision
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.model import Denied, Reason
-from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Spoiled
+from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled
 
 _LIMITS: Final = frozenset({Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW})
 
@@ -63,7 +63,9 @@ def why_of(settlement: Settlement) -> str | None:
         case Sent(receipt, _, copies):
             channel = receipt.channel if settlement.terms is None else settlement.terms.channel
             said: dict[str, Any] = {"channel": channel, "ts": receipt.ts}
-            return _text("sent", Reason.OK, category, None, said | ({"copies": copies} if copies else {}))
+            said |= {"copies": copies} if copies else {}
+            said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
+            return _text("sent", Reason.OK, category, None, said)
         case Dropped(denied, reason, detail):
             return _text("dropped", reason, category, denied, {} if detail is None else {"detail": detail[:200]})
         case DeadLettered(reason, detail, code, denied):

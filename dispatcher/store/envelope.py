@@ -102,6 +102,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
         line=header.get("line"),
         doubt=_doubt(header) if "doubt" in header else None,
         resent=header.get("resent", 0),
+        shadowed=tuple(header.get("shadow", ())),
     )
 
 

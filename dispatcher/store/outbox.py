@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
+from dispatcher.errors import StaleLimits
 from dispatcher.json_text import decode
 from dispatcher.keys import Keys, QueueKeys
-from dispatcher.model import US, Opening, Reason
+from dispatcher.model import US, Opening
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
     Bounds,
@@ -23,9 +24,8 @@ from dispatcher.outcome import (
     Turned,
     Waiting,
 )
-from dispatcher.policy import limit_reason
 from dispatcher.reading import GRACE_US
-from dispatcher.store.envelope import read, read_new
+from dispatcher.store.answers import lined_up, parted, started
 from dispatcher.store.reader import Reader
 from dispatcher.store.rows import Table, deferral_row, settlement_row
 
@@ -48,14 +48,17 @@ class Taken:
     first_new: int | None = None
     """The first seq of a batch of which nothing was ever taken before; None of any other, and where lines have to be
     looked after first."""
+    version: str | None = None
+    """The version of the limits that is in force."""
 
 
 class Outbox:
     """One owner's view of a namespace.
 
-    Every method raises ``GateUnavailable`` when the server is away; whether the script ran is then unknown, and
-    ``keep_only`` puts things right: what this worker does not hold goes back, and it goes on under a new name, so that
-    a call which arrives late does nothing in its name.
+    ``line_up`` and ``start`` raise ``StaleLimits``, and change nothing, when it follows another version of the limits
+    than the one in force. Every method raises ``GateUnavailable`` when the server is away; whether the script ran is
+    then unknown, and ``keep_only`` puts things right: what this worker does not hold goes back, and it goes on under a
+    new name, so that a call which arrives late does nothing in its name.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -80,6 +83,7 @@ class Outbox:
         self._remember_us = remember_us
         self._bounds = bounds
         self._grace_us = grace_us
+        self._version: dict[str, str] = {}
         self._opened: dict[str, list[Any]] = {}
         self._is_new = True
         self._reader: Reader[Taken] | None = None
@@ -92,6 +96,11 @@ class Outbox:
         self._take, self._line_up, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
         )
+
+    def follow(self, version: str, bounds: Bounds) -> None:
+        """From now on ask by this version of the limits: by any other nothing is lined up or started."""
+        self._version, self._bounds = {"version": version}, bounds
+        self._opened = {}
 
     def take(self, new: int, due: int) -> Taken:
         """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``.
@@ -137,33 +146,38 @@ class Outbox:
             keys,
             [
                 keys.events, self.leased_key(), keys.parked, keys.lines, keys.timers, keys.totals, keys.names,
-                keys.wake, keys.awaited, keys.deferred, keys.deciding, keys.freed,
+                keys.wake, keys.awaited, keys.deferred, keys.deciding, keys.freed, keys.limits_version,
             ],
         )  # fmt: skip
         call = {
             "owner": self.owner,
+            **self._version,
             **self._prefixes,
             "scope": keys.scope_prefix,
             "events": [deferral_row(each, table) for each in deferrals],
         }
-        answer = decode(self._line_up(table.keys, call))
-        return [_lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
+        answer = self._current(decode(self._line_up(table.keys, call)))
+        return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         """See ``dispatch.Outbox.start``."""
-        table = Table(self._keys, [*self._waiting_keys, self._keys.deciding, self._keys.paused])
+        table = Table(
+            self._keys, [*self._waiting_keys, self._keys.deciding, self._keys.paused, self._keys.limits_version]
+        )
         events = [
             {
                 **table.subject(each.leased, each.terms),
                 "attempt": each.leased.attempt + 1,
                 "deadline": str(each.terms.deadline_us),
+                **({"shadow": each.leased.shadowed} if each.leased.shadowed else {}),
             }
             for each in candidates
         ]
-        facts = {"owner": self.owner, "free": free, "line": self._keys.line_prefix}
+        prefixes = {"line": self._keys.line_prefix, "scope": self._keys.scope_prefix}
+        facts = {"owner": self.owner, "free": free, **prefixes, **self._version}
         call = facts | {"channels": table.channels, "events": events, **self._threads(table)}
-        answer = decode(self._pace(table.keys, call))
-        return [_started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
+        answer = self._current(decode(self._pace(table.keys, call)))
+        return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """See ``dispatch.Outbox.settle``."""
@@ -172,7 +186,7 @@ class Outbox:
             keys,
             [
                 *self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions, keys.deciding, keys.freed,
-                keys.failures, keys.places,
+                keys.failures, keys.places, keys.limits_version,
             ],
         )  # fmt: skip
         call = {
@@ -181,6 +195,7 @@ class Outbox:
             "most_decisions": self._bounds.decisions,
             "scope": keys.scope_prefix,
             "waits": keys.waits_prefix,
+            **self._version,
             "events": [settlement_row(each, table) for each in settlements],
             "channels": table.channels,
             **self._threads(table),
@@ -210,6 +225,11 @@ class Outbox:
     def leased_key(self) -> str:
         """The key of what this worker holds, under the name it has now."""
         return self._keys.leased(self.owner)
+
+    def _current(self, answer: Any) -> Any:  # noqa: ANN401 - what a script has answered
+        if "stale" in answer:
+            raise StaleLimits(self._version["version"], answer["stale"])
+        return answer
 
     def _arrived(self) -> Taken:
         if self._reader is None:
@@ -245,7 +265,7 @@ class Outbox:
             keys.events, keys.leases, self.leased_key(), keys.orphans, keys.parked, keys.lines, keys.timers,
             keys.posting, keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
             *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions, keys.freed,
-            keys.paused, keys.cooldowns, keys.places,
+            keys.paused, keys.cooldowns, keys.places, keys.limits_version,
         ]  # fmt: skip
         call |= {
             "grace_us": self._grace_us,
@@ -253,6 +273,7 @@ class Outbox:
             "lease_us": self._lease_us,
             "leased": keys.leased_prefix,
             "most_decisions": self._bounds.decisions,
+            **self._version,
             **self._prefixes,
         }
         return self._take.ask(names, call)
@@ -276,40 +297,12 @@ def _turned(row: dict[str, str]) -> Turned:
 def _taken(answer: Any) -> Taken:  # noqa: ANN401 - what take.lua returns
     facts = decode(answer[0])
     return Taken(
-        batch=_parted(facts, answer[1]) if facts["sizes"] else [],
+        batch=parted(facts, answer[1]) if facts["sizes"] else [],
         now_us=int(facts["now"]),
         next_us=int(facts["next"]) if facts["next"] else None,
         more=facts["more"],
         suspended=facts["suspended"],
         duplicates=facts["duplicates"] or [],
         first_new=min(facts["seqs"]) or None if facts["seqs"] and not facts["old_wait"] else None,
+        version=facts["version"],
     )
-
-
-def _parted(facts: dict[str, Any], records: bytes) -> list[Leased | Spoiled]:
-    """The events of a take, whose records come as one."""
-    batch: list[Leased | Spoiled] = []
-    start, now_us = 0, int(facts["now"])
-    for id_, size, seq in zip(facts["ids"].split(" "), facts["sizes"], facts["seqs"], strict=True):
-        end = start + size
-        batch.append(read_new(id_, records[start:end], seq, now_us) if seq else read(id_, records[start:end]))
-        start = end
-    return batch
-
-
-def _lined_up(deferral: Deferral, row: Any) -> Waiting | Turn:  # noqa: ANN401 - a row of line_up.lua
-    if isinstance(row, str):
-        return Turn(row)
-    _, scope, wait_us = row
-    return Waiting(deferral.candidate, limit_reason(scope), None if wait_us is None else int(wait_us), scope)
-
-
-def _started(candidate: Candidate, row: Any) -> Started | Waiting | None:  # noqa: ANN401 - a row of pace.lua
-    if row == "go":
-        return Started(candidate, candidate.leased.attempt + 1)
-    if row == "lost":
-        return None
-    if row[0] == "go":
-        return Started(candidate, candidate.leased.attempt + 1, row[1])
-    reason, wait_us = row
-    return Waiting(candidate, Reason(reason), wait_us)

@@ -57,13 +57,14 @@ class Table:
 
     def scopes(self, terms: Terms) -> list[int]:
         """Where the keys of the slots stand."""
-        return [self._position(self._names.scope(scope.name)) for scope in all_scopes(terms.scopes)]
+        scopes = (*all_scopes(terms.scopes), *terms.shadows)
+        return [self._position(self._names.scope(scope.name)) for scope in scopes]
 
     def _slots(self, terms: Terms) -> dict[str, list[int]]:
         scopes = self.scopes(terms)
         holds = [
             position
-            for position, scope in zip(scopes, all_scopes(terms.scopes), strict=True)
+            for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False)  # shadows hold nothing
             if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
         ]
         return {"scopes": scopes, "holds": holds}
@@ -114,8 +115,8 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
     denied = deferral.denied
     if denied is not None:  # what rests on a held slot may say a day: once that is posted, it takes a window
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
-        if leased.takes > 1:  # a worker that died may have been admitted with it
-            row |= {"slot": leased.slot, "release": table.scopes(terms)}
+    if leased.takes > 1:  # a worker that died may have been admitted with it
+        row |= {"slot": leased.slot, "release": table.scopes(terms)}
     return row
 
 
@@ -176,7 +177,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": "dropped"}
         case DeadLettered():
             return {"outcome": "dead", "letter": _letter(outcome, settlement)}
-        case Parked(place, reason, wait_us, code):
+        case Parked(place, reason, wait_us, code, denied):
             return {
                 "outcome": "parked",
                 "place": place.value,
@@ -186,6 +187,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 **({"resent": settlement.resent} if settlement.resent else {}),
                 **({"doubt": settlement.looks} if settlement.looks is not None else {}),
                 "why_parked": [reason.value, code],
+                **({} if denied is None else {"asks": True}),
             }
         case _:
             assert_never(outcome)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dispatcher.connection import Client, JsonScript
+from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.keys import Keys, QueueKeys
 
 OUTCOMES: Final = ("sent", "dropped", "digested", "dead", "duplicate")
@@ -126,6 +126,8 @@ class Books:
         ]  # fmt: skip
         self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix}
         self._snapshot = JsonScript(client, "snapshot", clock)
+        self._client = client
+        self._shadowed = keys.shadowed
 
     def snapshot(self) -> Snapshot:
         """One look."""
@@ -151,6 +153,12 @@ class Books:
             paused={name: PausedByHand(**json.loads(row)) for name, row in facts["paused"].items()},
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
         )
+
+    def shadowed(self) -> dict[str, int]:
+        """How many each shadow limit would have refused since the namespace began, by its scope and limit."""
+        with answered():
+            rows = self._client.hgetall(self._shadowed)
+        return {name.decode(): int(count) for name, count in rows.items() if isinstance(name, bytes)}
 
     def is_drained(self) -> bool:
         """Whether nothing waits on a lane, nothing is in flight and nothing admitted is still to be posted.

@@ -9,21 +9,23 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final
 
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
 from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered
-from dispatcher.dispatch import Dispatcher
-from dispatcher.errors import GateUnavailable
+from dispatcher.dispatch import Overtaken
+from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.keys import QueueKeys
 from dispatcher.model import US, Lane
-from dispatcher.outcome import Settlement
+from dispatcher.outcome import Leased, Settlement, Spoiled
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
+from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.registered import RegisteredWorker
 from dispatcher.worker.senders import Senders
@@ -42,18 +44,6 @@ _RECONNECT_TO_S: Final = 1.0  # others take over 2 s after the server is back
 _BURST_LOOK_S: Final = 0.05
 
 
-class WorkerLog(Protocol):
-    """What the loop itself tells."""
-
-    def duplicates(self, ids: list[str]) -> None:
-        """Ids that were taken and are present or remembered already."""
-        ...
-
-    def say(self, event: str, **facts: object) -> None:
-        """One line: ``noun.past_participle`` and its facts."""
-        ...
-
-
 class Worker(RegisteredWorker):
     """One worker process. ``work(burst=...)`` runs until a signal, or in burst until nothing admitted is left to post.
 
@@ -66,7 +56,7 @@ class Worker(RegisteredWorker):
         name: str,
         client: Client,
         queue: QueueKeys,
-        dispatcher: Dispatcher,
+        limits: FleetLimits,
         outbox: Outbox,
         books: Books,
         upkeep: Upkeep,
@@ -81,7 +71,8 @@ class Worker(RegisteredWorker):
         super().__init__(lanes, name=name, connection=client, serializer=JSONSerializer)
         self.failure: Exception | None = None
         self._client = client
-        self._dispatcher = dispatcher
+        self._limits = limits
+        self._rereads = False
         self._outbox = outbox
         self._books = books
         self._upkeep = upkeep
@@ -94,7 +85,8 @@ class Worker(RegisteredWorker):
         self._asked_at = 0.0
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
-        self._senders = Senders(dispatcher, size=senders, deadline_s=post_deadline_s, wake=doorbell.ring)
+        courier = CurrentCourier(limits)
+        self._senders = Senders(courier, size=senders, deadline_s=post_deadline_s, wake=doorbell.ring)
 
     def dequeue_job_and_maintain_ttl(  # type: ignore[override]  # RQ's loop never looks inside the pair
         self, timeout: int | None, max_idle_time: int | None = None
@@ -125,7 +117,7 @@ class Worker(RegisteredWorker):
     def _install_signal_handlers(self) -> None:
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
-        signal.signal(signal.SIGHUP, self._refuse_reload)
+        signal.signal(signal.SIGHUP, self._request_reread)
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """First signal: finish the posts in flight, give the rest back. Second: stop at once, leases end.
@@ -140,20 +132,22 @@ class Worker(RegisteredWorker):
         elif time.monotonic() - self._asked_at > SAME_SIGNAL_S:
             os._exit(128 + signum)
 
-    def _refuse_reload(self, signum: int, frame: FrameType | None) -> None:
+    def _request_reread(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
-        self._tell.say("limits.kept", detail="reading the limits file again is not available in this version")
+        self._rereads = True
+        self._doorbell.ring()
 
     def teardown(self) -> None:
         """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself.
 
-        After a failure nothing is given back: if an event has caused it, the end of its lease counts as a death.
+        After a failure nothing is given back: if an event has caused it, the end of its lease counts as a death. That
+        the limits cannot be read is no event's fault.
         """
         returned = 0
         try:
             returned = self._finish_posts()
             self._tell_trimmed()
-            if self.failure is None:
+            if self._is_blameless:
                 returned += self._outbox.give_back()
             self._doorbell.close()
             with answered():
@@ -163,12 +157,20 @@ class Worker(RegisteredWorker):
             return
         self._tell.say("worker.stopped", worker=self.name, given_back=returned)
 
+    @property
+    def _is_blameless(self) -> bool:
+        return self.failure is None or isinstance(self.failure, ConfigError)
+
     def _next_batch(self, *, burst: bool) -> tuple[Taken, None] | None:
         while not self._stop_requested:
             try:
                 self._settle_posts()
                 self._beat()
+                if self._rereads:
+                    self._rereads = False
+                    self._limits.reread()
                 taken = self._outbox.take(self._batch, self._senders.free)
+                self._limits.follow(taken.version)
                 if taken.duplicates:
                     self._tell.duplicates(taken.duplicates)
                 if taken.batch:
@@ -198,7 +200,7 @@ class Worker(RegisteredWorker):
     def _settle_posts(self) -> None:
         self._unsettled += self._senders.collect()
         if self._unsettled:
-            self._dispatcher.settle(self._unsettled)
+            self._limits.dispatcher.settle(self._unsettled)
             self._unsettled = []
             self._tell_turned()
 
@@ -210,10 +212,19 @@ class Worker(RegisteredWorker):
         try:
             if not self._outbox.ahead:
                 take_ahead()
-            for lookup in self._dispatcher.lookups(taken.batch, taken.now_us) if taken.first_new is None else ():
+            for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.first_new is None else ():
                 self._senders.start(lookup)
-            for started in self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders.free, take_ahead):
-                self._senders.start(started)
+            batch: Sequence[Leased | Spoiled] = taken.batch
+            while batch:
+                dispatcher, free = self._limits.dispatcher, self._senders.free
+                try:
+                    for started in dispatcher.dispatch(batch, taken.now_us, free, take_ahead):
+                        self._senders.start(started)
+                except Overtaken as error:
+                    batch = error.undecided
+                    self._limits.follow(error.version)
+                else:
+                    return
         except GateUnavailable as error:
             self._reconnect(error)
 
@@ -225,7 +236,7 @@ class Worker(RegisteredWorker):
             self._outbox.renew()
             self.register_alive()
         self._beat_due = time.monotonic() + self._beat_s
-        self._tell_trimmed(self._upkeep.keep_up(self._tell.say))
+        self._tell_trimmed(self._upkeep.keep_up(self._tell.say, self._limits.dispatcher.policy.dead_letters))
 
     def _finish_posts(self) -> int:
         """Give back what is not in flight and settle what is, as long as a stop may take; returns how many went back.
@@ -239,7 +250,7 @@ class Worker(RegisteredWorker):
             left = end - time.monotonic()
             try:
                 if self._lost is None or self._in_hand() or left > ANSWER_TIMEOUT_S:
-                    if self.failure is None:
+                    if self._is_blameless:
                         returned += self._outbox.keep_only(self._in_hand())
                     self._settle_posts()
                     self._lost = None

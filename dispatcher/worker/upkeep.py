@@ -16,13 +16,12 @@ class Upkeep:
 
     sweep: Sweep
     dead_letters: DeadLetters
-    bounds: Bounds
 
-    def keep_up(self, say: Callable[..., None]) -> int:
+    def keep_up(self, say: Callable[..., None], bounds: Bounds) -> int:
         """Sweep if it is time, and tell of it; trim the dead letters to their bounds, and return how many went.
 
         Raises ``GateUnavailable`` when the server is away.
         """
         if back := self.sweep.sweep_if_due():
             say("jobs.swept", back=back)
-        return self.dead_letters.trim(self.bounds)
+        return self.dead_letters.trim(bounds)

@@ -42,6 +42,9 @@ for n = 1, count do
         end
         charge(scopes, request, chosen)
         charged = charged + 1
+        if call.admitted then -- a function of admit.lua's
+          call.admitted(n, request[1], scopes)
+        end
       end
     end
   end

@@ -13,6 +13,7 @@ from dispatcher.limiter import Limiter
 from dispatcher.model import Limit, Scope
 from dispatcher.settings import limits_json_schema, shown_url
 from dispatcher.settings.limits_file import read_policy
+from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
 from tests.support.servers import Database
 
@@ -75,6 +76,7 @@ def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) ->
     errors, rest = {"scope": "category:errors", "used": 2, "kind": "rolling"}, {"kind": "rolling", "next_free_s": 0.0}
     assert shown == {
         "file": str(Path.cwd() / "limits.yaml"),
+        "version": None,
         "global": {"limits": [{"scope": "global", "max": 100, "window_s": 1800, "used": 3, **rest}]},
         "categories": {
             "errors": {
@@ -194,8 +196,177 @@ def test_the_schema_is_printed_whole() -> None:
     assert json.loads(result.out) == limits_json_schema()
 
 
-def test_what_is_to_come_is_refused() -> None:
-    for command in ("diff", "apply"):
-        result = run("limits", command, "my.yaml")
+# Changing what is in force
+
+OLD = "categories: {errors: {limits: [10/30m]}, gone: {limits: [1/1h]}}\n"
+NEW = "# the same but for\ncategories: {errors: {limits: [20/30m]}}\nunknown_categories: accept\n"
+
+
+def write(name: str, text: str) -> str:
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+@pytest.fixture
+def env(redis_url: str) -> dict[str, str]:
+    return {"DISPATCHER_REDIS_URL": redis_url}
+
+
+def test_a_file_is_put_in_force_as_a_new_version_each_time(redis: Database, env: dict[str, str]) -> None:
+    first = run("limits", "apply", write("old.yaml", OLD), **env)
+    assert (first.code, first.out) == (0, "version 1 is in force\n")
+    second = run("limits", "apply", write("new.yaml", NEW), "--json", **env)
+    assert json.loads(second.out) == {"version": 2, "was": 1, "file": "new.yaml", "known": None}
+    again = run("limits", "apply", "old.yaml", **env)
+    assert (again.code, again.out) == (0, "version 3 is in force; it says what version 1 said\n")
+    version = Versions(redis, Keys("dispatcher")).in_force()
+    assert version is not None
+    assert (version.number, version.file) == (3, str(Path.cwd() / "old.yaml"))
+    assert "@" in version.by
+
+
+def test_a_file_with_faults_is_not_put_in_force(redis: Database, env: dict[str, str]) -> None:
+    write("bad.yaml", "global: {limits: [10/30]}\ncategoris: {}\n")
+    for command in ("apply", "diff"):
+        result = run("limits", command, "bad.yaml", **env)
         assert (result.code, result.out) == (78, "")
-        assert f"dispatcher limits {command} is not available in this version" in result.err
+        assert [line.split(": ")[2] for line in result.err.splitlines()] == ["bad.yaml:1:19", "bad.yaml:2:1"]
+    assert redis.keys() == []
+
+
+def test_a_difference_is_shown_rule_by_rule(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    result = run("limits", "diff", write("new.yaml", NEW), **env)
+    assert result.code == 1
+    errors = "posted to #notifications; beyond that the event is dropped with a log line; waits at most 24 hours."
+    assert result.out.splitlines() == [
+        f"- errors: at most 10 in any 30 minutes, {errors}",
+        f"+ errors: at most 20 in any 30 minutes, {errors}",
+        f"- gone: at most 1 in any hour, {errors}",
+        f"+ gone: at most 10 in any 30 minutes, {errors}",
+    ]
+    assert result.err.startswith("dispatcher: limits in new.yaml, against version 1, published by ")
+    shown = json.loads(run("limits", "diff", "new.yaml", "--json", **env).out)
+    assert (shown["file"], shown["version"], len(shown["changes"])) == ("new.yaml", 1, 2)
+    assert shown["changes"][1]["was"] == f"gone: at most 1 in any hour, {errors}"
+    write("strict.yaml", f"{NEW.replace('accept', 'reject')}channels: {{'#a': {{pace: none}}}}\n")
+    run("limits", "apply", "strict.yaml", **env)
+    shown = json.loads(run("limits", "diff", "old.yaml", "--json", **env).out)
+    gone, channel = shown["changes"][1], shown["changes"][-1]
+    assert gone["was"] == "gone: not accepted, its events become dead letters."
+    assert channel == {"was": "Channel #a: no pace, messages are posted as they come.", "will_be": None}
+
+
+def test_a_file_that_says_the_same_makes_no_difference(env: dict[str, str]) -> None:
+    run("limits", "apply", write("new.yaml", NEW), **env)
+    write("same.yaml", "categories: {errors: {limits: [20/1800s]}}\n")
+    result = run("limits", "diff", "same.yaml", **env)
+    assert (result.code, result.out) == (0, "no difference\n")
+    result = run("limits", "diff", "same.yaml", "--json", **env)
+    assert (result.code, json.loads(result.out)["changes"]) == (0, [])
+
+
+def test_a_difference_that_no_sentence_shows_is_one_of_keys(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", "categories: {errors: {max_parked: 5}}\n"), **env)
+    result = run("limits", "diff", write("new.yaml", "categories: {errors: {max_parked: 6}}\n"), **env)
+    assert result.code == 1
+    assert result.out == "- categories.errors.max_parked: 5\n+ categories.errors.max_parked: 6\n"
+
+
+def test_against_nothing_every_rule_is_new(env: dict[str, str]) -> None:
+    result = run("limits", "diff", write("new.yaml", ""), **env)
+    assert result.code == 1
+    assert len(result.out.splitlines()) == 5
+    assert all(line.startswith("+ ") for line in result.out.splitlines())
+    assert ", no version is in force, " in result.err.splitlines()[-1]
+
+
+def test_what_is_in_force_is_shown_and_not_what_the_file_says(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    env = {**env, "DISPATCHER_LIMITS_FILE": write("new.yaml", NEW)}
+    for command in (("limits", "show"), ("status",)):
+        shown = json.loads(run(*command, "--json", **env).out)
+        assert shown["categories"]["errors"]["limits"][0]["max"] == 10
+        assert "limits in old.yaml (version 1)" in run(*command, **env).err
+    assert json.loads(run("limits", "show", "--json", **env).out)["version"] == 1
+    write("new.yaml", "no limits")  # what the file says now does not matter for it
+    assert run("limits", "show", **env).code == run("status", **env).code == 0
+
+
+def test_a_check_says_which_version_is_in_force(env: dict[str, str]) -> None:
+    env = {**env, "DISPATCHER_LIMITS_FILE": write("new.yaml", NEW)}
+    assert run("limits", "check", **env).err == "dispatcher: limits in new.yaml\n"
+    assert json.loads(run("limits", "check", "--json", **env).out)["in_force"] is None
+    run("limits", "apply", "new.yaml", **env)
+    said = run("limits", "check", **env).err.splitlines()[1]
+    assert said == "dispatcher: in force is version 1, which says the same"
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    said = run("limits", "check", **env).err.splitlines()[1]
+    assert said.endswith("version 2, which says something else: see 'dispatcher limits diff new.yaml'")
+    assert json.loads(run("limits", "check", "--json", **env).out)["in_force"] == 2
+    assert "in force" not in run("limits", "check", "new.yaml", **env).err
+
+
+def test_a_check_needs_no_server() -> None:
+    write("my.yaml", NEW)
+    for more in ({}, {"DISPATCHER_REDIS_URL": "redis://127.0.0.1:1/0"}):
+        result = run("limits", "check", DISPATCHER_LIMITS_FILE="my.yaml", **more)
+        assert (result.code, result.err) == (0, "dispatcher: limits in my.yaml\n")
+
+
+def test_limits_that_a_newer_program_has_published_are_said_to_be_unreadable(
+    redis: Database, env: dict[str, str]
+) -> None:
+    content = '{"categories": {"errors": {"some_day": true}}}'
+    Versions(redis, Keys("dispatcher")).publish(content, "f" * 16, by="eve@far", file="x.yaml", unless=Unless.NEVER)
+    result = run("limits", "show", **env)
+    assert (result.code, result.out) == (78, "")
+    assert "limits version 1, published by eve@far, says what this program does not know" in result.err
+    assert "limits version 1:1:" in result.err
+    assert "categories.errors.some_day: the key is not known" in result.err
+
+
+# Shadow limits
+
+SHADOWED = """\
+global: {limits: [100/30m, {max: 50, window: 30m, shadow: true}]}
+categories:
+  chatter: {limits: [{max: 2, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 5m, shadow: true}]}}
+"""
+
+
+def test_shadow_limits_are_shown_with_what_they_would_have_refused(redis: Database, env: dict[str, str]) -> None:
+    run("limits", "apply", write("limits.yaml", SHADOWED), **env)
+    redis.hset(Keys("dispatcher").shadowed, "category:chatter 2/1d fixed", 7)
+    limiter = Limiter(redis, namespace="dispatcher")
+    limiter.try_acquire([Scope("shadow:category:chatter", (Limit.parse("2/1d fixed"),))])
+    for command in (("limits", "show"), ("status",)):
+        shown = json.loads(run(*command, "--json", **env).out)
+        (row,) = shown["categories"]["chatter"]["limits"]
+        assert row["next_free_s"] == 0
+        assert {name: row[name] for name in ("scope", "max", "used", "kind", "shadow", "would_deny")} == {
+            "scope": "category:chatter", "max": 2, "used": 1, "kind": "fixed", "shadow": True, "would_deny": 7,
+        }  # fmt: skip
+        real, together = shown["global"]["limits"]
+        assert "shadow" not in real
+        assert (together["scope"], together["max"], together["would_deny"]) == ("global", 50, 0)
+        lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in run(*command, **env).out.splitlines()]
+        assert any("1/2 shadow in 1d fixed 7 over it" in line for line in lines)
+        assert any("0/50 shadow in 30m" in line for line in lines)
+    assert json.loads(run("limits", "show", "--json", **env).out)["categories"]["chatter"]["per_label"] == {
+        "host": ["3/5m shadow"]
+    }
+    assert "3 shadow in 5m for each host" in limits_shown(env)
+
+
+def test_shadow_limits_have_sentences() -> None:
+    out = run("limits", "check", write("limits.yaml", SHADOWED)).out.splitlines()
+    assert (
+        out[0]
+        == "All events together: at most 100 in any 30 minutes; counted and not enforced: at most 50 in any 30 minutes."
+    )
+    assert out[1].startswith(
+        "chatter: no limit of its own, posted to #notifications; counted and not enforced: at most 2 in each "
+        "clock-aligned 24 hours; counted and not enforced: at most 3 in any 5 minutes for each value of the label "
+        "host; "
+    )

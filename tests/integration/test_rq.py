@@ -19,9 +19,11 @@ from rq.suspension import resume, suspend
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import Lane
 from dispatcher.producer import Producer
+from dispatcher.settings import read_limits
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from dispatcher.store.sweep import Sweep
+from dispatcher.store.versions import Unless, Versions
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.servers import Database
 
@@ -269,3 +271,23 @@ def test_stock_maintenance_beside_us_neither_fails_nor_doubles_an_event(
     totals = balanced(redis)
     assert (totals["received"], totals["dead"], totals["duplicate"]) == (8, 0, 0)
     assert len(FailedJobRegistry(queue=queue)) == 0
+
+
+def test_a_stock_worker_follows_the_limits_in_force_and_publishes_its_file_only_where_there_are_none(
+    env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
+) -> None:
+    versions = Versions(redis, KEYS)
+    Producer(redis).send("errors", "first")
+    stock_worker(env, redis_url, tmp_path)
+    first = versions.in_force()
+    assert first is not None
+    assert (first.number, first.file) == (1, str(tmp_path / "limits.yaml"))
+    content = read_limits("global: {limits: [3/30m]}", "x").content
+    versions.publish(content.text, content.digest, by="ed", file="x", unless=Unless.NEVER)
+    (tmp_path / "limits.yaml").write_text("global: {limits: []}\n", encoding="utf-8")
+    Producer(redis).send_many({"category": "errors", "text": str(n)} for n in range(5))
+    stock_worker(env, redis_url, tmp_path)
+    assert len(slack.ledger) == 3
+    now = versions.in_force()
+    assert now is not None
+    assert now.number == 2

@@ -9,12 +9,15 @@ from tests.mutants.gate import GATE
 from tests.mutants.harness import survivors
 from tests.mutants.limiter import LIMITER
 from tests.mutants.operator import OPERATOR
+from tests.mutants.shadow import SHADOW
 from tests.mutants.store import STORE
 from tests.mutants.take import TAKE
+from tests.mutants.versions import VERSIONS
 
 
 def main(part: str = "") -> int:
-    chosen = [mutant for mutant in (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *OPERATOR) if part in mutant.name]
+    every = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *OPERATOR, *VERSIONS, *SHADOW)
+    chosen = [mutant for mutant in every if part in mutant.name]
     alive = survivors(chosen)
     print(f"{len(chosen)} mutants, {len(alive)} survived", *alive, sep="\n  ")  # noqa: T201 - what the command says
     return 1 if alive or not chosen else 0

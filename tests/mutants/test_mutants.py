@@ -12,10 +12,12 @@ from tests.mutants.gate import GATE
 from tests.mutants.harness import PROJECT, Mutant, is_noticed, passes, project_copy
 from tests.mutants.limiter import LIMITER
 from tests.mutants.operator import OPERATOR
+from tests.mutants.shadow import SHADOW
 from tests.mutants.store import STORE
 from tests.mutants.take import TAKE
+from tests.mutants.versions import VERSIONS
 
-MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *OPERATOR)
+MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *OPERATOR, *VERSIONS, *SHADOW)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

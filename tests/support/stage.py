@@ -31,9 +31,11 @@ from dispatcher.outcome import (
 )
 from dispatcher.policy import CategoryRule, OnLimit, Policy
 from dispatcher.reading import GRACE_US
+from dispatcher.settings import read_limits, read_policy
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books, Snapshot
+from dispatcher.store.versions import Unless, Version, Versions
 from dispatcher.worker.admission import Admission
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.models import HELD
@@ -117,6 +119,8 @@ class Worker:
         self.owner = owner
         self.told = Told()
         self.desk = Desk()
+        self.own_policy: Policy | None = None
+        """By which it decides once it follows a version; until then by the stage's."""
         self.outbox = Outbox(
             stage.redis,
             stage.keys,
@@ -138,10 +142,20 @@ class Worker:
         )
 
     @property
+    def policy(self) -> Policy:
+        return self.own_policy or self.stage.policy
+
+    def follow(self, version: Version) -> None:
+        """Decide by a version of the limits from now on."""
+        self.own_policy, _ = read_policy(version.content, version.name)
+        self.outbox.follow(version.name, self.policy.dead_letters)
+        self.admission.follow(version.name, self.policy)
+
+    @property
     def dispatcher(self) -> Dispatcher:
-        """The core with the stage's present policy."""
+        """The core with the policy of the moment."""
         gate = self.stage.watch(WatchedGate(self.stage, self.admission))
-        return Dispatcher(self.stage.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
+        return Dispatcher(self.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
 
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)
@@ -198,7 +212,7 @@ class Worker:
 
     def start(self, leased: Leased, free: int = 100) -> Started | Waiting | None:
         """The second step alone, for an event whose slots are charged already."""
-        (answer,) = self._watched.start([Candidate(leased, self.stage.policy.terms(leased))], free)
+        (answer,) = self._watched.start([Candidate(leased, self.policy.terms(leased))], free)
         return answer
 
     def renew(self) -> None:
@@ -233,6 +247,7 @@ class Stage:
         """What stands between workers and the gate they ask."""
         self.intake = Intake(redis, self.keys, self.queue, max_waiting=1_000, clock=self.clock)
         self.books = Books(redis, self.keys, self.queue, clock=self.clock)
+        self.versions = Versions(redis, self.keys, self.clock)
         self.tokens = 0
         """How many sleepers the bell may still wake."""
         self.rung = 0
@@ -248,6 +263,15 @@ class Stage:
 
     def worker(self, owner: str = "ann", lease_us: int = LEASE_US) -> Worker:
         return Worker(self, owner, lease_us)
+
+    def put_in_force(self, text: str) -> Version:
+        """Publish what a limits file says."""
+        content = read_limits(text, "limits.yaml").content
+        self.versions.publish(content.text, content.digest, by="ed", file="limits.yaml", unless=Unless.NEVER)
+        self.check()
+        version = self.versions.in_force()
+        assert version is not None
+        return version
 
     def send(self, *ids: str, category: str = "errors", **fields: Any) -> list[Enqueued]:  # noqa: ANN401 - an Event's
         """Enqueue an event for each id."""

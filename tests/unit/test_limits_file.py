@@ -571,12 +571,34 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             "1:15: dead_letters: 1000, expected a mapping such as {max: 100000, max_age: 30d}",
             id="dead_letters no mapping",
         ),
-        # Not available yet
-        pytest.param(
-            "global: {limits: [{max: 20, window: 5m, shadow: true}]}",
-            f"1:19: global.limits[0]: a mapping is not available in this version as a limit, {LIMIT}",
-            id="shadow",
+        # Limits by their parts
+        *(
+            pytest.param(
+                f"global: {{limits: [{{{parts}}}]}}",
+                "1:19: global.limits[0]: a mapping, expected MAX/WINDOW or a mapping such as "
+                "{max: 20, window: 5m, shadow: true}",
+                id=parts,
+            )
+            for parts in (
+                "max: 20",
+                "max: 20, window: 5m, shadow: yes",
+                "max: '20', window: 5m",
+                "max: true, window: 5m",
+                "max: 20, window: [5m]",
+                "max: 20, window: 5m, shadows: true",
+            )
         ),
+        pytest.param(
+            "global: {limits: [{max: 0, window: 5m, shadow: true}]}",
+            "1:19: global.limits[0]: a mapping, expected MAX from 1 to 10000000 and WINDOW above 0, up to 366d",
+            id="shadow of nothing",
+        ),
+        pytest.param(
+            "global: {limits: [{max: 2, window: 5m, shadow: true}, {max: 3, window: 300s, shadow: true}]}",
+            "1:55: global.limits[1]: a mapping has the same window as 2/5m, expected each window once",
+            id="one shadow twice",
+        ),
+        # Not available yet
         pytest.param(
             "channels: {default: {pace: 1/1s fixed}}",
             "1:28: channels.default.pace: '1/1s fixed', a pace counts from each answer and cannot be fixed, " + PACE,
@@ -977,3 +999,38 @@ def test_any_bytes_are_read_or_explained(tmp_path_factory: pytest.TempPathFactor
     else:
         return
     assert explained(problems, str(path))
+
+
+# Shadow limits
+
+
+def test_shadow_limits_stand_beside_those_that_are_enforced() -> None:
+    text = (
+        "global: {limits: [{max: 50, window: 30m, shadow: true}, 100/30m]}\n"
+        "defaults: {limits: [{max: 7, window: 1h}]}\n"
+        "categories:\n"
+        "  a: {limits: [{max: 20, window: 1d fixed, shadow: true}]}\n"
+        "  b: {per_label: {host: [{max: 3, window: 5m, shadow: true}], team: [4/1m], room: []}}\n"
+    )
+    policy, warnings = read_policy(text, "limits.yaml")
+    assert warnings == ()
+    assert (policy.global_limits, policy.global_shadows) == ((Limit.parse("100/30m"),), (Limit.parse("50/30m"),))
+    assert policy.defaults.limits == (Limit.parse("7/1h"),)
+    a, b = policy.rule("a"), policy.rule("b")
+    assert (a.limits, a.shadows) == ((), (Limit.parse("20/1d fixed"),))
+    assert b.per_label == {"team": (Limit.parse("4/1m"),), "room": ()}
+    assert b.label_shadows == {"host": (Limit.parse("3/5m"),)}
+    assert [str(scope.name) for scope in policy.shadows("b", {"host": "x"})] == [
+        "shadow:global",
+        "shadow:label:b:host=x",
+    ]
+    assert policy.shadows("c") == policy.shadows("b")
+    assert policy.has_shadows
+    assert not BUILT_IN.has_shadows
+
+
+def test_a_shadow_limit_neither_binds_nor_makes_another_idle() -> None:
+    text = "global: {limits: [{max: 5, window: 1h, shadow: true}, 900/1h]}\ndefaults: {limits: [9/1h]}\n"
+    assert read_policy(text, "limits.yaml")[1] == ()
+    text = "global: {limits: [5/1m, {max: 900, window: 1h, shadow: true}]}\n"
+    assert read_policy(text, "limits.yaml")[1] == ()

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dispatcher.app import LimitsFile, Server, build_producer, build_readers, build_sink, open_server, run_worker
+from dispatcher.app import (
+    LimitsFile,
+    Server,
+    build_producer,
+    build_readers,
+    build_sink,
+    open_server,
+    read_limits_file,
+    run_worker,
+)
 from dispatcher.cli.demo.crew import Crew
 from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Scene, limits_yaml, scenes
 from dispatcher.cli.demo.view import Moment, View, live_view, no_view, plain_view, summary
@@ -22,7 +31,7 @@ from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal, console_on
 from dispatcher.errors import DispatcherError
 from dispatcher.producer import Producer
-from dispatcher.settings import Settings, load_policy
+from dispatcher.settings import Settings
 from dispatcher.slack.stand_in import REALISTIC, Setup, StandIn
 from dispatcher.store.snapshot import Books
 
@@ -75,7 +84,7 @@ def _stage() -> Iterator[_Stage]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dispatcher-demo-")))
         file = directory / "limits.yaml"
         file.write_text(limits_yaml(), encoding="utf-8")
-        limits = LimitsFile(load_policy(file)[0], file, ())
+        limits = read_limits_file(file)
         settings = Settings.isolated(data_dir=directory / "data")
         server = stack.enter_context(open_server(settings, start=True))
         stand_in = StandIn(setup=Setup(rate=REALISTIC))

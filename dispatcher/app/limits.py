@@ -1,0 +1,117 @@
+"""The limits in force: those of the file, published to the fleet, or those that the fleet decides by already."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dispatcher.app.servers import Server, keys_of
+from dispatcher.connection import accepted, connect
+from dispatcher.errors import ConfigError
+from dispatcher.policy import Policy
+from dispatcher.settings import Content, Settings, find_limits_file, load_limits, read_limits
+from dispatcher.store.versions import Unless, Version, Versions
+
+Say = Callable[..., None]
+"""Writes a log line: its name, and facts by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsFile:
+    """What a limits file says, where it stands, and doubts about it."""
+
+    policy: Policy
+    path: Path
+    warnings: tuple[str, ...]
+    content: Content
+    version: Version | None = None
+    """As which it is in force, where it was read from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A version of the limits, as values."""
+
+    version: Version
+    policy: Policy
+    content: Content
+
+    def as_file(self) -> LimitsFile:
+        """As the file it came from, whatever that says now."""
+        return LimitsFile(self.policy, Path(self.version.file), (), self.content, self.version)
+
+
+def open_limits(settings: Settings) -> LimitsFile:
+    """The limits file of the settings; raises ``ConfigError`` with every fault."""
+    return read_limits_file(find_limits_file(settings, Path.cwd()))
+
+
+def read_limits_file(path: Path) -> LimitsFile:
+    """A limits file; raises ``ConfigError`` with every fault."""
+    limits = load_limits(path)
+    return LimitsFile(limits.policy, path, limits.warnings, limits.content)
+
+
+def in_force(versions: Versions) -> InForce | None:
+    """The version in force; None where nobody has published one.
+
+    Raises ``GateUnavailable``, and ``ConfigError`` where this program cannot read it.
+    """
+    version = versions.in_force()
+    if version is None:
+        return None
+    try:
+        limits = read_limits(version.content, f"limits version {version.number}")
+    except ConfigError as error:
+        raise ConfigError(
+            f"limits version {version.number}, published by {version.by}, says what this program does not know: "
+            "bring it to the version of that one, or publish limits that both know with 'dispatcher limits apply'",
+            *error.problems,
+        ) from error
+    return InForce(version, limits.policy, limits.content)
+
+
+def limits_in_force(versions: Versions) -> LimitsFile | None:
+    """``in_force``, as the file it came from."""
+    found = in_force(versions)
+    return None if found is None else found.as_file()
+
+
+def limits_to_look_at(settings: Settings, versions: Versions) -> LimitsFile:
+    """What is in force; before anything is, what the limits file says. Raises ``ConfigError``, ``GateUnavailable``."""
+    return limits_in_force(versions) or open_limits(settings)
+
+
+def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say: Say) -> InForce:
+    """Publish what a file says, ``unless``, and tell; returns what is in force then. Raises as ``in_force`` does.
+
+    Of a file that was a version once, and no longer is, it is told that the fleet does not follow it.
+    """
+    while True:
+        done = versions.publish(limits.content.text, limits.content.digest, by=by, file=str(limits.path), unless=unless)
+        found = in_force(versions)
+        if found is not None:
+            break
+    number = found.version.number
+    if done.is_new:
+        say("limits.published", version=number, file=str(limits.path))
+    elif unless is Unless.KNOWN and found.version.digest != limits.content.digest:
+        detail = (
+            f"the file says what version {done.known} did, and version {number} is in force since, published by "
+            f"{found.version.by}; if the file is meant: dispatcher limits apply {limits.path}"
+        )
+        say("limits.superseded", version=number, file=str(limits.path), detail=detail)
+    return found
+
+
+def enter_limits(settings: Settings, limits: LimitsFile, server: Server, say: Say) -> InForce:
+    """What a start does, before there are several workers: publish the file if what it says was never a version.
+
+    Raises as ``in_force`` does.
+    """
+    by = f"{socket.gethostname()}.{os.getpid()}"
+    with connect(server.url) as client, accepted(client):
+        return publish(Versions(client, keys_of(settings)[0]), limits, by, Unless.KNOWN, say)

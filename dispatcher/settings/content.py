@@ -1,0 +1,64 @@
+"""The content of a limits file in one spelling: two files that say the same have the same content.
+
+What says no more than the built-in defaults, or a category's ``defaults``, is left out, so that a file keeps its
+content when a later version of the program knows more keys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from dispatcher.settings.limits_schema import CategorySection, ChannelSection, LimitsFile
+from dispatcher.settings.limits_values import DEFAULT_CHANNEL_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a limits file says; ``text`` is a limits file too, with the categories in the order of the first.
+
+    ``digest`` is 16 hexadecimal digits, the same for two files that differ in spelling or order alone.
+    """
+
+    text: str
+    digest: str
+
+
+def content_of(file: LimitsFile) -> Content:
+    """The content of a file without faults."""
+    tree = content_tree(file)
+    digest = blake2b(json.dumps(tree, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return Content(_in_ascii(json.dumps(tree, ensure_ascii=False)), digest)
+
+
+def content_tree(file: LimitsFile) -> dict[str, Any]:
+    """The content as plain data."""
+    defaults = _whole(CategorySection().over(file.defaults))
+    own = {"channels": _channels(file), "categories": _categories(file, defaults)}
+    rest = file.model_dump(by_alias=True, exclude_defaults=True, exclude=set(own))
+    return {key: value for key, value in (rest | own).items() if value != {}}
+
+
+def _channels(file: LimitsFile) -> dict[str, Any]:
+    said = {name: section.model_dump(exclude_unset=True) for name, section in file.channels.items()}
+    built_in = ChannelSection().model_dump()
+    return {
+        name: keys for name, keys in said.items() if keys and not (name == DEFAULT_CHANNEL_KEY and keys == built_in)
+    }
+
+
+def _categories(file: LimitsFile, defaults: dict[str, Any]) -> dict[str, Any]:
+    whole = {name: _whole(section.over(file.defaults)) for name, section in file.categories.items()}
+    return {name: {key: value for key, value in keys.items() if value != defaults[key]} for name, keys in whole.items()}
+
+
+def _whole(section: CategorySection) -> dict[str, Any]:
+    return section.model_dump()
+
+
+def _in_ascii(text: str) -> str:
+    """JSON that YAML reads the same way: it knows no surrogate pairs."""
+    return re.sub(r"[^\x20-\x7e]", lambda found: f"\\U{ord(found[0]):08x}", text)

@@ -1,0 +1,68 @@
+"""What the worker's loop needs of others, beside what it posts with."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dispatcher.dispatch import Dispatcher
+from dispatcher.model import PostResult
+from dispatcher.outcome import Lookup, Settlement, Started
+from dispatcher.reading import Reading
+
+
+class WorkerLog(Protocol):
+    """What the loop itself tells."""
+
+    def duplicates(self, ids: list[str]) -> None:
+        """Ids that were taken and are present or remembered already."""
+        ...
+
+    def say(self, event: str, **facts: object) -> None:
+        """One line: ``noun.past_participle`` and its facts."""
+        ...
+
+
+class FleetLimits(Protocol):
+    """The limits by which this worker decides: always a version that is or was in force for the whole fleet."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The core with these limits."""
+        ...
+
+    def follow(self, version: str | None) -> None:
+        """Go over to the version in force, unless ``version``, which somebody saw in force, is the one followed.
+
+        Raises ``GateUnavailable``, and ``ConfigError`` where this program cannot read those limits.
+        """
+        ...
+
+    def reread(self) -> None:
+        """Read the limits file again, publish what it says if that is new, and tell what came of it.
+
+        A file with faults changes nothing. Raises as ``follow`` does.
+        """
+        ...
+
+
+class CurrentCourier:
+    """What senders run, always by the limits of the moment; see ``senders.Courier``."""
+
+    def __init__(self, limits: FleetLimits) -> None:
+        self._limits = limits
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post one message and say what follows."""
+        return self._limits.dispatcher.deliver(started)
+
+    def conclude(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        return self._limits.dispatcher.conclude(started, result)
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        """Read what was posted and say what follows for each event."""
+        return self._limits.dispatcher.look(lookup)
+
+    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
+        """What follows from a reading."""
+        return self._limits.dispatcher.conclude_look(lookup, reading)

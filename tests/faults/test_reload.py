@@ -1,0 +1,238 @@
+"""Limits that change under a fleet of real workers: all follow the version in force, and nobody falls behind it."""
+
+from __future__ import annotations
+
+import signal
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.connection import Client, connect
+from dispatcher.producer import Producer
+from dispatcher.settings import read_limits
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.snapshot import Books
+from dispatcher.store.versions import Unless, Version, Versions
+from tests.support.kill_round import KEYS, QUEUE
+from tests.support.looks import is_drained, watch
+from tests.support.nursery import Mortal, Nursery
+from tests.support.processes import Command, environment, until
+from tests.support.servers import RedisServer
+
+SOON_S = 5.0
+"""Sooner than any heartbeat of these workers, which would wake them too."""
+
+LEASE_S = 60
+
+
+def limits(each: str, on_limit: str = "drop") -> str:
+    return f"""\
+global: {{limits: []}}
+channels: {{default: {{pace: none}}}}
+defaults: {{limits: [{each}], on_limit: {on_limit}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A server, a Slack, workers born when they are needed, and the limits file that each of them reads."""
+
+    nursery: Nursery
+    client: Client
+    slack: StandIn
+    versions: Versions
+    env: dict[str, str]
+    file: Path
+
+    @property
+    def books(self) -> Books:
+        return Books(self.client, KEYS, QUEUE)
+
+    def send(self, count: int) -> None:
+        Producer(self.client).send_many({"category": "news", "text": "x"} for _ in range(count))
+
+    def bear(self, count: int = 1, **env: str) -> list[Mortal]:
+        """Workers that have begun to take, and so hear signals."""
+        born = [self.nursery.bear({**self.env, **env}) for _ in range(count)]
+        for worker in born:
+            name = await_line(worker, "worker.started")["worker"]
+            until(lambda: self.client.zscore(KEYS.leases, name), "its first take")  # noqa: B023 - called at once
+        return born
+
+    def apply(self, text: str) -> Version:
+        """As ``limits apply`` does."""
+        content = read_limits(text, "x").content
+        self.versions.publish(content.text, content.digest, by="ed@desk", file="x.yaml", unless=Unless.NEVER)
+        return self.in_force()
+
+    def in_force(self) -> Version:
+        found = self.versions.in_force()
+        assert found is not None
+        return found
+
+    def await_sent(self, count: int) -> None:
+        until(lambda: len(self.slack.ledger) >= count, f"{count} posts", SOON_S)
+        assert len(self.slack.ledger) == count
+
+    def drained(self) -> dict[str, int]:
+        """The totals, once every event has its outcome."""
+        return watch(self.books, is_drained, 60).overall()
+
+
+def await_line(worker: Mortal, event: str, count: int = 1) -> dict[str, Any]:
+    until(lambda: len(worker.lines(event)) >= count, f"{event}; said: {worker.said()[-2000:]}")
+    return worker.lines(event)[count - 1]
+
+
+def code_of(worker: Mortal, shop: Shop) -> int | None:
+    """The exit code of a worker that has ended."""
+    shop.nursery.poll()
+    return worker.code
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
+        yield bearing
+
+
+@pytest.fixture
+def shop(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
+    file = tmp_path / "limits.yaml"
+    file.write_text(limits("10/1h"), encoding="utf-8")
+    with StandIn() as slack, connect(own_server.url) as client:
+        env = environment(own_server.url, slack.base_url, slack.token, file, DISPATCHER_LEASE=str(LEASE_S))
+        yield Shop(nursery, client, slack, Versions(client, KEYS), env, file)
+        nursery.clear()
+
+
+def test_every_decision_of_four_workers_is_by_the_limits_that_were_in_force(shop: Shop) -> None:
+    shop.file.write_text(limits("5/1h"), encoding="utf-8")
+    shop.bear(4, DISPATCHER_BATCH="16")
+    published = [shop.in_force()]
+    for most in (30, 12, 45, 7, 60, 20, 90):
+        shop.send(400)
+        watch(shop.books, lambda look: look.received >= 400 * len(published) - 200, 30)
+        published.append(shop.apply(limits(f"{most}/1h")))
+    shop.send(400)
+    totals = shop.drained()
+    assert totals["sent"] + totals["dropped"] == 3_200
+    assert len(shop.slack.ledger) == totals["sent"] == 90
+
+    instants = [version.at_us for version in published]
+    dropped = [each for each in Decisions(shop.client, KEYS).all() if each.outcome == "dropped"]
+    assert len(dropped) == totals["dropped"]
+    for decision in dropped:
+        version = published[bisect_right(instants, decision.at_us) - 1]
+        assert f'"{decision.limit}"' in version.content
+    assert len({decision.limit for decision in dropped}) == len(published)
+
+
+def test_a_raised_limit_wakes_an_idle_fleet_and_a_lowered_one_holds_it(shop: Shop) -> None:
+    shop.file.write_text(limits("2/1h", "defer"), encoding="utf-8")
+    workers = shop.bear(2)
+    shop.send(8)
+    shop.await_sent(2)
+    watch(shop.books, lambda look: look.parked == 6, SOON_S)
+    shop.apply(limits("5/1h", "defer"))
+    shop.await_sent(5)
+    for worker in workers:
+        line = await_line(worker, "limits.followed")
+        assert (line["version"], line["was"], line["by"], line["file"]) == (2, 1, "ed@desk", "x.yaml")
+    shop.apply(limits("3/1h", "defer"))
+    for worker in workers:
+        await_line(worker, "limits.followed", 2)
+    watch(shop.books, lambda look: look.parked == 3, SOON_S)
+    shop.apply(limits("6/1h", "defer"))
+    shop.await_sent(6)
+
+
+def test_a_lifted_pace_lets_a_line_go_at_once(shop: Shop) -> None:
+    shop.file.write_text("channels: {default: {pace: 1/1h}}\ndefaults: {limits: []}\n", encoding="utf-8")
+    shop.bear(2)
+    shop.send(4)
+    shop.await_sent(1)
+    watch(shop.books, lambda look: look.parked == 3, SOON_S)
+    shop.apply("channels: {default: {pace: none}}\ndefaults: {limits: []}\n")
+    shop.await_sent(4)
+
+
+def test_a_host_that_comes_back_with_an_old_file_follows_the_fleet(shop: Shop) -> None:
+    (first,) = shop.bear()
+    shop.apply(limits("3/1h"))
+    (late,) = shop.bear()
+    assert shop.in_force().number == 2
+    (line,) = late.lines("limits.superseded")
+    assert (line["version"], line["file"], line["level"]) == (2, str(shop.file), "warning")
+    assert line["detail"].startswith(
+        "the file says what version 1 did, and version 2 is in force since, published by ed@desk"
+    )
+    assert late.lines("worker.started")[0]["version"] == 2
+    shop.send(20)
+    assert shop.drained()["sent"] == 3
+    late.signal(signal.SIGHUP)
+    await_line(late, "limits.superseded", 2)
+    assert first.lines("limits.superseded") == []
+    assert shop.in_force().number == 2
+
+
+def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) -> None:
+    first, second = shop.bear(2)
+    first.signal(signal.SIGHUP)
+    assert await_line(first, "limits.kept")["version"] == 1
+    shop.file.write_text("global: {limits: [10/30]}\ncategoris: {}\n", encoding="utf-8")
+    first.signal(signal.SIGHUP)
+    line = await_line(first, "limits.refused")
+    assert (line["version"], line["level"]) == (1, "warning")
+    assert [fault.split(": ")[0] for fault in line["faults"]] == [f"{shop.file}:1:19", f"{shop.file}:2:1"]
+    assert shop.in_force().number == 1
+    shop.file.write_text(limits("4/1h"), encoding="utf-8")
+    first.signal(signal.SIGHUP)
+    assert await_line(first, "limits.published")["version"] == 2
+    assert await_line(second, "limits.followed")["version"] == 2
+    shop.send(20)
+    assert shop.drained()["sent"] == 4
+
+
+def test_a_parent_passes_a_hangup_on(shop: Shop, tmp_path: Path) -> None:
+    with Command("worker", "--processes", "2", env=shop.env, cwd=tmp_path) as parent:
+        until(lambda: shop.client.zcard(KEYS.leases) == 2, "the first takes of both")
+        assert [line["version"] for line in parent.named("limits.published")] == [1]
+        shop.file.write_text(limits("4/1h"), encoding="utf-8")
+        parent.signal(signal.SIGHUP)
+        until(lambda: len(parent.named("limits.followed")) == 2, "both followed")
+        assert [line["version"] for line in parent.named("limits.published")] == [1, 2]
+        assert parent.named("limits.superseded") == []
+        parent.signal(signal.SIGTERM)
+        assert parent.wait() == 0
+
+
+def test_a_server_that_lost_everything_gets_the_limits_again(shop: Shop) -> None:
+    shop.bear(DISPATCHER_LEASE="1.5", DISPATCHER_SLACK_TIMEOUT="1")
+    shop.apply(limits("3/1h"))
+    shop.send(5)
+    shop.await_sent(3)
+    shop.client.flushall()
+    shop.send(5)
+    shop.await_sent(6)
+    assert '"3/1h"' in shop.in_force().content
+
+
+def test_a_program_that_cannot_read_the_limits_gives_back_what_it_holds_and_ends(shop: Shop) -> None:
+    (worker,) = shop.bear()
+    newer = '{"defaults": {"some_day": true}}'
+    shop.versions.publish(newer, "f" * 16, by="eve@far", file="x", unless=Unless.NEVER)
+    shop.send(3)
+    assert until(lambda: code_of(worker, shop), "its end") == 78
+    assert "published by eve@far, says what this program does not know" in worker.said()
+    look = shop.books.snapshot()
+    assert look.imbalances() == []
+    assert look.leases == {}
+    shop.apply(limits("9/1h"))
+    shop.bear()
+    assert shop.drained()["sent"] == 3

@@ -1,0 +1,366 @@
+"""Limits that change while events are decided: by others than those in force nothing is decided. In made-up time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from dispatcher.dispatch import Admitting, Asking, Gate, Overtaken
+from dispatcher.model import US, PostResult, Receipt, Rejected, Retryable, Scope
+from dispatcher.outcome import Leased, Spoiled
+from dispatcher.store.versions import Version
+from tests.support.deferral import category_line, opens_at, posted, send
+from tests.support.doubles import START_US
+from tests.support.servers import Database
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker
+
+HALF_HOUR_US = 1_800 * US
+CHANNEL = f'channels: {{"{UNPACED}": {{pace: none}}}}\n'
+
+
+def limits(each: str, on_limit: str = "drop", together: str = "100/30m", more: str = "") -> str:
+    return f"{CHANNEL}global: {{limits: [{together}]}}\ndefaults: {{limits: [{each}], on_limit: {on_limit}{more}}}\n"
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Worker:
+    return stage.worker("ann")
+
+
+@pytest.fixture
+def bob(stage: Stage) -> Worker:
+    return stage.worker("bob")
+
+
+class ChangingGate:
+    """Publishes other limits right behind the gate's answer, once."""
+
+    def __init__(self, gate: Gate, publish: Callable[[], object]) -> None:
+        self._gate = gate
+        self._publish = publish
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        answer = self._gate.admit(asking, ahead=ahead)
+        self._publish()
+        return answer
+
+
+def change_behind_the_gate(stage: Stage, text: str) -> list[Version]:
+    """The next answer of a gate is the last by the limits of now; the version after it, once it is in force."""
+    published: list[Version] = []
+
+    def publish() -> None:
+        if not published:
+            published.append(stage.put_in_force(text))
+
+    stage.watch = lambda gate: ChangingGate(gate, publish)
+    return published
+
+
+def overtaken(worker: Worker, batch: Sequence[Leased | Spoiled]) -> Overtaken:
+    """How a decision by limits that are no longer in force ends."""
+    with pytest.raises(Overtaken) as caught:
+        worker.dispatch(batch)
+    return caught.value
+
+
+# Nothing is decided by other limits than those in force
+
+
+def test_a_gate_asked_by_an_older_version_decides_nothing(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m")))
+    send(stage, "a", "b")
+    batch = ann.take().batch
+    second = stage.put_in_force(limits("2/30m"))
+    error = overtaken(ann, batch)
+    assert (error.undecided, error.version) == (batch, second.name)
+    assert (stage.slots("category:errors"), stage.total("dropped"), ann.told.settlements) == ({}, 0, [])
+    ann.follow(second)
+    ann.deliver(ann.dispatch(error.undecided))
+    assert (posted(stage), stage.total("sent")) == (["a", "b"], 2)
+
+
+def test_a_version_that_the_server_lost_is_none_in_force(stage: Stage, ann: Worker, redis: Database) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m")))
+    send(stage, "a")
+    batch = ann.take().batch
+    redis.delete(stage.keys.limits_version)
+    assert overtaken(ann, batch).version == ""
+    assert stage.slots("category:errors") == {}
+
+
+def test_a_take_says_which_version_is_in_force(stage: Stage, ann: Worker) -> None:
+    assert ann.take().version is None
+    first = stage.put_in_force(limits("1/30m"))
+    assert ann.take().version == first.name
+    ann.follow(first)
+    second = stage.put_in_force(limits("2/30m"))
+    assert ann.take().version == second.name
+
+
+def test_newcomers_of_a_category_that_deferred_are_not_lined_up(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, "a", "b")
+    ann.run()
+    send(stage, "c")
+    batch = ann.take().batch
+    second = stage.put_in_force(limits("1/30m", "drop"))
+    assert overtaken(ann, batch).undecided == batch
+    assert category_line(stage) == ["b"]
+    ann.follow(second)
+    ann.dispatch(batch)
+    assert (category_line(stage), stage.total("dropped")) == (["b"], 1)
+
+
+def test_what_was_refused_by_older_limits_does_not_stand_in_line_for_them(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, "a", "b", "c")
+    published = change_behind_the_gate(stage, limits("2/30m", "defer"))
+    error = overtaken(ann, ann.take().batch)
+    assert sorted(each.id for each in error.undecided) == ["a", "b", "c"]
+    assert (category_line(stage), list(stage.slots("category:errors"))) == ([], ["a"])
+    ann.follow(published[0])
+    ann.deliver(ann.dispatch(error.undecided))
+    assert (posted(stage), category_line(stage)) == (["a", "b"], ["c"])
+    assert stage.slots("category:errors").keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize(("together", "goes"), [(3, ["a", "b", "c"]), (2, [])], ids=["fits", "lowered below its use"])
+def test_what_older_limits_admitted_is_asked_for_again_and_counts_as_used(
+    stage: Stage, ann: Worker, together: int, goes: list[str]
+) -> None:
+    ann.follow(stage.put_in_force(limits("3/30m")))
+    send(stage, *"abcd")
+    published = change_behind_the_gate(stage, limits("9/30m", together=f"{together}/30m"))
+    error = overtaken(ann, ann.take().batch)
+    assert [each.id for each in error.undecided] == ["a", "b", "c"]
+    assert stage.total("dropped") == 1
+    ann.follow(published[0])
+    ann.deliver(ann.dispatch(error.undecided))
+    assert (posted(stage), stage.total("dropped")) == (goes, 4 - len(goes))
+    assert stage.slots("category:errors").keys() == stage.slots("global").keys() == set(goes)
+
+
+def test_a_refusal_of_limits_that_were_in_force_is_final_where_nobody_has_to_wait_for_it(
+    stage: Stage, ann: Worker
+) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "dead-letter")))
+    send(stage, "a", "b")
+    published = change_behind_the_gate(stage, limits("2/30m", "dead-letter"))
+    error = overtaken(ann, ann.take().batch)
+    ann.follow(published[0])
+    ann.deliver(ann.dispatch(error.undecided))
+    assert (posted(stage), stage.total("dead")) == (["a"], 1)
+
+
+def test_limits_without_any_scope_are_asked_for_before_the_post(stage: Stage, ann: Worker) -> None:
+    unlimited = CHANNEL + "global: {limits: []}\ndefaults: {limits: []}\n"
+    ann.follow(stage.put_in_force(unlimited))
+    send(stage, "a", "b")
+    batch = ann.take().batch
+    second = stage.put_in_force(limits("1/30m"))
+    error = overtaken(ann, batch)
+    ann.follow(second)
+    ann.deliver(ann.dispatch(error.undecided))
+    assert (posted(stage), stage.total("dropped")) == (["a"], 1)
+
+
+def test_no_two_workers_decide_by_different_limits_at_once(stage: Stage, ann: Worker, bob: Worker) -> None:
+    first = stage.put_in_force(limits("5/30m"))
+    ann.follow(first)
+    bob.follow(first)
+    send(stage, *"abcdefgh")
+    ahead = ann.take(new=4).batch
+    second = stage.put_in_force(limits("2/30m"))
+    bob.follow(second)
+    bob.deliver(bob.dispatch(bob.take().batch))
+    assert posted(stage) == ["e", "f"]
+    undecided = overtaken(ann, ahead).undecided
+    ann.follow(second)
+    ann.deliver(ann.dispatch(undecided))
+    assert (posted(stage), stage.total("dropped")) == (["e", "f"], 6)
+
+
+# What is held by limits that are no longer in force
+
+
+def with_category(each: str) -> str:
+    return f"{CHANNEL}global: {{limits: []}}\ndefaults: {{limits: []}}\ncategories: {{errors: {each}}}\n"
+
+
+LIMITED = with_category("{limits: [2/30m], per_label: {host: [2/30m]}}")
+FREE = with_category("{}")
+
+
+@pytest.mark.parametrize("answer", [Receipt(UNPACED, "1.0"), Rejected("channel_not_found", "")], ids=["sent", "dead"])
+def test_who_waited_by_limits_that_are_gone_leaves_nothing_behind(
+    stage: Stage, ann: Worker, answer: PostResult
+) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    assert stage.held("category:errors").keys() == stage.held("label:errors:host=db1").keys() == {"a"}
+    ann.follow(stage.put_in_force(FREE))
+    stage.clock.forward(5)
+    (again,) = ann.go()
+    assert stage.slots("category:errors") == stage.slots("label:errors:host=db1") == {}
+    ann.answer(again, answer)
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "b", "c", labels={"host": "db1"})
+    assert [each.candidate.leased.id for each in ann.go()] == ["b", "c"]
+
+
+def test_who_expires_by_limits_that_are_gone_leaves_nothing_behind(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    ann.follow(stage.put_in_force(with_category("{max_age: 4s}")))
+    stage.clock.forward(5)
+    assert ann.go() == []
+    assert (stage.total("dead"), stage.slots("category:errors")) == (1, {})
+
+
+def test_who_waits_on_holds_its_slots_by_the_limits_of_now(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    ann.follow(stage.put_in_force(with_category("{limits: [1/30m]}")))
+    stage.clock.forward(5)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("connection_refused", ""))
+    assert stage.held("category:errors").keys() == {"a"}
+    assert stage.slots("label:errors:host=db1") == {}
+
+
+# A change wakes what waits
+
+
+def test_a_raised_limit_lets_what_waits_go_at_once(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, "a", "b", "c", "d")
+    ann.run()
+    assert (posted(stage), opens_at(stage, "category:errors")) == (["a"], START_US + HALF_HOUR_US)
+    stage.clock.forward(60)
+    stage.collect_tokens()
+    version = stage.put_in_force(limits("3/30m", "defer"))
+    assert (opens_at(stage, "category:errors"), stage.collect_tokens()) == (stage.clock.now_us, 1)
+    ann.follow(version)
+    ann.run()
+    assert (posted(stage), category_line(stage)) == (["a", "b", "c"], ["d"])
+    assert opens_at(stage, "category:errors") == START_US + HALF_HOUR_US
+
+
+def test_a_lowered_limit_lets_nobody_pass_until_it_fits(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("3/30m", "defer")))
+    for id_ in "abc":
+        send(stage, id_)
+        ann.run()
+        stage.clock.forward(60)
+    send(stage, "d", "e")
+    ann.run()
+    ann.follow(stage.put_in_force(limits("2/30m", "defer")))
+    ann.run()
+    assert (posted(stage), category_line(stage)) == (["a", "b", "c"], ["d", "e"])
+    stage.clock.now_us = START_US + HALF_HOUR_US  # a has left: two are in the window still
+    ann.run()
+    assert posted(stage) == ["a", "b", "c"]
+    stage.clock.forward(60)
+    ann.run()
+    assert (posted(stage), category_line(stage)) == (["a", "b", "c", "d"], ["e"])
+
+
+def test_what_a_worker_found_out_by_older_limits_closes_no_scope(stage: Stage, ann: Worker, bob: Worker) -> None:
+    first = stage.put_in_force(limits("1/30m", "defer"))
+    ann.follow(first)
+    send(stage, "a", "b", "c")
+    ann.run()
+    stage.clock.now_us = START_US + HALF_HOUR_US
+    ann.deliver(ann.dispatch(ann.take().batch))  # b, and c has to wait for another half hour
+    second = stage.put_in_force(limits("2/30m", "defer"))
+    ann.decided()
+    assert opens_at(stage, "category:errors") == stage.clock.now_us
+    bob.follow(second)
+    bob.run()
+    assert posted(stage) == ["a", "b", "c"]
+
+
+def test_a_limit_that_is_gone_closes_no_scope_by_what_was_found_out_before(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, *"abcd")
+    ann.run()
+    stage.clock.now_us = START_US + HALF_HOUR_US
+    published = change_behind_the_gate(stage, f"{CHANNEL}global: {{limits: []}}\ndefaults: {{limits: []}}\n")
+    error = overtaken(ann, ann.take().batch)
+    ann.follow(published[0])
+    ann.deliver(ann.dispatch(error.undecided))
+    ann.run()
+    assert (posted(stage), category_line(stage)) == (list("abcd"), [])
+
+
+def test_a_faster_pace_lets_the_line_of_a_channel_go_at_once(stage: Stage, ann: Worker) -> None:
+    text = 'channels: {"#slow": {pace: 1/%s}}\nglobal: {limits: []}\ndefaults: {limits: [], channel: "#slow"}\n'
+    ann.follow(stage.put_in_force(text % "1h"))
+    stage.send("a", "b")
+    (first,) = ann.go()
+    version = stage.put_in_force(text % "1s")
+    ann.answer(first, Receipt("#slow", "1.0"))  # settled by limits that are no longer in force
+    assert stage.line_at("#slow") == stage.clock.now_us
+    ann.follow(version)
+    stage.clock.forward(1)
+    (second,) = ann.go()
+    assert second.candidate.leased.id == "b"
+    stage.put_in_force(text % "1s")
+    assert ann.answer(second, Receipt("#slow", "1.0"))
+
+
+def test_who_waits_on_a_timer_for_a_limit_asks_at_once(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("2/30m")))
+    send(stage, "a", "b")
+    first, second = ann.go()
+    ann.answer(first, Retryable("connection_refused", ""))
+    ann.answer(second, Receipt(UNPACED, "1.0"))
+    ann.follow(stage.put_in_force(limits("1/30m")))
+    assert timers(stage) == {"a": stage.clock.now_us + BACKOFF_US}  # for its next attempt, not for a limit
+    stage.clock.forward(5)
+    assert ann.go() == []
+    assert timers(stage) == {"a": START_US + HALF_HOUR_US}
+    version = stage.put_in_force(limits("2/30m"))
+    assert timers(stage) == {"a": stage.clock.now_us}
+    ann.follow(version)
+    (again,) = ann.go()
+    assert (again.candidate.leased.id, again.attempt) == ("a", 2)
+
+
+def test_a_retry_that_is_settled_by_older_limits_waits_for_its_instant(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("2/30m")))
+    send(stage, "a")
+    (started,) = ann.go()
+    stage.put_in_force(limits("3/30m"))
+    ann.answer(started, Retryable("connection_refused", ""))
+    assert timers(stage) == {"a": stage.clock.now_us + BACKOFF_US}
+
+
+def test_a_refusal_by_older_limits_that_is_settled_late_sets_no_instant(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(limits("2/30m")))
+    send(stage, "a", "b")
+    first, second = ann.go()
+    ann.answer(first, Retryable("connection_refused", ""))
+    ann.answer(second, Receipt(UNPACED, "1.0"))
+    ann.follow(stage.put_in_force(limits("1/30m")))
+    stage.clock.forward(5)
+    change_behind_the_gate(stage, limits("2/30m"))
+    assert ann.go() == []
+    assert timers(stage) == {"a": stage.clock.now_us}
+
+
+def timers(stage: Stage) -> dict[str, float]:
+    return {id_.decode(): at for id_, at in stage.redis.zrange(stage.keys.timers, 0, -1, withscores=True)}
