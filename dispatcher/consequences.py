@@ -16,6 +16,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
+from dispatcher.mutes import Mute
 from dispatcher.outcome import (
     Candidate,
     DeadLettered,
@@ -98,6 +99,30 @@ def overflow(deferral: Deferral) -> Settlement:
     detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE
     return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
+
+
+def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Settlement | Deferral | None:
+    """What becomes of an event of a muted category, which takes no slot; None of one that was admitted before.
+
+    As with a denial the category's ``on_limit`` says; what defers waits until the mute ends.
+    """
+    leased, terms = candidate.leased, candidate.terms
+    if leased.held or leased.attempt or leased.unknown:
+        return None
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    rule = policy.rule(leased.event.category)
+    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
+    match on_limit:
+        case OnLimit.DROP:
+            return Settlement(leased, terms, Dropped(None, Reason.MUTED, mute.detail, mute.until_us), slots)
+        case OnLimit.DEFER:
+            left_us = max(0, mute.until_us - now_us)
+            return Deferral(candidate, policy.line(leased.event), rule.max_parked, muted_us=left_us)
+        case OnLimit.DEAD_LETTER:
+            letter = DeadLettered(Reason.MUTED, mute.detail, until_us=mute.until_us)
+            return Settlement(leased, terms, letter, slots)
+        case _:
+            assert_never(on_limit)
 
 
 def drops(candidate: Candidate, policy: Policy) -> bool:

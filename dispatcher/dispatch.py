@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, assert_never
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol, assert_never
 
 from dispatcher import consequences as rules
 from dispatcher import reconcile
 from dispatcher.content import message_for
 from dispatcher.errors import StaleLimits
 from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
+from dispatcher.mutes import MUTED_SCOPE, Mute
 from dispatcher.outcome import Candidate, Deferral, Leased, Lookup, Settlement, Spoiled, Started, Turn, Waiting
 from dispatcher.policy import Backoff, Policy
 from dispatcher.reading import GRACE_US, Reading, Search
+
+NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
 
 
 class Asking(NamedTuple):
@@ -131,18 +135,27 @@ class Dispatcher:
     grace_us: int = GRACE_US
 
     def dispatch(
-        self, batch: Sequence[Leased | Spoiled], now_us: int, free: int, meanwhile: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[Leased | Spoiled],
+        now_us: int,
+        free: int,
+        meanwhile: Callable[[], None] = lambda: None,
+        muted: Mapping[str, Mute] = NOTHING_MUTED,
     ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
         ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``meanwhile`` is
-        called when the gate has answered: from then on the store has nothing to do for a while. Raises
-        ``GateUnavailable`` with nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy
-        is no longer in force, also with nothing posted. What is to be looked up is left to ``lookups``.
+        called when the gate has answered: from then on the store has nothing to do for a while. ``muted`` are the
+        categories of which nothing is posted that was not admitted before. Raises ``GateUnavailable`` with nothing
+        posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force, also with
+        nothing posted. What is to be looked up is left to ``lookups``.
         """
         undecided: Sequence[Leased | Spoiled] = batch
         try:
             ended, candidates = self._triage(batch, now_us)
+            if muted:
+                candidates = self._but_muted(candidates, ended, muted, now_us)
+                undecided = [*(each.leased for each in candidates), *(each.subject for each in ended)]
             going = self._behind_others(candidates, ended)
             undecided = [*(each.leased for each in going), *(each.subject for each in ended)]
             admitted, refused = self._ask(going, ended, meanwhile)
@@ -209,6 +222,27 @@ class Dispatcher:
                 case Settlement() as settlement:
                     ended.append(settlement)
         return ended, candidates
+
+    def _but_muted(
+        self, candidates: Sequence[Candidate], ended: list[Settlement], muted: Mapping[str, Mute], now_us: int
+    ) -> list[Candidate]:
+        """Who may go on; what a mute suppresses ends, or stands in line until it is over."""
+        left: list[Candidate] = []
+        waiting: list[Deferral] = []
+        for candidate in candidates:
+            mute = muted.get(candidate.leased.event.category)
+            match mute and rules.muted(candidate, mute, self.policy, now_us):
+                case Settlement() as settlement:
+                    ended.append(settlement)
+                case Deferral() as deferral:
+                    waiting.append(deferral)
+                case None:
+                    left.append(candidate)
+        self.outbox.expect(
+            [Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0) for category, mute in muted.items() if waiting]
+        )
+        self._line_up(waiting, ended)
+        return left
 
     def _behind_others(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> Sequence[Candidate]:
         """Who may ask the gate; newcomers of a category that defers stand behind those who wait already."""

@@ -153,7 +153,8 @@ def dropped(denied: Denied, now_us: int, at: Clock) -> str:
 
 def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
     """The sentence of an event that ends now, of what its log line says."""
-    wait_s = facts.get("retry_after_s")
+    wait_s, until_s = facts.get("retry_after_s"), facts.get("until")
+    fits_at_us = None if wait_s is None else now_us + round(wait_s * US)
     decision = Decision(
         id="",
         at_us=now_us,
@@ -162,7 +163,7 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
         category=facts.get("category"),
         scope=facts.get("scope"),
         limit=facts.get("limit"),
-        fits_at_us=None if wait_s is None else now_us + round(wait_s * US),
+        fits_at_us=fits_at_us if until_s is None else round(until_s * US),
         code=facts.get("code"),
         detail=facts.get("detail"),
         channel=facts.get("channel"),
@@ -173,6 +174,8 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
 def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
     """An event that waits in a category's line; ``next_us`` is when the next may pass, None while that is decided."""
     room = f"Waits for room: {_scope(scope)} had used up a limit"
+    if scope.startswith("muted:"):
+        room = "Waits: its category was muted"
     if before:
         return f"{room}; it is behind {_others(before)}."
     return f"{room}; as the next of its line it is expected {'now' if next_us is None else f'at {at(next_us)}'}."

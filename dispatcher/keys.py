@@ -148,6 +148,11 @@ class Keys:
         return self._key("pause")
 
     @property
+    def muted(self) -> str:
+        """HASH, category -> until when, since when, by whom and why it is muted; lives as long as the longest mute."""
+        return self._key("muted")
+
+    @property
     def paused(self) -> str:
         """HASH, ``*`` or category -> JSON, what is paused by hand; empty."""
         return self._key("paused")

@@ -256,11 +256,12 @@ def _facts(settlement: Settlement) -> dict[str, object]:
             if receipt.ts is not None:
                 facts["ts"] = receipt.ts
             return {**facts, **_left_out(receipt.left_out)}
-        case Dropped(denied, reason, detail):
-            return {**_dropped(denied, reason), **({} if detail is None else {"detail": detail})}
-        case DeadLettered(reason, detail, code, denied):
-            where = channel if denied is None else {}
-            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where, "detail": detail}
+        case Dropped(denied, reason, detail, until_us):
+            return {**_dropped(denied, reason), **_by_hand(detail, until_us)}
+        case DeadLettered(reason, detail, code, denied, until_us):
+            where = channel if denied is None and until_us is None else {}
+            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
+            facts |= _by_hand(detail, until_us)
             return facts if code is None else {**facts, "code": code}
         case Parked(_, reason, wait_us, code, denied, detail):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
@@ -280,6 +281,11 @@ def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
 
 def _dropped(denied: Denied | None, reason: Reason) -> dict[str, object]:
     return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
+
+
+def _by_hand(detail: str | None, until_us: int | None) -> dict[str, object]:
+    facts = {"detail": detail, "until": None if until_us is None else until_us / US}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _denial(denied: Denied | None) -> dict[str, object]:

@@ -142,24 +142,29 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Discarded: by a limit, with what would have let it pass, or by hand, where ``detail`` says by whom."""
+    """Discarded: by a limit, with what would have let it pass, or by hand.
+
+    Then ``detail`` says by whom, and of a mute ``until_us`` when that ends.
+    """
 
     denied: Denied | None
     reason: Reason
     detail: str | None = None
+    until_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
     """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
 
-    ``most`` of its category may wait.
+    ``most`` of its category may wait. ``muted_us`` is how long its category is still muted; then the gate is not asked.
     """
 
     candidate: Candidate
     line: str
     most: int
     denied: Denied | None = None
+    muted_us: int | None = None
 
 
 class Turn(StrEnum):
@@ -172,12 +177,13 @@ class Turn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """Kept for a human."""
+    """Kept for a human. ``until_us`` is when the mute ends that suppressed it."""
 
     reason: Reason
     detail: str
     code: str | None = None
     denied: Denied | None = None
+    until_us: int | None = None
 
 
 def _can_bury(reason: Reason) -> bool:
@@ -188,7 +194,9 @@ def _can_bury(reason: Reason) -> bool:
             return True
         case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
             return False
-        case Reason.DUPLICATE | Reason.MUTED | Reason.CANCELLED:
+        case Reason.MUTED:
+            return True
+        case Reason.DUPLICATE | Reason.CANCELLED:
             return False
         case _:
             assert_never(reason)

@@ -45,6 +45,7 @@ _REASONS: Final = {
     SHARED_SCOPE: Reason.LIMIT_GLOBAL,
     "guarantee": Reason.LIMIT_GLOBAL,
     "label": Reason.LIMIT_LABEL,
+    "muted": Reason.MUTED,
 }
 
 _MAX_LABEL: Final = 64
@@ -273,6 +274,9 @@ def _label_scopes(
 
 
 def limit_reason(scope: str) -> Reason:
-    """The reason that names a denying scope; guarantees and what they leave are parts of the global limit."""
+    """The reason that names a denying scope; guarantees and what they leave are parts of the global limit.
+
+    ``muted:CATEGORY`` is what lines of a muted category wait for.
+    """
     kind = scope.partition(":")[0]
     return _REASONS.get(kind, Reason.LIMIT_CATEGORY)

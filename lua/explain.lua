@@ -4,10 +4,11 @@
 --             take.lua and settle.lua
 --          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
 --          15 16 17 18  HASH  the decision record (include/decisions.lua)
---          19 ...       HASH  the RQ job of each of "ids"
+--          19 muted     HASH  category -> JSON (mute.lua)
+--          20 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest}
--- Returns   [JSON {"now", "pause": {field: value} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
+-- Returns   [JSON {"now", "pause": {field: value}, "muted": {category: JSON} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
 --           that there are:
 --             "header": text of the record's (include/record.lua), and where the event is:
 --               "owner" who holds it, or "orphan": true,
@@ -102,7 +103,7 @@ for n, id in ipairs(call.ids) do
     facts.header = string.match(record, '^[^\n]*')
     place(facts, id, header)
   end
-  facts.job = waiting_job(KEYS[18 + n], id)
+  facts.job = waiting_job(KEYS[19 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried
@@ -122,12 +123,13 @@ for n, id in ipairs(call.ids) do
   found[n] = facts
   payloads[n] = payload and (call.payloads or string.find(id, '^id%-%x+$')) and payload or ''
 end
-local pause
-if redis.call('EXISTS', KEYS[7]) == 1 then
-  pause = {}
-  local rows = redis.call('HGETALL', KEYS[7])
+
+local function hash_of(key)
+  local result, rows = {}, redis.call('HGETALL', key)
   for i = 1, #rows, 2 do
-    pause[rows[i]] = rows[i + 1]
+    result[rows[i]] = rows[i + 1]
   end
+  return #rows > 0 and result or nil
 end
-return { cjson.encode({ now = digits(now), pause = pause, found = found }), unpack(payloads) }
+local answer = { now = digits(now), pause = hash_of(KEYS[7]), muted = hash_of(KEYS[19]), found = found }
+return { cjson.encode(answer), unpack(payloads) }

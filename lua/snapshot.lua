@@ -2,12 +2,12 @@
 --
 -- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
---           (include/deferred.lua), 19 paused
+--           (include/deferred.lua), 19 paused, 20 muted (mute.lua)
 -- ARGV[1]   JSON {"now": us | absent, "leased": prefix of the keys of leased, "line": prefix of the keys of lines}
 -- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]},
 --           "deferred": {category: count}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns":
---           {channel: until}, "pause": {...}, "paused": {"*" | category: JSON}};
+--           {channel: until}, "pause": {...}, "paused": {"*" | category: JSON}, "muted": {category: JSON}};
 --           instants are strings
 -- @include prelude
 
@@ -61,4 +61,5 @@ return cjson.encode({
   cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], '(' .. digits(now), '+inf', 'WITHSCORES')),
   pause = pairs_of(redis.call('HGETALL', KEYS[8])),
   paused = pairs_of(redis.call('HGETALL', KEYS[19])),
+  muted = pairs_of(redis.call('HGETALL', KEYS[20])),
 })

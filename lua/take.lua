@@ -27,6 +27,7 @@
 --          29 cooldowns   ZSET    channel -> end of its cool-down; also of reading what was posted
 --          30 places      HASH    channel as events name it -> Slack's id of it; permanent
 --          31 version     STRING  the limits in force (include/version.lua)
+--          32 muted       HASH    category -> JSON (mute.lua); absent unless something is muted
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits": prefixes of keys, "most_decisions", "grace_us": from a post of unknown fate until
 --           it is looked up,
@@ -38,7 +39,7 @@
 --           "version": of the limits by which "opened" was found | absent; by others it says nothing,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes}
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which something may be taken), "more": lanes hold more,
---           "suspended", "old_wait": older ones are to be taken that were not handed out, "duplicates": [id, ...],
+--           "suspended", "muted": {category: JSON} | absent, "old_wait": older ones are to be taken that were not handed out, "duplicates": [id, ...],
 --           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]
 -- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line and waits keys are built from what was found: the one
@@ -254,6 +255,13 @@ if not suspended then
     more, old_wait = true, true
   end
 end
+local function hash_of(key)
+  local result, rows = {}, redis.call('HGETALL', key)
+  for i = 1, #rows, 2 do
+    result[rows[i]] = rows[i + 1]
+  end
+  return result
+end
 return { cjson.encode({
   now = digits(now),
   version = version or cjson.null,
@@ -261,6 +269,7 @@ return { cjson.encode({
   more = more,
   suspended = suspended,
   old_wait = old_wait,
+  muted = redis.call('EXISTS', KEYS[32]) == 1 and hash_of(KEYS[32]) or nil,
   duplicates = #duplicates > 0 and duplicates or cjson.null,
   ids = table.concat(ids_taken, ' '),
   sizes = #sizes > 0 and sizes or cjson.null,

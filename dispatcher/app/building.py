@@ -25,6 +25,7 @@ from dispatcher.slack.sink import SlackSink
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.intake import wrong_layout
+from dispatcher.store.muting import Muting
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.snapshot import Books
@@ -124,6 +125,12 @@ def open_dead_letters(settings: Settings, server: Server) -> DeadLetters:
 def open_explanations(settings: Settings, server: Server) -> Explanations:
     """What explains events of the namespace; raises as ``build_readers`` does."""
     return Explanations(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_muting(settings: Settings, server: Server) -> Muting:
+    """What mutes categories of the namespace; raises as ``build_readers`` does."""
+    keys, _ = keys_of(settings)
+    return Muting(_client_of_namespace(settings, server), keys)
 
 
 def open_parked_events(settings: Settings, server: Server, policy: Policy) -> ParkedEvents:

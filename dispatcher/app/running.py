@@ -98,7 +98,7 @@ def _decide(taken: Taken, limits: FleetLimits) -> list[Started]:
     batch: Sequence[Leased | Spoiled] = taken.batch
     while True:
         try:
-            return limits.dispatcher.dispatch(batch, taken.now_us, 1)
+            return limits.dispatcher.dispatch(batch, taken.now_us, 1, muted=taken.muted)
         except Overtaken as error:
             batch = error.undecided
             limits.follow(error.version)

@@ -13,6 +13,7 @@ from dispatcher.cli.doctor import doctor
 from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.explain import explain
 from dispatcher.cli.limits import limits
+from dispatcher.cli.mute import mute, unmute
 from dispatcher.cli.not_yet import Commands
 from dispatcher.cli.parked import parked
 from dispatcher.cli.send import send
@@ -22,7 +23,7 @@ from dispatcher.cli.terminal import Terminal, open_closed_streams
 from dispatcher.cli.up import up
 from dispatcher.cli.worker import worker
 
-_NOT_YET = ("pause", "resume", "mute", "unmute")
+_NOT_YET = ("pause", "resume")
 
 
 def main() -> NoReturn:
@@ -54,5 +55,5 @@ def dispatcher() -> None:
     """
 
 
-for _command in (demo, up, worker, send, status, explain, parked, dead, limits, doctor, slack_stand_in):
+for _command in (demo, up, worker, send, status, explain, parked, dead, mute, unmute, limits, doctor, slack_stand_in):
     dispatcher.add_command(_command)

@@ -209,6 +209,16 @@ def document(status: Status) -> dict[str, Any]:
             "since": pause.since_us / US,
             "next_try": pause.probe_us / US,
         },
+        "muted": [
+            {
+                "category": mute.category,
+                "until": mute.until_us / US,
+                "why": mute.why,
+                "who": mute.who,
+                "since": mute.since_us / US,
+            }
+            for _, mute in sorted(look.muted.items())
+        ],
         "workers": [
             {
                 "name": each.name,

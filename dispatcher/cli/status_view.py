@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dispatcher.app.fleet import Worker
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
-from dispatcher.cli.spans import span
+from dispatcher.cli.spans import clock, span
 from dispatcher.cli.status import COUNTS, Status
 from dispatcher.cli.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.content import one_line
@@ -67,6 +67,9 @@ def _summary(status: Status) -> Table:
         grid.add_row("Dead letters", f"{look.dead_letters} kept")
     if look.pause is not None:
         grid.add_row("Posting", Text(_pause(look), style="bold red"))
+    for category, mute in sorted(look.muted.items()):
+        until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - look.now_us)})"
+        grid.add_row("Muted", Text(one_line(f"{category} {until} {mute.detail}", 200), style="yellow"))
     if not status.workers:
         grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
     return grid

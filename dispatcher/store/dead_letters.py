@@ -29,7 +29,7 @@ _LANES: Final = tuple(Lane)
 class DeadLetter:
     """One dead letter. ``payload`` is the job's data as the producer wrote it (up to 1 MiB), empty where none was left.
 
-    ``fits_at_us`` is the instant at which a limit would have let it pass.
+    ``fits_at_us`` is the instant at which a limit would have let it pass, or the mute ends that suppressed it.
     """
 
     entry: str
@@ -219,7 +219,7 @@ def read_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
         code=text(b"code"),
         scope=text(b"scope"),
         limit=text(b"limit"),
-        fits_at_us=None if retry_after_us is None else at_us + retry_after_us,
+        fits_at_us=number(b"fits_at") if retry_after_us is None else at_us + retry_after_us,
         attempts=number(b"attempts") or 0,
         replays=number(b"replays") or 0,
         seen_us=number(b"seen"),

@@ -12,7 +12,9 @@ from dispatcher.keys import Keys
 from dispatcher.model import Denied, Reason
 from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled
 
-_LIMITS: Final = frozenset({Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW})
+_LIMITS: Final = frozenset(
+    {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED}
+)
 
 
 class Decisions:
@@ -66,11 +68,10 @@ def why_of(settlement: Settlement) -> str | None:
             said |= {"copies": copies} if copies else {}
             said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
             return _text("sent", Reason.OK, category, None, said)
-        case Dropped(denied, reason, detail):
-            return _text("dropped", reason, category, denied, {} if detail is None else {"detail": detail[:200]})
-        case DeadLettered(reason, detail, code, denied):
-            words = {"detail": detail[:200], "code": code}
-            return _text("dead", reason, category, denied, {name: word for name, word in words.items() if word})
+        case Dropped(denied, reason, detail, until_us):
+            return _text("dropped", reason, category, denied, _said(detail, None, until_us))
+        case DeadLettered(reason, detail, code, denied, until_us):
+            return _text("dead", reason, category, denied, _said(detail, code, until_us))
         case Parked():
             return None
         case _:
@@ -81,6 +82,11 @@ def is_limited(settlement: Settlement) -> bool:
     """Whether the event was suppressed, by a limit or by hand."""
     outcome = settlement.outcome
     return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
+
+
+def _said(detail: str | None, code: str | None, until_us: int | None) -> dict[str, Any]:
+    said = {"detail": detail and detail[:200], "code": code, "fits_at_us": until_us}
+    return {name: value for name, value in said.items() if value}
 
 
 def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:

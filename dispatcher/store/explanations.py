@@ -16,6 +16,7 @@ from dispatcher.event import MAX_ID, Event, job_id_for
 from dispatcher.explaining import Clock, Decision, Explanation, State, clock_of
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import US, Lane, Reason, is_utf8, shown
+from dispatcher.mutes import Mute, read_mutes
 from dispatcher.policy import limit_reason
 from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_decision
@@ -43,10 +44,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found at one instant, by the server's clock, with the pause that was in force."""
+    """What was found at one instant, by the server's clock, with the pause and the mutes that were in force."""
 
     now_us: int
     pause: Mapping[str, str] | None
+    muted: Mapping[str, Mute]
     found: Sequence[Found]
 
     def explain(self, found: Found, asked: str | None = None) -> Explanation:
@@ -62,6 +64,7 @@ class ExplainCalls:
         self._names = [
             keys.events, keys.leases, keys.orphans, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
+            keys.muted,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
@@ -79,7 +82,8 @@ class ExplainCalls:
             Found(each["id"], json.loads(each["header"]) if "header" in each else None, each, payload)
             for each, payload in zip(facts["found"], answer[1:], strict=True)
         ]
-        return Look(int(facts["now"]), facts.get("pause"), found)
+        now_us = int(facts["now"])
+        return Look(now_us, facts.get("pause"), read_mutes(facts.get("muted"), now_us), found)
 
 
 class Explanations:
@@ -174,10 +178,17 @@ class _Telling:
     def _deferred(self, base: Explanation) -> Explanation:
         scope, next_us = self._facts["scope"], self._next_us()
         before = self._facts.get("before", 0) + self._facts.get("lines_before", 0)
-        sentence = explaining.deferred(scope, before, next_us, self._at)
+        mute, reason = self._look.muted.get(str(base.category)), limit_reason(scope)
+        if mute is not None:
+            words = explaining.mute_words(mute.until_us, mute.who, mute.why, self._at)
+            sentence = explaining.muted(mute.category, before, words)
+            reason, next_us = Reason.MUTED, max(mute.until_us, next_us or 0)
+        else:
+            is_due = next_us is None or next_us <= self._look.now_us
+            sentence = explaining.deferred(scope, before, None if is_due else next_us, self._at)
         return replace(
             base,
-            reason=limit_reason(scope).value,
+            reason=reason.value,
             scope=scope,
             before=before,
             next_at=_seconds(None if before else next_us),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
@@ -11,6 +11,7 @@ from dispatcher.errors import StaleLimits
 from dispatcher.json_text import decode
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.model import US, Opening
+from dispatcher.mutes import Mute, read_mutes
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
     Bounds,
@@ -45,6 +46,8 @@ class Taken:
     more: bool
     suspended: bool
     duplicates: list[str]
+    muted: Mapping[str, Mute] = field(default_factory=dict)
+    """Categories of which nothing is to be posted that was not admitted before."""
     first_new: int | None = None
     """The first seq of a batch of which nothing was ever taken before; None of any other, and where lines have to be
     looked after first."""
@@ -265,7 +268,7 @@ class Outbox:
             keys.events, keys.leases, self.leased_key(), keys.orphans, keys.parked, keys.lines, keys.timers,
             keys.posting, keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
             *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions, keys.freed,
-            keys.paused, keys.cooldowns, keys.places, keys.limits_version,
+            keys.paused, keys.cooldowns, keys.places, keys.limits_version, keys.muted,
         ]  # fmt: skip
         call |= {
             "grace_us": self._grace_us,
@@ -303,6 +306,7 @@ def _taken(answer: Any) -> Taken:  # noqa: ANN401 - what take.lua returns
         more=facts["more"],
         suspended=facts["suspended"],
         duplicates=facts["duplicates"] or [],
+        muted=read_mutes(facts.get("muted"), int(facts["now"])),
         first_new=min(facts["seqs"]) or None if facts["seqs"] and not facts["old_wait"] else None,
         version=facts["version"],
     )

@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 from dispatcher.event import Event, is_remembered
 from dispatcher.keys import Keys
 from dispatcher.model import US, Kind, all_scopes
+from dispatcher.mutes import MUTED_SCOPE
 from dispatcher.outcome import (
     NO_CATEGORY,
     DeadLettered,
@@ -115,6 +116,8 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
     denied = deferral.denied
     if denied is not None:  # what rests on a held slot may say a day: once that is posted, it takes a window
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
+    elif deferral.muted_us is not None:
+        row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
     if leased.takes > 1:  # a worker that died may have been admitted with it
         row |= {"slot": leased.slot, "release": table.scopes(terms)}
     return row
@@ -205,6 +208,8 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
             "limit": str(outcome.denied.limit),
             "retry_after_us": str(outcome.denied.retry_after_us),
         }
+    if outcome.until_us is not None:
+        letter["fits_at"] = str(outcome.until_us)
     if isinstance(settlement.subject, Leased):
         letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
     return letter

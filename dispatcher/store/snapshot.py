@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.keys import Keys, QueueKeys
+from dispatcher.mutes import Mute, read_mutes
 
 OUTCOMES: Final = ("sent", "dropped", "digested", "dead", "duplicate")
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")
@@ -66,6 +67,7 @@ class Snapshot:
     pause: Pause | None
     next_timer_us: int | None = None
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
+    muted: dict[str, Mute] = field(default_factory=dict)
 
     @property
     def in_flight(self) -> int:
@@ -123,6 +125,7 @@ class Books:
         self._names = [
             keys.events, keys.leases, keys.orphans, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
+            keys.muted,
         ]  # fmt: skip
         self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix}
         self._snapshot = JsonScript(client, "snapshot", clock)
@@ -151,6 +154,7 @@ class Books:
             cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
             pause=_pause(facts["pause"]),
             paused={name: PausedByHand(**json.loads(row)) for name, row in facts["paused"].items()},
+            muted=read_mutes(facts["muted"], int(facts["now"])),
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
         )
 

@@ -27,6 +27,7 @@ from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog
 from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.mute_watch import MuteWatch
 from dispatcher.worker.registered import RegisteredWorker
 from dispatcher.worker.senders import Senders
 from dispatcher.worker.upkeep import Upkeep
@@ -78,6 +79,7 @@ class Worker(RegisteredWorker):
         self._upkeep = upkeep
         self._doorbell = doorbell
         self._tell = log
+        self._mutes = MuteWatch(log.say)
         self._batch = batch
         self._beat_s = lease_s / 3
         self._beat_due = 0.0
@@ -171,6 +173,7 @@ class Worker(RegisteredWorker):
                     self._limits.reread()
                 taken = self._outbox.take(self._batch, self._senders.free)
                 self._limits.follow(taken.version)
+                self._mutes.tell(taken.muted)
                 if taken.duplicates:
                     self._tell.duplicates(taken.duplicates)
                 if taken.batch:
@@ -218,7 +221,7 @@ class Worker(RegisteredWorker):
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._senders.free
                 try:
-                    for started in dispatcher.dispatch(batch, taken.now_us, free, take_ahead):
+                    for started in dispatcher.dispatch(batch, taken.now_us, free, take_ahead, taken.muted):
                         self._senders.start(started)
                 except Overtaken as error:
                     batch = error.undecided

@@ -45,10 +45,12 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "doctor",
         "explain",
         "limits",
+        "mute",
         "parked",
         "send",
         "slack-stand-in",
         "status",
+        "unmute",
         "up",
         "worker",
     ]
@@ -66,7 +68,6 @@ def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]
     "arguments",
     [
         ("pause", "errors"),
-        ("mute", "errors", "--for", "2h", "--why", "noise"),
         ("limits", "apply", "limits.yaml"),
     ],
     ids=" ".join,

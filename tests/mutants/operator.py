@@ -1,4 +1,4 @@
-"""Mistakes one could make in what an operator does: explain, cancel."""
+"""Mistakes one could make in what an operator does: explain, cancel, mute."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.mutants.harness import Mutant
 
 _EXPLAINS: Final = "tests/integration/test_explain.py"
 _CANCELS: Final = "tests/integration/test_store_parked.py"
+_MUTES: Final = "tests/integration/test_mutes.py"
 
 
 def _explain(name: str, old: str, new: str) -> Mutant:
@@ -16,6 +17,10 @@ def _explain(name: str, old: str, new: str) -> Mutant:
 
 def _leaving(name: str, old: str, new: str) -> Mutant:
     return Mutant(f"cancel: {name}", "lua/include/leaving.lua", old, new, (_CANCELS,))
+
+
+def _mute(name: str, old: str, new: str, file: str = "lua/mute.lua") -> Mutant:
+    return Mutant(f"mute: {name}", file, old, new, (_MUTES,))
 
 
 def _cancel(name: str, old: str, new: str) -> Mutant:
@@ -32,7 +37,7 @@ OPERATOR: Final = (
     _explain("other lines do not count", "redis.call('ZRANK', call.waits .. facts.scope, header.line) or nil", "0"),
     _explain("nobody is before anybody", "redis.call('ZRANK', call.line .. line, id) or nil", "0"),
     _explain("a cool-down is not told", "redis.call('ZSCORE', KEYS[6], header.channel) or nil", "nil"),
-    _explain("a pause is not told", "if redis.call('EXISTS', KEYS[7]) == 1 then", "if false then"),
+    _explain("a pause is not told", "pause = hash_of(KEYS[7]),", "pause = nil,"),
     _explain("the older part of the record is not read", "for i = 15, 18 do", "for i = 15, 17, 2 do"),
     _explain("what is remembered is not told", "redis.call('ZSCORE', KEYS[11], id) or nil", "nil"),
     _explain("a letter is not told", "  if entry then\n", "  if false then\n"),
@@ -73,6 +78,34 @@ OPERATOR: Final = (
     _cancel("it is not remembered", "if event.remember then", "if false then"),
     _cancel("all are remembered", "if event.remember then", "if true then"),
     _cancel("it is not on record", "if #rows > 0 then", "if false then"),
+    _mute("what has ended stays", "if until_of(rows[i + 1]) <= now then", "if false then"),
+    _mute("what has not ended goes", "if until_of(rows[i + 1]) <= now then", "if true then"),
+    _mute("it lives for ever", "  keep_alive(muted, call.for_us)\n", ""),
+    _mute("it stays", "redis.call('HDEL', muted, call.category)", "redis.call('HLEN', muted)"),
+    _mute("a shorter one wakes nobody", "  open_scope_at(at, scope, now + call.for_us)\n", ""),
+    _mute("its end wakes nobody", "  reopen_scope(at, scope)\n", ""),
+    _mute("the bell never rings", "timers) < before then", "timers) < 0 then"),
+    _mute("nobody is told that it was muted", "    was = 1\n", ""),
+    _mute("a take says nothing", "redis.call('EXISTS', KEYS[31]) == 1", "false", "lua/take.lua"),
+    _mute("the end lies before", 'int(row["until"]) > now_us', 'int(row["until"]) >= now_us', "dispatcher/mutes.py"),
+    _mute(
+        "what was admitted is suppressed",
+        "    if leased.held or leased.attempt or leased.unknown:\n        return None\n    slots",
+        "    slots",
+        "dispatcher/consequences.py",
+    ),
+    _mute(
+        "its line opens at once",
+        'Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0)',
+        'Opening(f"{MUTED_SCOPE}{category}", 0, 0)',
+        "dispatcher/dispatch.py",
+    ),
+    _mute(
+        "what defers waits for its category",
+        '"scope": f"{MUTED_SCOPE}{leased.event.category}"',
+        '"scope": f"category:{leased.event.category}"',
+        "dispatcher/store/rows.py",
+    ),
     _cancel("nobody is woken", "timers) < before then", "timers) < 0 then"),
     _cancel("somebody is woken for what is no earlier", "timers) < before then", "timers) <= before then"),
 )

@@ -47,10 +47,10 @@ def keep_beating(stage: Stage, seconds: int, *alive: str) -> None:
 def run(worker: Worker, rounds: int = 50) -> None:
     """Take, post and settle all there is to do at this instant; ``AssertionError`` where that does not end."""
     for _ in range(rounds):
-        batch = worker.take().batch
-        if not batch:
+        taken = worker.take()
+        if not taken.batch:
             return
-        worker.deliver(worker.dispatch(batch))
+        worker.deliver(worker.dispatch(taken.batch, muted=taken.muted))
     raise AssertionError(f"{worker.owner} found something to do in each of {rounds} takes")
 
 

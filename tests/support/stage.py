@@ -7,17 +7,18 @@ the scripts keep beside the events fits to where these are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dispatcher.consequences import after_post
-from dispatcher.dispatch import Admitting, Asking, Dispatcher
+from dispatcher.dispatch import NOTHING_MUTED, Admitting, Asking, Dispatcher
 from dispatcher.dispatch import Gate as DecidingGate
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.keys import Keys, QueueKeys
 from dispatcher.limiter import Gate
 from dispatcher.model import US, Limit, Opening, PostResult, Scope
+from dispatcher.mutes import Mute
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
     Candidate,
@@ -170,17 +171,20 @@ class Worker:
         """The ids of a take, in order."""
         return [each.id for each in self.take(new, due).batch]
 
-    def dispatch(self, batch: Sequence[Leased | Spoiled], free: int = 100) -> list[Started]:
+    def dispatch(
+        self, batch: Sequence[Leased | Spoiled], free: int = 100, muted: Mapping[str, Mute] = NOTHING_MUTED
+    ) -> list[Started]:
         """Decide, and start what may go."""
         for lookup in self.dispatcher.lookups(batch, self.stage.clock.now_us):
             self.settle(self.dispatcher.look(lookup))
-        started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free)
+        started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free, muted=muted)
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
 
     def go(self, new: int = 100, due: int = 100, free: int = 100) -> list[Started]:
         """Take, decide and start."""
-        return self.dispatch(self.take(new, due).batch, free)
+        taken = self.take(new, due)
+        return self.dispatch(taken.batch, free, taken.muted)
 
     def answer(self, started: Started, result: PostResult) -> bool:
         """The post came to ``result``; whether that was made durable."""
@@ -194,14 +198,14 @@ class Worker:
     def go_on(self) -> list[Started]:
         """Go until nothing more is to be taken now: a look-up may have found that a post is to be made again."""
         started = []
-        while batch := self.take().batch:
-            started += self.dispatch(batch)
+        while (taken := self.take()).batch:
+            started += self.dispatch(taken.batch, muted=taken.muted)
         return started
 
     def run(self) -> None:
         """Take, post and settle all there is to do at this instant."""
-        while batch := self.take().batch:
-            self.deliver(self.dispatch(batch))
+        while (taken := self.take()).batch:
+            self.deliver(self.dispatch(taken.batch, muted=taken.muted))
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Make outcomes durable; which of them were."""

@@ -1,0 +1,105 @@
+"""``dispatcher mute`` and ``unmute``: suppress a category by hand, for a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.options import Span, operator
+from dispatcher.cli.spans import clock
+from dispatcher.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from dispatcher.store.muting import Muting
+
+MOST_WORDS: Final = 200
+"""Characters of a reason, which stands in every line about an event that it suppresses."""
+
+
+class _Category(click.ParamType[str]):
+    name = "CATEGORY"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from dispatcher.event import CATEGORY
+
+        text = str(value)
+        if CATEGORY.fullmatch(text) is None:
+            self.fail(f"{text!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -", param, ctx)
+        return text
+
+
+def _words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    text = value.strip()
+    if not 1 <= len(text) <= MOST_WORDS or not text.isprintable():
+        raise click.BadParameter(f"expected 1 to {MOST_WORDS} printable characters")
+    return text
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command(short_help="Suppress a category for a time.")
+@click.argument("category", type=_Category())
+@click.option("--for", "for_us", type=Span(), help="For how long: 2h.")
+@click.option("--why", callback=_words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
+@_as_json
+@click.pass_obj
+def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | None, as_json: bool) -> int:
+    """Post nothing of a category for a time; then it goes on by itself.
+
+    Its events follow the category's on_limit, with the reason "muted": they are dropped, kept as dead letters, or wait
+    until the mute ends. What was admitted before is posted. Muting a category again replaces its mute.
+    """
+    if for_us is None:
+        raise click.UsageError("A mute without an end: say --for how long, such as --for 2h.")
+    if why is None:
+        raise click.UsageError("A mute without a reason: say --why, in a few words.")
+    with _open(terminal, quiet=as_json) as muting:
+        until_us = muting.mute(category, for_us, operator(), why)
+    from dispatcher.model import US
+
+    if as_json:
+        terminal.print_json({"category": category, "until": until_us / US, "who": operator(), "why": why})
+    else:
+        terminal.print(f"{category} is muted until {clock(until_us / US)}")
+    return DONE
+
+
+@click.command(short_help="End the mute of a category.")
+@click.argument("category", type=_Category())
+@_as_json
+@click.pass_obj
+def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
+    """End the mute of a category before its time; what waits for that goes on.
+
+    Exit 1 if the category is not muted.
+    """
+    with _open(terminal, quiet=as_json) as muting:
+        was_muted = muting.unmute(category)
+    if as_json:
+        terminal.print_json({"category": category, "was_muted": was_muted})
+    elif was_muted:
+        terminal.print(f"{category} is no longer muted")
+    else:
+        terminal.fail(f"{category} is not muted")
+    return DONE if was_muted else DOES_NOT_HOLD
+
+
+@contextmanager
+def _open(terminal: Terminal, *, quiet: bool) -> Iterator[Muting]:
+    from dispatcher.app import open_muting
+
+    settings = settings_in_force(terminal)
+    with server_to_look_at(settings) as server:
+        for doubt in server.warnings:
+            terminal.doubt(doubt)
+        if not quiet:
+            terminal.say(f"namespace {settings.namespace} on {server.shown}")
+        yield open_muting(settings, server)

@@ -1,0 +1,40 @@
+"""Mutes: categories of which nothing is posted until an instant, by hand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dispatcher.json_text import decode
+
+MUTED_SCOPE: Final = "muted:"
+"""What the scope begins with that lines of a muted category wait for; its category follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """Nothing of the category is posted until ``until_us``, by the server's clock; ``who`` said so, and why."""
+
+    category: str
+    until_us: int
+    since_us: int
+    who: str
+    why: str
+
+    @property
+    def detail(self) -> str:
+        """``by ops@host: maintenance``."""
+        return f"by {self.who}: {self.why}"
+
+
+def read_mutes(rows: Mapping[str, str] | None, now_us: int) -> dict[str, Mute]:
+    """The mutes that are in force, by category, of the hash ``muted``."""
+    if not rows:
+        return {}
+    mutes = {}
+    for category, text in rows.items():
+        row = decode(text)
+        if int(row["until"]) > now_us:
+            mutes[category] = Mute(category, int(row["until"]), int(row["since"]), row["who"], row["why"])
+    return mutes
