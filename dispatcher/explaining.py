@@ -214,6 +214,8 @@ def paced(next_us: int | None, at: Clock) -> str:
 
 def on_timer(why: str, attempts: int, most: int, until: str) -> str:
     """An admitted event with an instant of its own."""
+    if why.startswith(Reason.RECONCILE):
+        return f"Posted with no clear answer ({why}); whether it has arrived is looked up at {until}."
     return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
 
 

@@ -5,10 +5,11 @@
 --          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
 --          15 16 17 18  HASH  the decision record (include/decisions.lua)
 --          19 muted     HASH  category -> JSON (mute.lua)
---          20 ...       HASH  the RQ job of each of "ids"
+--          20 paused    HASH  '*' or category -> JSON, what is paused by hand
+--          21 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest}
--- Returns   [JSON {"now", "pause": {field: value}, "muted": {category: JSON} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
+-- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
 --           that there are:
 --             "header": text of the record's (include/record.lua), and where the event is:
 --               "owner" who holds it, or "orphan": true,
@@ -103,7 +104,7 @@ for n, id in ipairs(call.ids) do
     facts.header = string.match(record, '^[^\n]*')
     place(facts, id, header)
   end
-  facts.job = waiting_job(KEYS[19 + n], id)
+  facts.job = waiting_job(KEYS[20 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried
@@ -131,5 +132,10 @@ local function hash_of(key)
   end
   return #rows > 0 and result or nil
 end
-local answer = { now = digits(now), pause = hash_of(KEYS[7]), muted = hash_of(KEYS[19]), found = found }
-return { cjson.encode(answer), unpack(payloads) }
+return { cjson.encode({
+  now = digits(now),
+  pause = hash_of(KEYS[7]),
+  muted = hash_of(KEYS[19]),
+  paused = hash_of(KEYS[20]),
+  found = found,
+}), unpack(payloads) }

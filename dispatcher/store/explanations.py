@@ -44,10 +44,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found at one instant, by the server's clock, with the pause and the mutes that were in force."""
+    """What was found at one instant, by the server's clock, with the pauses and the mutes that were in force."""
 
     now_us: int
     pause: Mapping[str, str] | None
+    by_hand: Mapping[str, Mapping[str, Any]]
     muted: Mapping[str, Mute]
     found: Sequence[Found]
 
@@ -64,7 +65,7 @@ class ExplainCalls:
         self._names = [
             keys.events, keys.leases, keys.orphans, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
-            keys.muted,
+            keys.muted, keys.paused,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
@@ -83,7 +84,8 @@ class ExplainCalls:
             for each, payload in zip(facts["found"], answer[1:], strict=True)
         ]
         now_us = int(facts["now"])
-        return Look(now_us, facts.get("pause"), read_mutes(facts.get("muted"), now_us), found)
+        by_hand = {name: json.loads(row) for name, row in facts.get("paused", {}).items()}
+        return Look(now_us, facts.get("pause"), by_hand, read_mutes(facts.get("muted"), now_us), found)
 
 
 class Explanations:
@@ -165,7 +167,8 @@ class _Telling:
             return replace(base, state=State.IN_FLIGHT, sentence=sentence, worker=owner)
         base = replace(base, state=State.PARKED, outcome="parked")
         if header.get("timer"):
-            return self._on_timer(base, header.get("why") or (Reason.RETRY.value, None))
+            found = Reason.RETRY if header.get("doubt") is None else Reason.RECONCILE
+            return self._on_timer(base, header.get("why") or (found.value, None))
         return self._deferred(base) if header.get("line") else self._for_channel(base)
 
     def _on_timer(self, base: Explanation, why: Sequence[str | None]) -> Explanation:
@@ -198,9 +201,15 @@ class _Telling:
     def _for_channel(self, base: Explanation) -> Explanation:
         before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._look.now_us
         cooldown_us = int(self._facts.get("cooldown") or 0)
-        pause = self._look.pause
-        if pause is not None:
-            reason, next_us = Reason.PAUSED, int(pause["probe"])
+        pause, by_hand = self._look.pause, self._look.by_hand
+        stopped = by_hand.get(str(base.category)) or by_hand.get("*")
+        if stopped is not None:
+            reason, next_us = Reason.PAUSED, None
+            words = f"by {stopped['by']}" + (f": {stopped['why']}" if stopped.get("why") else "")
+            hindrance = explaining.paused(int(stopped["since_us"]), words, self._at)
+        elif pause is not None:
+            reason = Reason.COOLDOWN if pause["kind"] == "cooldown" else Reason.PAUSED
+            next_us = int(pause["probe"])
             words = ": ".join(filter(None, (pause.get("code"), pause.get("detail"))))
             hindrance = explaining.paused(int(pause["since"]), words, self._at)
         elif cooldown_us > now_us:

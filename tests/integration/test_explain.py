@@ -17,9 +17,10 @@ from rq.serializers import JSONSerializer
 from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
 from dispatcher.event import job_id_for
 from dispatcher.explaining import State
-from dispatcher.model import US, Lane, Limit, Paused, RateLimitedBySlack, Retryable
+from dispatcher.model import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
 from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnLimit
+from dispatcher.reading import GRACE_US
 from dispatcher.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
@@ -299,7 +300,7 @@ def test_what_waits_for_another_attempt_is_told_how_often_it_was_tried_and_when_
     )  # fmt: skip
 
 
-def test_what_a_dead_worker_was_posting_is_tried_again_for_no_old_reason(stage: Stage, ann: Worker) -> None:
+def test_what_a_dead_worker_was_posting_is_looked_up_for_no_old_reason(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()
     ann.answer(started, Retryable("http_502", "bad gateway"))
@@ -311,7 +312,33 @@ def test_what_a_dead_worker_was_posting_is_tried_again_for_no_old_reason(stage: 
     stage.clock.forward(3)
     bob.take(0, 0)
     told = explain(stage, "a")
-    assert (told.state, told.reason, told.code, told.attempts) == (State.PARKED, "retry", None, 2)
+    assert (told.state, told.reason, told.code, told.attempts) == (State.PARKED, "reconcile", None, 2)
+
+
+def test_of_a_post_without_a_clear_answer_is_told_when_it_is_looked_up(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.answer(started, Ambiguous("timeout", "no answer"))
+    told = explain(stage, "a")
+    assert told.sentence == (
+        "Posted with no clear answer (reconcile: timeout); whether it has arrived is looked up at 10:53:30."
+    )
+    assert (told.reason, told.next_at) == ("reconcile", (START_US + GRACE_US) / US)
+
+
+@pytest.mark.parametrize("name", ["*", "errors"])
+def test_what_waits_since_somebody_paused_it_is_told_by_whom(redis: Database, name: str) -> None:
+    stage = Stage(redis, policy_of("", ""))
+    row = {"by": "ops@here", "since_us": START_US, "why": "maintenance"}
+    redis.hset(stage.keys.paused, name, json.dumps(row))
+    stage.send("a", channel="#ops")
+    stage.worker("ann").go()
+    told = explain(stage, "a")
+    assert told.sentence == (
+        "Admitted, and waits for channel #ops: posting is paused since 10:53:20 (by ops@here: maintenance); "
+        "it is the next."
+    )
+    assert (told.reason, told.next_at, told.before) == ("paused", None, 0)
 
 
 # Ids

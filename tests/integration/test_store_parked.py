@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Final
 
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from dispatcher.model import US, Ambiguous, Lane, PostResult, RateLimitedBySlack, Reason, Receipt, Retryable
 from dispatcher.outcome import Dropped
 from dispatcher.policy import OnLimit
-from dispatcher.reading import GRACE_US
+from dispatcher.reading import GRACE_US, Reading, Unreadable
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
 from tests.support.deferral import Between, category_line, opens_at, run, send
-from tests.support.doubles import NOTHING_TO_READ, START_US
+from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, HOUR_MS, REMEMBER_US, UNPACED, Stage, policy_of
 
@@ -201,15 +202,25 @@ def test_the_last_of_a_channels_line_leaves_no_line(redis: Database) -> None:
     assert stage.total("sent") == 2
 
 
+def test_what_waits_since_its_category_was_paused_leaves_its_line(redis: Database) -> None:
+    stage = Stage(redis, policy_of("9/30m", ""))
+    redis.hset(stage.keys.paused, "errors", json.dumps({"by": "ops", "since_us": START_US}))
+    stage.send("a", "b", channel=UNPACED)
+    stage.worker("ann").go()
+    assert listed(stage, ParkedFilter(reason="paused")) == ["a", "b"]
+    assert cancel(stage, "a", "b") == [Cancelled.DONE] * 2
+    assert (stage.look().lines, stage.slots("global")) == ({}, {})
+
+
 def test_a_post_of_unknown_fate_keeps_its_slot(redis: Database) -> None:
     stage = Stage(redis, policy_of("2/30m", ""))
     ann = stage.worker("ann")
     stage.send("a", channel=UNPACED)
+    ann.desk.shows = lambda _: Reading({}, Unreadable("missing_scope", "it may not read"))
     (a,) = ann.go()
     ann.answer(a, Ambiguous("timeout", "no answer"))
-    ann.desk.shows = lambda _: NOTHING_TO_READ
     stage.clock.forward(GRACE_US / US)
-    ann.go()
+    ann.go_on()
     stage.clock.forward(BACKOFF_US / US)
     (a,) = ann.go()
     ann.answer(a, RateLimitedBySlack(60 * US, "ratelimited"))

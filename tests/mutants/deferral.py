@@ -437,7 +437,7 @@ DEFERRAL: Final = (
     _core(
         "a refused head keeps what it was admitted with",
         "store/rows",
-        'if leased.takes > 1 and "scope" in row:',
+        "if leased.takes > 1:",
         'if leased.takes > 9 and "scope" in row:',
         _ORDER,
     ),

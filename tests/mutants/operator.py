@@ -48,8 +48,8 @@ OPERATOR: Final = (
     Mutant(
         "explain: a death leaves the old reason",
         "lua/include/takeover.lua",
-        "header.held, header.why, header.doubt = 'waiting', true, nil, nil, 0",
-        "header.held, header.doubt = 'waiting', true, nil, 0",
+        "      header.why = nil\n",
+        "",
         (_EXPLAINS,),
     ),
     _cancel("it stays parked", "redis.call('ZREM', at.parked, event.id)", "redis.call('ZCARD', at.parked)"),
@@ -58,6 +58,8 @@ OPERATOR: Final = (
     _leaving(
         "it stays in its channel's line", "redis.call('ZREM', at.line .. line, id)", "redis.call('ZCARD', at.lines)"
     ),
+    _leaving("a paused category has no line of its own", "header.entry or 'channel:'", "'channel:'"),
+    _explain("a paused category has no line of its own", "header.entry or 'channel:'", "'channel:'"),
     _leaving("an empty line stays", "redis.call('ZREM', at.lines, line)", "redis.call('ZCARD', at.lines)"),
     _leaving("a line that is not empty goes", "if redis.call('EXISTS', at.line .. line) == 0 then", "if true then"),
     _cancel("what is held stays held", "if header.held or (header.attempt or 0) == 0 then", "if false then"),
@@ -86,7 +88,7 @@ OPERATOR: Final = (
     _mute("its end wakes nobody", "  reopen_scope(at, scope)\n", ""),
     _mute("the bell never rings", "timers) < before then", "timers) < 0 then"),
     _mute("nobody is told that it was muted", "    was = 1\n", ""),
-    _mute("a take says nothing", "redis.call('EXISTS', KEYS[31]) == 1", "false", "lua/take.lua"),
+    _mute("a take says nothing", "redis.call('EXISTS', KEYS[32]) == 1", "false", "lua/take.lua"),
     _mute("the end lies before", 'int(row["until"]) > now_us', 'int(row["until"]) >= now_us', "dispatcher/mutes.py"),
     _mute(
         "what was admitted is suppressed",
