@@ -18,7 +18,6 @@ from dispatcher.model import US, Denied, Kind, Limit, Reason, format_duration
 Clock: TypeAlias = Callable[[int], str]
 """An instant as people read it."""
 
-_UNITS: Final = {"m": "min"}
 _SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
 _SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
@@ -120,7 +119,8 @@ def ended(decision: Decision, at: Clock) -> str:
     when = at(decision.at_us)
     match decision.outcome:
         case "sent":
-            return f"Sent to {decision.channel} at {when}."
+            copies = f"; {_count(decision.copies, 'copy', 'copies')} may stand beside it" if decision.copies else ""
+            return f"Sent to {decision.channel} at {when}{copies}."
         case "duplicate":
             return f"Duplicate at {when}: an event of this id came before."
         case _:
@@ -167,6 +167,7 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
         code=facts.get("code"),
         detail=facts.get("detail"),
         channel=facts.get("channel"),
+        copies=facts.get("perhaps_copies", 0),
     )
     return ended(decision, at)
 
@@ -251,7 +252,9 @@ def limit_words(limit: str) -> str:
     parsed = _parsed(limit)
     if parsed is None:
         return limit
-    span = _SPAN.sub(lambda part: f"{part[1]} {_UNITS.get(part[2], part[2])}", format_duration(parsed.window_us))
+    span = _SPAN.sub(
+        lambda part: f"{part[1]} {'min' if part[2] == 'm' else part[2]}", format_duration(parsed.window_us)
+    )
     return f"{parsed.max} of {parsed.max} in {span}{'' if parsed.kind is Kind.ROLLING else f' ({parsed.kind})'}"
 
 
@@ -293,4 +296,8 @@ def _words(detail: str | None) -> str:
 
 
 def _others(count: int) -> str:
-    return "1 other" if count == 1 else f"{count} others"
+    return _count(count, "other", "others")
+
+
+def _count(count: int, one: str, many: str) -> str:
+    return f"1 {one}" if count == 1 else f"{count} {many}"

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TextIO, assert_never
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
@@ -16,19 +16,11 @@ from dispatcher import explaining
 from dispatcher.explaining import Clock, clock_of, sentence_of
 from dispatcher.json_text import encode
 from dispatcher.line_batch import LineBatch
+from dispatcher.log_facts import dropped_facts, facts_of, subject_facts, waiting_facts
 from dispatcher.log_lines import TerminalLine
-from dispatcher.message_parts import LeftOut, Part
-from dispatcher.model import US, Denied, Reason
-from dispatcher.outcome import (
-    DeadLettered,
-    Dropped,
-    Leased,
-    Parked,
-    Sent,
-    Settlement,
-    Spoiled,
-    Waiting,
-)
+from dispatcher.message_parts import Part
+from dispatcher.model import Denied, Reason
+from dispatcher.outcome import Leased, Parked, Sent, Settlement, Spoiled, Waiting
 from dispatcher.policy import limit_reason
 
 HIDDEN: Final = "***"
@@ -148,7 +140,7 @@ class EventLog:
         told: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
         for settlement in settlements:
-            entry = {**_subject(settlement.subject), **_facts(settlement)}
+            entry = {**subject_facts(settlement.subject), **facts_of(settlement)}
             if isinstance(settlement.outcome, Parked):
                 parked.append(entry)
             else:
@@ -172,25 +164,25 @@ class EventLog:
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
         now_us, at = self._now()
-        facts_of: dict[int, dict[str, object]] = {}
+        known: dict[int, dict[str, object]] = {}
         entries = []
         for leased, denied in events:
-            facts = facts_of.get(id(denied))
+            facts = known.get(id(denied))
             if facts is None:
-                facts = _dropped(denied, limit_reason(denied.scope))
+                facts = dropped_facts(denied, limit_reason(denied.scope))
                 facts["sentence"] = explaining.dropped(denied, now_us, at)
-                facts_of[id(denied)] = facts
+                known[id(denied)] = facts
             entries.append({"event_id": leased.name, "category": leased.event.category, **facts})
         self._write_all("event.settled", entries)
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
-        self._write_all("event.parked", [_waiting(each) for each in events])
+        self._write_all("event.parked", [waiting_facts(each) for each in events])
 
     def lost(self, events: Sequence[Leased | Spoiled]) -> None:
         """``lease.lost``: another worker has the event, nothing was changed here."""
         for each in events:
-            self._write(self._log.warning, "lease.lost", _subject(each))
+            self._write(self._log.warning, "lease.lost", subject_facts(each))
 
     def duplicates(self, ids: list[str]) -> None:
         """``event.settled`` for repeated ids."""
@@ -225,73 +217,6 @@ class EventLog:
             method(event, **facts)
         except (OSError, ValueError):
             return  # the log's reader is gone; the event's outcome is durable already
-
-
-def _subject(subject: Leased | Spoiled) -> dict[str, object]:
-    if isinstance(subject, Spoiled):
-        return {"event_id": subject.id}
-    return {"event_id": subject.name, "category": subject.event.category}
-
-
-def _waiting(waiting: Waiting) -> dict[str, object]:
-    facts: dict[str, object] = {"outcome": "parked", "reason": waiting.reason.value}
-    if waiting.scope is not None:
-        facts["scope"] = waiting.scope
-    if waiting.wait_us is not None:
-        facts["retry_after_s"] = waiting.wait_us / US
-    return {**_subject(waiting.candidate.leased), **facts, "channel": waiting.candidate.terms.channel}
-
-
-def _facts(settlement: Settlement) -> dict[str, object]:
-    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
-    match settlement.outcome:
-        case Sent(receipt, found, copies):
-            facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
-            if receipt.channel not in channel.values():
-                facts["channel_id"] = receipt.channel
-            if found:
-                facts["found"] = True
-            if copies:
-                facts["perhaps_copies"] = copies
-            if receipt.ts is not None:
-                facts["ts"] = receipt.ts
-            return {**facts, **_left_out(receipt.left_out)}
-        case Dropped(denied, reason, detail, until_us):
-            return {**_dropped(denied, reason), **_by_hand(detail, until_us)}
-        case DeadLettered(reason, detail, code, denied, until_us):
-            where = channel if denied is None and until_us is None else {}
-            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
-            facts |= _by_hand(detail, until_us)
-            return facts if code is None else {**facts, "code": code}
-        case Parked(_, reason, wait_us, code, denied, detail):
-            facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
-            facts |= channel
-            said = {"code": code, "detail": detail}
-            return {**facts, **{name: words for name, words in said.items() if words}}
-        case _:
-            assert_never(settlement.outcome)
-
-
-def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
-    """What a message was posted without, and what Slack said to the last of it."""
-    if not parts:
-        return {}
-    return {"left_out": ",".join(each.part for each in parts), "code": parts[-1].code, "detail": parts[-1].detail}
-
-
-def _dropped(denied: Denied | None, reason: Reason) -> dict[str, object]:
-    return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
-
-
-def _by_hand(detail: str | None, until_us: int | None) -> dict[str, object]:
-    facts = {"detail": detail, "until": None if until_us is None else until_us / US}
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def _denial(denied: Denied | None) -> dict[str, object]:
-    if denied is None:
-        return {}
-    return {"scope": denied.scope, "limit": str(denied.limit), "retry_after_s": denied.retry_after_us / US}
 
 
 def _printable(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:

@@ -93,6 +93,10 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
         (replace(DEAD, reason="expired", detail=None), "Dead letter at 12:03:11, expired."),
         (replace(DEAD, outcome="sent", reason="ok", channel="#ops"), "Sent to #ops at 12:03:11."),
         (
+            replace(DEAD, outcome="sent", reason="ok", channel="#ops", copies=1),
+            "Sent to #ops at 12:03:11; 1 copy may stand beside it.",
+        ),
+        (
             replace(DEAD, outcome="duplicate", reason="duplicate"),
             "Duplicate at 12:03:11: an event of this id came before.",
         ),

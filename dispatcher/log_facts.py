@@ -1,0 +1,80 @@
+"""What a log line says of an event, by the keys it has there. Pure."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from dispatcher.message_parts import LeftOut
+from dispatcher.model import US, Denied, Reason
+from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled, Waiting
+
+
+def subject_facts(subject: Leased | Spoiled) -> dict[str, object]:
+    """Which event it is."""
+    if isinstance(subject, Spoiled):
+        return {"event_id": subject.id}
+    return {"event_id": subject.name, "category": subject.event.category}
+
+
+def waiting_facts(waiting: Waiting) -> dict[str, object]:
+    """An event that waits in a line, and for what."""
+    facts: dict[str, object] = {"outcome": "parked", "reason": waiting.reason.value}
+    if waiting.scope is not None:
+        facts["scope"] = waiting.scope
+    if waiting.wait_us is not None:
+        facts["retry_after_s"] = waiting.wait_us / US
+    return {**subject_facts(waiting.candidate.leased), **facts, "channel": waiting.candidate.terms.channel}
+
+
+def facts_of(settlement: Settlement) -> dict[str, object]:
+    """What became of an event, and why."""
+    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
+    match settlement.outcome:
+        case Sent(receipt, found, copies):
+            facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
+            if receipt.channel not in channel.values():
+                facts["channel_id"] = receipt.channel
+            if found:
+                facts["found"] = True
+            if copies:
+                facts["perhaps_copies"] = copies
+            if receipt.ts is not None:
+                facts["ts"] = receipt.ts
+            return {**facts, **_left_out(receipt.left_out)}
+        case Dropped(denied, reason, detail, until_us):
+            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
+        case DeadLettered(reason, detail, code, denied, until_us):
+            where = channel if denied is None and until_us is None else {}
+            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
+            facts |= _by_hand(detail, until_us)
+            return facts if code is None else {**facts, "code": code}
+        case Parked(_, reason, wait_us, code, denied, detail):
+            facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
+            facts |= channel
+            said = {"code": code, "detail": detail}
+            return {**facts, **{name: words for name, words in said.items() if words}}
+        case _:
+            assert_never(settlement.outcome)
+
+
+def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
+    """What a message was posted without, and what Slack said to the last of it."""
+    if not parts:
+        return {}
+    return {"left_out": ",".join(each.part for each in parts), "code": parts[-1].code, "detail": parts[-1].detail}
+
+
+def dropped_facts(denied: Denied | None, reason: Reason) -> dict[str, object]:
+    """An event that was dropped."""
+    return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
+
+
+def _by_hand(detail: str | None, until_us: int | None) -> dict[str, object]:
+    facts = {"detail": detail, "until": None if until_us is None else until_us / US}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _denial(denied: Denied | None) -> dict[str, object]:
+    if denied is None:
+        return {}
+    return {"scope": denied.scope, "limit": str(denied.limit), "retry_after_s": denied.retry_after_us / US}
