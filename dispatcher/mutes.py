@@ -8,6 +8,9 @@ from typing import Final
 
 from dispatcher.json_text import decode
 
+EVERYTHING: Final = "*"
+"""In place of a category: posting is paused by hand for all of them."""
+
 MUTED_SCOPE: Final = "muted:"
 """What the scope begins with that lines of a muted category wait for; its category follows."""
 

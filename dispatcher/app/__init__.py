@@ -11,6 +11,7 @@ from dispatcher.app.building import (
     open_explanations,
     open_muting,
     open_parked_events,
+    open_pausing,
     open_versions,
     workers_of,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "open_limits",
     "open_muting",
     "open_parked_events",
+    "open_pausing",
     "open_server",
     "open_versions",
     "publish",

@@ -28,6 +28,7 @@ from dispatcher.store.intake import wrong_layout
 from dispatcher.store.muting import Muting
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.parked_events import ParkedEvents
+from dispatcher.store.pausing import Pausing
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Versions
 from dispatcher.worker.admission import Admission
@@ -125,6 +126,12 @@ def open_dead_letters(settings: Settings, server: Server) -> DeadLetters:
 def open_explanations(settings: Settings, server: Server) -> Explanations:
     """What explains events of the namespace; raises as ``build_readers`` does."""
     return Explanations(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_pausing(settings: Settings, server: Server) -> Pausing:
+    """What pauses and resumes posting by hand; raises as ``build_readers`` does."""
+    keys, _ = keys_of(settings)
+    return Pausing(_client_of_namespace(settings, server), keys)
 
 
 def open_muting(settings: Settings, server: Server) -> Muting:

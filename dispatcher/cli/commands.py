@@ -14,16 +14,14 @@ from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.explain import explain
 from dispatcher.cli.limits import limits
 from dispatcher.cli.mute import mute, unmute
-from dispatcher.cli.not_yet import Commands
 from dispatcher.cli.parked import parked
+from dispatcher.cli.pause import pause, resume
 from dispatcher.cli.send import send
 from dispatcher.cli.stand_in import slack_stand_in
 from dispatcher.cli.status import status
 from dispatcher.cli.terminal import Terminal, open_closed_streams
 from dispatcher.cli.up import up
 from dispatcher.cli.worker import worker
-
-_NOT_YET = ("pause", "resume")
 
 
 def main() -> NoReturn:
@@ -45,7 +43,7 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-@click.group(cls=Commands, not_yet=_NOT_YET, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="notification-dispatcher", message="%(prog)s %(version)s")
 def dispatcher() -> None:
     """Post notifications from a Redis queue to Slack, never more than the limits allow.
@@ -55,5 +53,21 @@ def dispatcher() -> None:
     """
 
 
-for _command in (demo, up, worker, send, status, explain, parked, dead, mute, unmute, limits, doctor, slack_stand_in):
+for _command in (
+    demo,
+    up,
+    worker,
+    send,
+    status,
+    explain,
+    parked,
+    dead,
+    pause,
+    resume,
+    mute,
+    unmute,
+    limits,
+    doctor,
+    slack_stand_in,
+):
     dispatcher.add_command(_command)

@@ -11,7 +11,6 @@ import click
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.limits_change import apply, diff
 from dispatcher.cli.looking import limits_named, near, server_to_look_at, settings_in_force
-from dispatcher.cli.not_yet import Commands
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from dispatcher.store.versions import Version
 
 
-@click.group(cls=Commands, short_help="Check the limits file, put it in force, show how much of each limit is used.")
+@click.group(short_help="Check limits, put them in force, show their use.")
 def limits() -> None:
     """Check the limits file, compare it with what is in force, put it in force, and show what is used."""
 

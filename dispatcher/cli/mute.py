@@ -4,52 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.looking import server_to_look_at, settings_in_force
-from dispatcher.cli.options import Span, operator
+from dispatcher.cli.options import Category, Span, as_json, operator, words
 from dispatcher.cli.spans import clock
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.store.muting import Muting
 
-MOST_WORDS: Final = 200
-"""Characters of a reason, which stands in every line about an event that it suppresses."""
-
-
-class _Category(click.ParamType[str]):
-    name = "CATEGORY"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from dispatcher.event import CATEGORY
-
-        text = str(value)
-        if CATEGORY.fullmatch(text) is None:
-            self.fail(f"{text!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -", param, ctx)
-        return text
-
-
-def _words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    if value is None:
-        return None
-    text = value.strip()
-    if not 1 <= len(text) <= MOST_WORDS or not text.isprintable():
-        raise click.BadParameter(f"expected 1 to {MOST_WORDS} printable characters")
-    return text
-
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
 
 @click.command(short_help="Suppress a category for a time.")
-@click.argument("category", type=_Category())
+@click.argument("category", type=Category())
 @click.option("--for", "for_us", type=Span(), help="For how long: 2h.")
-@click.option("--why", callback=_words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
-@_as_json
+@click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
+@as_json
 @click.pass_obj
 def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | None, as_json: bool) -> int:
     """Post nothing of a category for a time; then it goes on by itself.
@@ -73,8 +46,8 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
 
 
 @click.command(short_help="End the mute of a category.")
-@click.argument("category", type=_Category())
-@_as_json
+@click.argument("category", type=Category())
+@as_json
 @click.pass_obj
 def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
     """End the mute of a category before its time; what waits for that goes on.

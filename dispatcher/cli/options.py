@@ -5,10 +5,31 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from typing import Final
 
 import click
 
 from dispatcher.model import parse_duration
+
+MOST_WORDS: Final = 200
+"""Characters of a reason, which stands in every line about an event that it suppresses."""
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class Category(click.ParamType[str]):
+    """The name of a category."""
+
+    name = "CATEGORY"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See click."""
+        from dispatcher.event import CATEGORY
+
+        text = str(value)
+        if CATEGORY.fullmatch(text) is None:
+            self.fail(f"{text!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -", param, ctx)
+        return text
 
 
 class Span(click.ParamType[int]):
@@ -27,6 +48,16 @@ class Span(click.ParamType[int]):
             return parse_duration(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """A reason in a few words; raises ``BadParameter``."""
+    if value is None:
+        return None
+    text = value.strip()
+    if not 1 <= len(text) <= MOST_WORDS or not text.isprintable():
+        raise click.BadParameter(f"expected 1 to {MOST_WORDS} printable characters")
+    return text
 
 
 def operator() -> str:

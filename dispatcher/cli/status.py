@@ -15,6 +15,7 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.looking import limits_named, server_to_look_at, settings_in_force
 from dispatcher.cli.terminal import Terminal
 from dispatcher.model import US, Scope
+from dispatcher.mutes import EVERYTHING
 
 if TYPE_CHECKING:
     from dispatcher.app import Readers
@@ -174,9 +175,22 @@ def _shadows(readers: Readers, policy: Policy, names: Sequence[str]) -> dict[str
     }
 
 
+def _paused(look: Snapshot) -> dict[str, Any] | None:
+    """Why nobody posts: by hand, or by what Slack answered; by hand wins, for then nobody tries."""
+    by_hand, pause = look.paused.get(EVERYTHING), look.pause
+    if by_hand is not None:
+        said = f"paused by {by_hand.by}" + (f": {by_hand.why}" if by_hand.why else "")
+        facts = {"kind": "hand", "code": "paused_by_hand", "detail": said}
+        return {**facts, "since": by_hand.since_us / US, "next_try": None}
+    if pause is None:
+        return None
+    facts = {"kind": pause.kind, "code": pause.code, "detail": pause.detail}
+    return {**facts, "since": pause.since_us / US, "next_try": pause.probe_us / US}
+
+
 def document(status: Status) -> dict[str, Any]:
     """The status as JSON has it; instants are seconds since 1970."""
-    look, pause, counts = status.look, status.look.pause, status.counts()
+    look, counts = status.look, status.counts()
     return {
         "now": look.now_us / US,
         "queue": {"waiting": look.waiting, "in_flight": look.in_flight, "parked": look.parked},
@@ -202,13 +216,12 @@ def document(status: Status) -> dict[str, Any]:
         "cooldowns": [
             {"scope": f"channel:{channel}", "until": until / US} for channel, until in sorted(look.cooldowns.items())
         ],
-        "paused": pause
-        and {
-            "code": pause.code,
-            "detail": pause.detail,
-            "since": pause.since_us / US,
-            "next_try": pause.probe_us / US,
-        },
+        "paused": _paused(look),
+        "paused_categories": [
+            {"category": name, "by": by_hand.by, "why": by_hand.why, "since": by_hand.since_us / US}
+            for name, by_hand in sorted(look.paused.items())
+            if name != EVERYTHING
+        ],
         "muted": [
             {
                 "category": mute.category,

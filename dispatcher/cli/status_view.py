@@ -18,7 +18,8 @@ from dispatcher.cli.status import COUNTS, Status
 from dispatcher.cli.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.content import one_line
 from dispatcher.model import US
-from dispatcher.store.snapshot import Snapshot
+from dispatcher.mutes import EVERYTHING
+from dispatcher.store.snapshot import PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"
 _LONGEST_NAME: Final = 24
@@ -65,8 +66,16 @@ def _summary(status: Status) -> Table:
         grid.add_row("Timers", f"{look.timers} parked{when}")
     if look.dead_letters:
         grid.add_row("Dead letters", f"{look.dead_letters} kept")
-    if look.pause is not None:
+    by_hand = look.paused.get(EVERYTHING)
+    if by_hand is not None:
+        grid.add_row("Posting", Text(_by_hand(look, by_hand, "dispatcher resume"), style="bold red"))
+    elif look.pause is not None:
         grid.add_row("Posting", Text(_pause(look), style="bold red"))
+    for name, paused in sorted(look.paused.items()):
+        if name != EVERYTHING:
+            grid.add_row(
+                "Paused", Text(f"{name} {_by_hand(look, paused, f'dispatcher resume {name}')}", style="yellow")
+            )
     for category, mute in sorted(look.muted.items()):
         until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - look.now_us)})"
         grid.add_row("Muted", Text(one_line(f"{category} {until} {mute.detail}", 200), style="yellow"))
@@ -81,6 +90,13 @@ def _counted(name: str, count: int) -> Text:
 
 def _others(totals: dict[str, int]) -> list[str]:
     return [name for name in (*COUNTS, "replayed", "notices") if name not in ALWAYS and totals.get(name)]
+
+
+def _by_hand(look: Snapshot, paused: PausedByHand, command: str) -> str:
+    since = span(max(0.0, (look.now_us - paused.since_us) / US))
+    return one_line(
+        f"paused for {since} by {paused.by}{': ' if paused.why else ''}{paused.why}; go on with '{command}'"
+    )
 
 
 def _pause(look: Snapshot) -> str:

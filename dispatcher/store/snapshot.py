@@ -153,7 +153,7 @@ class Books:
             leases={owner: int(end) for owner, end in facts["leases"].items()},
             cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
             pause=_pause(facts["pause"]),
-            paused={name: PausedByHand(**json.loads(row)) for name, row in facts["paused"].items()},
+            paused={name: _by_hand(json.loads(row)) for name, row in facts["paused"].items()},
             muted=read_mutes(facts["muted"], int(facts["now"])),
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
         )
@@ -174,6 +174,10 @@ class Books:
         if any(line.next_us is None or line.next_us <= look.now_us for line in deferred):
             return False
         return look.waiting + look.in_flight + look.parked == sum(line.waiting for line in deferred)
+
+
+def _by_hand(facts: dict[str, str]) -> PausedByHand:
+    return PausedByHand(facts["by"], int(facts["since"]), facts["why"])
 
 
 def _pause(facts: dict[str, str]) -> Pause | None:

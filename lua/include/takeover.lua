@@ -14,7 +14,8 @@ local function take_over(at, owner, theirs, now)
           redis.call('ZADD', at.lines, digits(now), 'channel:' .. header.channel)
         end
       end
-      header.state, header.timer, header.held, header.why, header.doubt = 'waiting', true, nil, nil, 0
+      header.state, header.timer, header.held, header.doubt = 'waiting', true, nil, 0
+      header.why = nil
       redis.call('ZADD', at.timers, digits(math.max(now, tonumber(header.sent) + at.grace_us)), id)
       redis.call('ZADD', at.parked, header.deadline, id)
       count(at.totals, 'parked', header.counted, 1)

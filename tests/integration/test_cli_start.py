@@ -47,6 +47,8 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "limits",
         "mute",
         "parked",
+        "pause",
+        "resume",
         "send",
         "slack-stand-in",
         "status",
@@ -62,21 +64,6 @@ def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]
     rows = [line for line in listed.splitlines() if line.strip()]
     assert [row for row in rows if not row.endswith(".") or row.endswith("...")] == []
     assert all(row.startswith("  ") and row[2] != " " for row in rows), "each in one line"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("pause", "errors"),
-        ("limits", "apply", "limits.yaml"),
-    ],
-    ids=" ".join,
-)
-def test_what_is_not_built_yet_is_refused(arguments: tuple[str, ...]) -> None:
-    result = run(*arguments)
-    assert (result.code, result.out) == (78, "")
-    named = " ".join(arguments[: 1 + (arguments[0] == "limits")])
-    assert result.err == f"dispatcher: error: dispatcher {named} is not available in this version\n"
 
 
 @pytest.mark.parametrize(

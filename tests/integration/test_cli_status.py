@@ -98,6 +98,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         "timers": {"waiting": 0, "next": None},
         "cooldowns": [],
         "paused": None,
+        "paused_categories": [],
         "muted": [],
     }
 

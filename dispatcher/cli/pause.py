@@ -1,0 +1,72 @@
+"""``dispatcher pause`` and ``resume``: stop posting by hand, everything waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.options import Category, as_json, operator, words
+from dispatcher.cli.terminal import Terminal
+from dispatcher.mutes import EVERYTHING
+
+if TYPE_CHECKING:
+    from dispatcher.store.pausing import Pausing
+
+
+@click.command(short_help="Stop posting; everything waits.")
+@click.argument("category", type=Category(), required=False)
+@click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who look at status.")
+@as_json
+@click.pass_obj
+def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json: bool) -> int:
+    """Post nothing, or nothing of one CATEGORY, until "dispatcher resume".
+
+    Events are taken and decided as ever: what the limits admit waits with its slot, in order, up to its max_age. Posts
+    that are in flight end.
+    """
+    with _open(terminal, quiet=as_json) as pausing:
+        is_new = pausing.pause(category or EVERYTHING, operator(), why or "")
+    if as_json:
+        terminal.print_json({"category": category, "paused": True, "was_paused": not is_new})
+    else:
+        terminal.print(f"{category or 'posting'} {'is' if is_new else 'was already'} paused")
+    return DONE
+
+
+@click.command(short_help="Let posting go on.")
+@click.argument("category", type=Category(), required=False)
+@as_json
+@click.pass_obj
+def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
+    """Let posting go on, or that of one CATEGORY that was paused by itself.
+
+    Where Slack had refused everything, the next event tries at once whether it works again. Exit 1 if nothing was
+    paused.
+    """
+    with _open(terminal, quiet=as_json) as pausing:
+        was_paused = pausing.resume(category or EVERYTHING)
+    if as_json:
+        terminal.print_json({"category": category, "paused": False, "was_paused": was_paused})
+    elif was_paused:
+        terminal.print(f"{category or 'posting'} goes on")
+    else:
+        terminal.fail(f"{category or 'posting'} is not paused")
+    return DONE if was_paused else DOES_NOT_HOLD
+
+
+@contextmanager
+def _open(terminal: Terminal, *, quiet: bool) -> Iterator[Pausing]:
+    from dispatcher.app import open_pausing
+
+    settings = settings_in_force(terminal)
+    with server_to_look_at(settings) as server:
+        for doubt in server.warnings:
+            terminal.doubt(doubt)
+        if not quiet:
+            terminal.say(f"namespace {settings.namespace} on {server.shown}")
+        yield open_pausing(settings, server)
