@@ -113,10 +113,9 @@ local function park(event, header, channel)
   free_channel(posting, channel.name, event.id)
 end
 
--- Go: under the first message of its thread, where it names one that has begun.
-local function go(event)
-  local root = event.thread and root_of(threads, event.thread)
-  return root and '["go",' .. cjson.encode(root) .. ']' or '"go"'
+-- Go: under the first message of its thread, where it names one that had begun when it was started.
+local function go(header)
+  return header.root and '["go",' .. cjson.encode(header.root) .. ']' or '"go"'
 end
 
 local results = {}
@@ -127,7 +126,7 @@ for n, event in ipairs(call.events) do
     local channel = call.channels[event.channel]
     local header, payload = read_record(redis.call('HGET', events, event.id))
     if header.state == 'sending' and header.attempt == event.attempt then
-      results[n] = go(event)
+      results[n] = go(header)
     else
       local reason, at
       if paused and redis.call('HEXISTS', paused, event.category) == 1 then
@@ -149,7 +148,7 @@ for n, event in ipairs(call.events) do
         end
         let_try(pause, event.id, now)
         free = free - 1
-        results[n] = go(event)
+        results[n] = go(header)
       else
         park(event, header, channel)
         results[n] = string.format('["%s",%s]', reason, at < math.huge and digits(at - now) or 'null')

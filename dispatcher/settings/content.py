@@ -52,7 +52,10 @@ def _channels(file: LimitsFile) -> dict[str, Any]:
 
 def _categories(file: LimitsFile, defaults: dict[str, Any]) -> dict[str, Any]:
     whole = {name: _whole(section.over(file.defaults)) for name, section in file.categories.items()}
-    return {name: {key: value for key, value in keys.items() if value != defaults[key]} for name, keys in whole.items()}
+    return {
+        name: {key: value for key, value in keys.items() if value is not None and value != defaults[key]}
+        for name, keys in whole.items()
+    }
 
 
 def _whole(section: CategorySection) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from dispatcher.settings.limits_values import fault
 from dispatcher.settings.redaction import looks_secret
@@ -82,6 +82,10 @@ def _has_host(url: str) -> bool:
         return False
 
 
+def _source(template: Template | None) -> str | None:
+    return None if template is None else template.source
+
+
 _TEMPLATE_SHAPE: Final[dict[str, Any]] = {
     "type": "string",
     "title": "template",
@@ -111,7 +115,9 @@ _URL_SHAPE: Final[dict[str, Any]] = {
 }
 
 AllowMentions: TypeAlias = Annotated[bool, PlainValidator(read_allow_mentions), WithJsonSchema({"type": "boolean"})]
-TextTemplate: TypeAlias = Annotated[Template | None, PlainValidator(read_template), WithJsonSchema(_TEMPLATE_SHAPE)]
+TextTemplate: TypeAlias = Annotated[
+    Template | None, PlainValidator(read_template), PlainSerializer(_source), WithJsonSchema(_TEMPLATE_SHAPE)
+]
 Username: TypeAlias = Annotated[str | None, PlainValidator(read_username), WithJsonSchema(_USERNAME_SHAPE)]
 IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read_icon_emoji), WithJsonSchema(_EMOJI_SHAPE)]
 IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read_icon_url), WithJsonSchema(_URL_SHAPE)]

@@ -138,6 +138,28 @@ def test_the_same_start_after_a_lost_reply_names_the_same_message(stage: Stage, 
     assert started.thread_ts == ROOT
 
 
+def test_a_post_of_unknown_fate_is_looked_for_in_the_thread_that_it_went_to(
+    stage: Stage, ann: Worker, slack: Slack
+) -> None:
+    ann.desk.reply = lambda message: Ambiguous("http_500", "?") if message.event_id == "b" else slack(message)
+    stage.send("a", "b", channel="#ops", thread="k")
+    for _ in range(3):
+        ann.run()
+        stage.clock.forward(11)
+    assert [(search.event_ids, search.thread_ts) for search in ann.desk.searches][:1] == [(("b",), ROOT)]
+
+
+def test_a_first_post_of_unknown_fate_is_looked_for_in_the_channel_though_its_thread_has_begun_since(
+    stage: Stage, ann: Worker, slack: Slack
+) -> None:
+    ann.desk.reply = lambda message: Ambiguous("http_500", "?") if message.event_id == "a" else slack(message)
+    stage.send("a", "b", channel="#ops", thread="k")
+    for _ in range(3):
+        ann.run()
+        stage.clock.forward(11)
+    assert [(search.event_ids, search.thread_ts) for search in ann.desk.searches][:1] == [(("a",), None)]
+
+
 def test_a_thread_is_kept_for_a_day_after_its_last_message(stage: Stage, ann: Worker, slack: Slack) -> None:
     for id_, pause_s in (("a", 0), ("b", DAY_S - 10), ("c", DAY_S - 10), ("d", DAY_S + 10)):
         stage.clock.forward(pause_s)

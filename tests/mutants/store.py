@@ -244,7 +244,7 @@ STORE: Final = (
     _settle("what has no ts begins a thread", "if event.thread and event.ts then", "if event.thread then", _THREADS),
     _pace(
         "a thread is told only once",
-        "        free = free - 1\n        results[n] = go(event)",
+        "        free = free - 1\n        results[n] = go(header)",
         "        free = free - 1\n        results[n] = '\"go\"'",
         _THREADS,
     ),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.message_parts import Look
 from dispatcher.model import MAX_WINDOW_US, format_duration, parse_duration
 from dispatcher.resources import data_file
 from dispatcher.settings import read_limits
@@ -30,8 +31,22 @@ decisions: {max: 9}
 """
 
 
+STYLED = """
+defaults:
+  username: Größe
+  icon_url: "https://example.com/a.png"
+  template: |
+    *{{ category }}* {{ "😀" }}
+    {{ text }}
+  on_ambiguous: dead-letter
+categories:
+  errors: {icon_emoji: ":bell:", allow_mentions: true, on_ambiguous: resend}
+  deploys: {template: "{{ text }}", username: "no"}
+"""
+
+
 @pytest.mark.parametrize(
-    "text", [FULL, "", "global: {limits: []}", data_file("config", "limits.yaml").read_text("utf-8")]
+    "text", [FULL, STYLED, "", "global: {limits: []}", data_file("config", "limits.yaml").read_text("utf-8")]
 )
 def test_a_content_read_again_is_the_same_policy_and_the_same_content(text: str) -> None:
     limits = read_limits(text, "limits.yaml")
@@ -39,6 +54,17 @@ def test_a_content_read_again_is_the_same_policy_and_the_same_content(text: str)
     assert again.policy == limits.policy
     assert list(again.policy.categories) == list(limits.policy.categories)
     assert again.content == limits.content
+
+
+def test_of_two_icons_only_the_category_s_own_is_in_its_content() -> None:
+    limits = read_limits(STYLED, "limits.yaml")
+    assert "null" not in limits.content.text
+    assert limits.policy.rule("errors").style.look == Look("Größe", ":bell:")
+
+
+def test_another_template_is_another_content() -> None:
+    texts = ("defaults: {template: '{{ text }}'}", "defaults: {template: '{{ text }} '}", "")
+    assert len({read_limits(text, "x").content.digest for text in texts}) == 3
 
 
 @pytest.mark.parametrize(
