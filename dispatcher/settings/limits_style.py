@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from dispatcher.settings.limits_values import fault
 from dispatcher.settings.redaction import looks_secret
@@ -111,7 +111,12 @@ _URL_SHAPE: Final[dict[str, Any]] = {
 }
 
 AllowMentions: TypeAlias = Annotated[bool, PlainValidator(read_allow_mentions), WithJsonSchema({"type": "boolean"})]
-TextTemplate: TypeAlias = Annotated[Template | None, PlainValidator(read_template), WithJsonSchema(_TEMPLATE_SHAPE)]
+TextTemplate: TypeAlias = Annotated[
+    Template | None,
+    PlainValidator(read_template),
+    WithJsonSchema(_TEMPLATE_SHAPE),
+    PlainSerializer(lambda template: template and template.source),
+]
 Username: TypeAlias = Annotated[str | None, PlainValidator(read_username), WithJsonSchema(_USERNAME_SHAPE)]
 IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read_icon_emoji), WithJsonSchema(_EMOJI_SHAPE)]
 IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read_icon_url), WithJsonSchema(_URL_SHAPE)]
