@@ -11,7 +11,20 @@ import click
 from redis import RedisError
 from rich.console import Console
 
-from benchmarks import deferral, enqueue, gate, growth, latency, libraries, memory, peers, queues, slots, storm
+from benchmarks import (
+    deferral,
+    enqueue,
+    gate,
+    growth,
+    latency,
+    libraries,
+    memory,
+    peers,
+    queues,
+    slots,
+    starvation,
+    storm,
+)
 from benchmarks.effort import Cores, Effort
 from benchmarks.figures import Unproven
 from benchmarks.libraries import FOLDER, find
@@ -29,6 +42,7 @@ BENCHMARKS: Final = {
     "deferral": deferral.run,
     "latency": latency.run,
     "memory": memory.run,
+    "starvation": starvation.run,
 }
 NEEDED: Final[dict[str, tuple[str, ...]]] = {"peers": libraries.PACKAGES, "storm": queues.PACKAGES}
 """What has to be installed to run all of a benchmark."""

@@ -120,7 +120,9 @@ def ended(decision: Decision, at: Clock) -> str:
     match decision.outcome:
         case "sent":
             copies = f"; {_count(decision.copies, 'copy', 'copies')} may stand beside it" if decision.copies else ""
-            return f"Sent to {decision.channel} at {when}{copies}."
+            against = " and ".join(decision.shadow)
+            shadow = f"; not enforced, {against} would have refused it" if against else ""
+            return f"Sent to {decision.channel} at {when}{copies}{shadow}."
         case "duplicate":
             return f"Duplicate at {when}: an event of this id came before."
         case _:

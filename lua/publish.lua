@@ -51,7 +51,8 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', lines, '(' .. digits(now), '(
   redis.call('ZADD', lines, digits(now), entry)
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', timers, '(' .. digits(now), '+inf')) do
-  if read_record(redis.call('HGET', KEYS[6], id)).asks then
+  local why = read_record(redis.call('HGET', KEYS[6], id)).why
+  if why and string.find(why[1], '^limit:') then
     redis.call('ZADD', timers, digits(now), id)
   end
 end

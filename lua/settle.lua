@@ -31,7 +31,7 @@
 --             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
 --             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked,
 --             "why_parked": [reason, code | null] of what waits on a timer,
---             "asks": true: a limit refused it, by another one it may go at once}, ...],
+--             of which one that a limit refused goes at once by other limits}, ...],
 --           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
@@ -81,7 +81,7 @@ end
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
   header.attempt, header.unknown = event.attempt, event.unknown
-  header.doubt, header.resent, header.asks = event.doubt, event.resent, event.asks
+  header.doubt, header.resent = event.doubt, event.resent
   header.held = event.slots == 'hold' or nil
   if header.held then
     note_holds(header, event, call.scope)
@@ -89,7 +89,8 @@ local function park(event, header, payload)
   if event.place ~= 'line' then
     local from = event.place == 'look' and tonumber(header.sent) or now
     header.timer, header.why = true, event.why_parked
-    local at = event.asks and is_stale and now or math.max(now, from + event.wait_us)
+    local is_limited = string.find(event.why_parked[1], '^limit:')
+    local at = is_limited and is_stale and now or math.max(now, from + event.wait_us)
     redis.call('ZADD', keys.timers, digits(at), event.id)
   else
     redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
+from dispatcher.cli.looking import limits_named, server_to_look_at, settings_in_force
 from dispatcher.cli.options import Span
 from dispatcher.cli.terminal import Terminal
 from dispatcher.model import Reason
@@ -210,17 +210,17 @@ def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> 
 
 @contextmanager
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Settings]]:
-    from dispatcher.app import open_limits, open_parked_events
+    from dispatcher.app import limits_to_look_at, open_parked_events, open_versions
 
     settings = settings_in_force(terminal)
-    limits = open_limits(settings)
-    for doubt in limits.warnings:
-        terminal.doubt(doubt)
     with server_to_look_at(settings) as server:
         for doubt in server.warnings:
             terminal.doubt(doubt)
+        limits = limits_to_look_at(settings, open_versions(settings, server))
+        for doubt in limits.warnings:
+            terminal.doubt(doubt)
         if not quiet:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}, limits in {near(limits.path)}")
+            terminal.say(f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}")
         yield open_parked_events(settings, server, limits.policy), settings
 
 

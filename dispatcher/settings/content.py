@@ -51,15 +51,22 @@ def _channels(file: LimitsFile) -> dict[str, Any]:
 
 
 def _categories(file: LimitsFile, defaults: dict[str, Any]) -> dict[str, Any]:
-    whole = {name: _whole(section.over(file.defaults)) for name, section in file.categories.items()}
-    return {
-        name: {key: value for key, value in keys.items() if value is not None and value != defaults[key]}
-        for name, keys in whole.items()
-    }
+    return {name: _category(section, file, defaults) for name, section in file.categories.items()}
+
+
+def _category(section: CategorySection, file: LimitsFile, defaults: dict[str, Any]) -> dict[str, Any]:
+    """What it says other than the defaults; all that it says, where one key decides about another."""
+    whole = _whole(section.over(file.defaults))
+    said = {key: value for key, value in whole.items() if value is not None and value != defaults[key]}
+    if _whole(CategorySection.model_validate(said).over(file.defaults)) == whole:
+        return said
+    return {key: whole[key] for key in whole if key in section.model_fields_set}
 
 
 def _whole(section: CategorySection) -> dict[str, Any]:
-    return section.model_dump()
+    """Every key as plain data, as a limits file has it."""
+    keys: dict[str, Any] = json.loads(json.dumps(section.model_dump()))
+    return keys
 
 
 def _in_ascii(text: str) -> str:

@@ -180,7 +180,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": "dropped"}
         case DeadLettered():
             return {"outcome": "dead", "letter": _letter(outcome, settlement)}
-        case Parked(place, reason, wait_us, code, denied):
+        case Parked(place, reason, wait_us, code):
             return {
                 "outcome": "parked",
                 "place": place.value,
@@ -190,7 +190,6 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 **({"resent": settlement.resent} if settlement.resent else {}),
                 **({"doubt": settlement.looks} if settlement.looks is not None else {}),
                 "why_parked": [reason.value, code],
-                **({} if denied is None else {"asks": True}),
             }
         case _:
             assert_never(outcome)

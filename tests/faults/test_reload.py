@@ -193,7 +193,7 @@ def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) ->
     assert shop.in_force().number == 1
     shop.file.write_text(limits("4/1h"), encoding="utf-8")
     first.signal(signal.SIGHUP)
-    assert await_line(first, "limits.published")["version"] == 2
+    until(lambda: [line for line in first.lines("limits.published") if line["version"] == 2], "its publishing")
     assert await_line(second, "limits.followed")["version"] == 2
     shop.send(20)
     assert shop.drained()["sent"] == 4

@@ -23,7 +23,7 @@ from benchmarks.storms import Storm
 from dispatcher.model import US
 from tests.docs.samples import ROOT
 
-NAMES: Final = ("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "slots", "storm")
+NAMES: Final = ("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "slots", "starvation", "storm")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.dispatch import Overtaken
-from dispatcher.explaining import Decision
+from dispatcher.explaining import Decision, ended
 from dispatcher.model import Receipt, Rejected, Retryable
 from dispatcher.store.decisions import Decisions
 from tests.support.deferral import category_line, posted, send
@@ -182,3 +182,12 @@ def test_shadow_limits_are_no_part_of_guarantees(stage: Stage) -> None:
     ann.run()
     assert posted(stage) == ["n1", "e1", "e2"]
     assert refused(stage) == {"global 1/1h": 2}
+
+
+def test_it_is_explained(stage: Stage) -> None:
+    ann = worker(stage, limits(shadow("1/30m")))
+    send(stage, "a", "b")
+    ann.run()
+    sentence = ended(decision(stage, "b"), lambda _: "noon")
+    assert sentence == f"Sent to {UNPACED} at noon; not enforced, category:errors 1/30m would have refused it."
+    assert ended(decision(stage, "a"), lambda _: "noon") == f"Sent to {UNPACED} at noon."

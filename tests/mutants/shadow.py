@@ -15,7 +15,7 @@ def _mutant(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 SHADOW: Final = (
-    _mutant("one too many fits", _SHADOW, "if at <= now then", "if at < now + 60000000 then"),
+    _mutant("room comes too late", _SHADOW, "if at <= now then", "if at < now then"),
     _mutant("nothing is charged", _SHADOW, "        charge_slot(scope, id)\n", ""),
     _mutant("who is over it is charged too", _SHADOW, "      else\n", "      else charge_slot(scope, id)\n"),
     _mutant(

@@ -72,13 +72,13 @@ VERSIONS: Final = (
     _stale(
         "a refusal by older limits keeps its instant",
         "lua/settle.lua",
-        "event.asks and is_stale and now or math.max(now",
+        "is_limited and is_stale and now or math.max(now",
         "math.max(now",
     ),
     _stale(
         "a retry goes at once when limits change",
         "lua/settle.lua",
-        "event.asks and is_stale and now or",
+        "is_limited and is_stale and now or",
         "is_stale and now or",
     ),
     # Publishing
@@ -104,7 +104,7 @@ VERSIONS: Final = (
     _publish(
         "who waits on a timer for a limit goes on waiting", "redis.call('ZADD', timers, digits(now), id)", "", *_CHANGE
     ),
-    _publish("every timer is due", ".asks then", " then", *_CHANGE),
+    _publish("every timer is due", "if why and string.find(why[1], '^limit:') then", "if why then", *_CHANGE),
     _publish("nobody is woken", "math.max(1, math.min(redis.call('ZCARD', KEYS[7]), 16))", "0"),
     # What is held by limits that have changed
     _stale("what was held stays", "lua/include/holds.lua", "release_slot(prefix .. name, event.slot)", ""),

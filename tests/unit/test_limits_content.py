@@ -24,7 +24,9 @@ categories:
   errors: {limits: [10/30m], channel: "#größe-😀", guarantee: 5, per_label: {}}
   deploys: {limits: [3/1m, 30/1h], on_limit: dead-letter, max_parked: 7}
   audit: {limits: [{max: 3, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 1m}]}}
-  news:
+  news: {on_ambiguous: dead-letter, username: "Nëws", icon_emoji: ":x:", allow_mentions: true}
+  fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
+  other:
 unknown_categories: reject
 dead_letters: {max: 5, max_age: 1d}
 decisions: {max: 9}
@@ -44,9 +46,17 @@ categories:
   deploys: {template: "{{ text }}", username: "no"}
 """
 
+ICONS = """
+defaults: {icon_emoji: ":x:", icon_url: "https://x.example/a.png"}
+categories:
+  a: {icon_url: "https://x.example/a.png"}
+  b: {icon_emoji: ":y:"}
+  c: {icon_emoji: ":x:", icon_url: "https://x.example/b.png"}
+"""
+
 
 @pytest.mark.parametrize(
-    "text", [FULL, STYLED, "", "global: {limits: []}", data_file("config", "limits.yaml").read_text("utf-8")]
+    "text", [FULL, STYLED, ICONS, "", "global: {limits: []}", data_file("config", "limits.yaml").read_text("utf-8")]
 )
 def test_a_content_read_again_is_the_same_policy_and_the_same_content(text: str) -> None:
     limits = read_limits(text, "limits.yaml")
