@@ -121,6 +121,7 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
             Slots.HOLD,
             attempt=leased.attempt,
             unknown=leased.unknown,
+            resent=leased.resent,
         )
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
     rule = policy.rule(leased.event.category)

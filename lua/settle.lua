@@ -71,14 +71,17 @@ local function park(event, header, payload)
   header.attempt, header.unknown = event.attempt, event.unknown
   header.doubt, header.resent = event.doubt, event.resent
   header.held = event.slots == 'hold' or nil
+  local ends = tonumber(event.deadline)
   if event.place ~= 'line' then
     local from = event.place == 'look' and tonumber(header.sent) or now
+    local due = math.max(now, from + event.wait_us)
     header.timer = true
-    redis.call('ZADD', keys.timers, digits(math.max(now, from + event.wait_us)), event.id)
+    redis.call('ZADD', keys.timers, digits(due), event.id)
+    ends = event.doubt and math.max(ends, due) or ends -- what is to be looked up is no sooner at its end
   else
     redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)
   end
-  redis.call('ZADD', parked, event.deadline, event.id)
+  redis.call('ZADD', parked, digits(ends), event.id)
   write_record(events, event.id, header, payload)
 end
 
@@ -106,7 +109,7 @@ local function note_reach(at, event, channel)
     if event.cooldown_us then
       cool_down(at, channel.name, event.cooldown_us, event.said)
     else
-      note_answer(at, event.id, event.resume)
+      note_answer(at, event.id, event.resume, event.replied)
     end
   end
   if event.reading_us then

@@ -90,7 +90,7 @@ TAKE: Final = (
     _take(
         "an expired event stays in its line", "redis.call('ZREM', call.line .. line, id)", "redis.call('PING')", _WAITS
     ),
-    _take("an expired event stays on its timer", "    if header.timer then", "    if false then", _WAITS),
+    _take("an expired event stays on its timer", "    elseif header.timer then", "    elseif false then", _WAITS),
     _take("a pause lets all go as probes", "0 or math.min(due, 1)", "0 or due", _WAITS),
     _part(
         "pause", "a pause lets a probe go early", "kind and now < tonumber(probe)", "kind and now < probe - 1", _WAITS
