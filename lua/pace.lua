@@ -116,12 +116,12 @@ for n, event in ipairs(call.events) do
       end
       header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
       header.counted = counted_name(KEYS[10], event.category, event.configured)
-      header.deadline, header.solo = event.deadline, is_solo(channel, keys.cooldowns)
+      header.deadline, header.solo = event.deadline, channel.max ~= nil
       if not reason then
         header.state, header.attempt, header.held = 'sending', event.attempt, nil
         header.sent = digits(now)
         header.first = header.first or header.sent
-        if header.solo then
+        if is_solo(channel, keys.cooldowns) then
           redis.call('HSET', posting, channel.name, event.id)
         end
         let_try(pause, event.id, now)

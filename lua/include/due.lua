@@ -57,12 +57,13 @@ local function take_turn(entry)
   end
   redis.call('ZREM', call.line .. entry, id)
   local header = unpark_found(id)
+  local is_turn = entry == 'channel:' .. header.channel and (header.solo or redis.call('ZSCORE', KEYS[29], header.channel))
   if redis.call('EXISTS', call.line .. entry) == 0 then
     redis.call('ZREM', lines, entry)
-  elseif header.solo and entry == 'channel:' .. header.channel then
+  elseif is_turn then
     redis.call('ZADD', lines, 'inf', entry)
   end
-  if header.solo and entry == 'channel:' .. header.channel then
+  if is_turn then
     redis.call('HSET', posting, header.channel, id)
   end
   return 1

@@ -2,7 +2,7 @@
 --
 -- Header: seq (order of first sight), seen (instant of first sight), and once they are known category, counted (its name in the books), channel,
 -- attempt (posts started), unknown (posts whose fate is unknown), state ("sending" while a post may be under way,
--- "waiting" while parked), timer (true: parked on a timer), solo (its channel takes one post at a time),
+-- "waiting" while parked), timer (true: parked on a timer), solo (its channel has a pace),
 -- held (true: it owns held slots), takes (how often it was taken up), replays
 -- (how often it came back from the dead letters), deaths (how many workers died holding it),
 -- line and rank (where it stands or stood in a category's line, while it is not admitted),

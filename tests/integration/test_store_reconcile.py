@@ -1,4 +1,4 @@
-"""Posts of unknown fate: looked up before anything else becomes of their events, made again only when they are absent."""
+"""Posts of unknown fate: looked up before anything else becomes of them, and made again only when they are absent."""
 
 from __future__ import annotations
 
