@@ -165,8 +165,7 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             if uses_attempt and tried >= MAX_ATTEMPTS:
                 return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=False)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
-            reached = False if uses_attempt else None
-            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
+            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=not uses_attempt)
         case Rejected(code, detail):
             letter = DeadLettered(Reason.REJECTED, detail, code)
             return settlement(letter, Slots.RELEASE, replied=True, reached=True)

@@ -111,6 +111,8 @@ local function note_reach(at, event, channel)
     else
       note_answer(at, event.id, event.resume, event.replied)
     end
+  else
+    pass_try(at, event.id)
   end
   if event.reading_us then
     redis.call('ZADD', keys.cooldowns, 'GT', digits(now + event.reading_us), READING)

@@ -71,15 +71,21 @@ local function note_failure(at, id, said)
   return false
 end
 
--- Slack has answered; `posted`: it took the message, `replied`: it was asked to take one. Where the prober's answer is not
--- the one that ends the pause, the next one may try at once.
+-- What became of the prober's try says nothing: the next one may try at once.
+local function pass_try(at, id)
+  if redis.call('HGET', at.pause, 'prober') == id then
+    redis.call('HSET', at.pause, 'probe', digits(at.now), 'prober', '')
+  end
+end
+
+-- Slack has answered; `posted`: it took the message, `replied`: it was asked to take one.
 local function note_answer(at, id, posted, replied)
   redis.call('DEL', at.failures)
   local kind, prober = unpack(redis.call('HMGET', at.pause, 'kind', 'prober'))
   if kind == 'outage' or (kind == 'operator' and posted) or (kind == 'cooldown' and prober == id and replied) then
     end_pause(at, kind)
-  elseif kind and prober == id then
-    redis.call('HSET', at.pause, 'probe', digits(at.now), 'prober', '')
+  else
+    pass_try(at, id)
   end
 end
 

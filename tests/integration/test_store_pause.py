@@ -9,7 +9,7 @@ import pytest
 from dispatcher.model import US, Ambiguous, Paused, PostResult, RateLimitedBySlack, Reason, Receipt, Rejected, Retryable
 from dispatcher.outcome import Parked, Started, Turned
 from dispatcher.reading import GRACE_US, Absent, Reading, ReadLater
-from tests.support.doubles import START_US
+from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, UNPACED, Stage, Worker, policy_of
 
@@ -465,6 +465,24 @@ def test_a_reading_that_slack_answers_does_not_end_it_and_costs_it_no_minute(sta
     assert ann.dispatch(ann.take(due=1).batch) == []
     assert len(ann.desk.searches) == 1
     assert (kind(stage), probe_in(stage)) == ("operator", 0)
+    ann.deliver(ann.go(new=0))
+    assert kind(stage) is None
+
+
+@pytest.mark.parametrize("result", [COOL, TOKEN], ids=["cool-down", "operator"])
+def test_a_prober_that_hears_nothing_of_slack_lets_the_next_one_try_at_once(
+    stage: Stage, ann: Worker, result: PostResult
+) -> None:
+    """Through a webhook nothing can be looked up, and nobody is asked."""
+    one, two, lost, _ = begin(ann, 4)
+    ann.answer(one, result)
+    ann.answer(two, result)
+    ann.answer(lost, LOST)
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    stage.clock.now_us += round(probe_in(stage) * US)
+    assert ann.dispatch(ann.take(due=1).batch) == []
+    assert len(ann.desk.searches) == 1
+    assert probe_in(stage) == 0
     ann.deliver(ann.go(new=0))
     assert kind(stage) is None
 
