@@ -153,6 +153,7 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
             Slots.HOLD,
             attempt=leased.attempt,
             unknown=leased.unknown,
+            resent=leased.resent,
         )
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
     rule = policy.rule(leased.event.category)
@@ -196,8 +197,7 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             if uses_attempt and tried >= MAX_ATTEMPTS:
                 return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=False)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
-            reached = False if uses_attempt else None
-            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
+            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=not uses_attempt)
         case Rejected(code, detail):
             letter = DeadLettered(Reason.REJECTED, detail, code)
             return settlement(letter, Slots.RELEASE, replied=True, reached=True)

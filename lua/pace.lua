@@ -136,14 +136,14 @@ for n, event in ipairs(call.events) do
       end
       header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
       header.counted = counted_name(KEYS[10], event.category, event.configured)
-      header.deadline, header.solo, header.shadow = event.deadline, is_solo(channel, keys.cooldowns), event.shadow
+      header.deadline, header.solo, header.shadow = event.deadline, channel.max ~= nil, event.shadow
       let_go(header, event, call.scope)
       if not reason then
         header.state, header.attempt, header.held = 'sending', event.attempt, nil
         header.sent = digits(now)
         header.first = header.first or header.sent
         header.root = event.thread and root_of(threads, event.thread) or nil
-        if header.solo then
+        if is_solo(channel, keys.cooldowns) then
           redis.call('HSET', posting, channel.name, event.id)
         end
         let_try(pause, event.id, now)

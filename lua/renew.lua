@@ -1,25 +1,26 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
 -- KEYS      1 events, 2 leases, 3 leased, 4 orphans, 5 beat as in take.lua; 6 wake LIST a token for one sleeper;
---           7 parked, 8 lines, 9 totals, 10 awaited, 11 deferred, 12 deciding, 13 freed as in take.lua
+--           7 parked, 8 lines, 9 totals, 10 awaited, 11 deferred, 12 deciding, 13 freed, 14 timers as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits": prefixes of keys,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
 -- Returns   the number of events given back. An event given back was not posted: this owner says so, and it lives. One that
---           stood in a category's line goes back there.
+--           stood in a category's line goes back there, one that was to be looked up on its timer.
 -- @include prelude
 -- @include record
 -- @include lease
 -- @include books
 -- @include lines
 -- @include deferred
+-- @include looking
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local returned = 0
 local at = {
   events = KEYS[1], parked = KEYS[7], lines = KEYS[8], totals = KEYS[9], awaited = KEYS[10], deferred = KEYS[11],
-  deciding = KEYS[12], freed = KEYS[13], line = call.line, waits = call.waits, owner = call.owner, now = now,
+  deciding = KEYS[12], freed = KEYS[13], timers = KEYS[14], line = call.line, waits = call.waits, owner = call.owner, now = now,
 }
 redis.call('HDEL', KEYS[5], '') -- a first write that a full server allows: after it the rest is allowed too
 if call.keep then
@@ -44,6 +45,8 @@ if call.keep then
       if header.line and not header.state then
         header.takes = (header.takes or 1) + 1 -- it may have been admitted
         stand(at, id, header, payload)
+      elseif header.doubt then
+        await_look(at, id, header, payload, now)
       else
         if header.state then
           header.state, header.attempt, header.held = nil, header.attempt - 1, true -- admitted it stays

@@ -86,16 +86,18 @@ local function park(event, header, payload)
   if header.held then
     note_holds(header, event, call.scope)
   end
+  local ends = tonumber(event.deadline)
   if event.place ~= 'line' then
     local from = event.place == 'look' and tonumber(header.sent) or now
-    header.timer, header.why = true, event.why_parked
     local is_limited = string.find(event.why_parked[1], '^limit:')
-    local at = is_limited and is_stale and now or math.max(now, from + event.wait_us)
-    redis.call('ZADD', keys.timers, digits(at), event.id)
+    local due = is_limited and is_stale and now or math.max(now, from + event.wait_us)
+    header.timer, header.why = true, event.why_parked
+    redis.call('ZADD', keys.timers, digits(due), event.id)
+    ends = event.doubt and math.max(ends, due) or ends -- what is to be looked up is no sooner at its end
   else
     redis.call('ZADD', call.channels[event.channel].line, digits(header.seq), event.id)
   end
-  redis.call('ZADD', parked, event.deadline, event.id)
+  redis.call('ZADD', parked, digits(ends), event.id)
   write_record(events, event.id, header, payload)
 end
 
@@ -123,8 +125,10 @@ local function note_reach(at, event, channel)
     if event.cooldown_us then
       cool_down(at, channel.name, event.cooldown_us, event.said)
     else
-      note_answer(at, event.id, event.resume)
+      note_answer(at, event.id, event.resume, event.replied)
     end
+  else
+    pass_try(at, event.id)
   end
   if event.reading_us then
     redis.call('ZADD', keys.cooldowns, 'GT', digits(now + event.reading_us), READING)

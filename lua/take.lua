@@ -52,6 +52,7 @@
 -- @include deferred
 -- @include leaving
 -- @include pause
+-- @include looking
 -- @include takeover
 -- @include decisions
 
@@ -101,9 +102,19 @@ end
 -- An event that two workers died with is handed out alone: should it kill a third one, nothing dies with it.
 local alone = false
 
+local function header_of(id)
+  return cjson.decode(string.match(redis.call('HGET', events, id), '^[^\n]*'))
+end
+
 local function is_suspect(id)
-  local header = cjson.decode(string.match(redis.call('HGET', events, id), '^[^\n]*'))
-  return (header.deaths or 0) >= SUSPECT
+  return (header_of(id).deaths or 0) >= SUSPECT
+end
+
+-- Nothing is looked up before the cool-down of readings is over.
+local read_at = tonumber(redis.call('ZSCORE', KEYS[29], READING)) or 0
+
+local function is_too_soon(header)
+  return header.doubt and now < read_at
 end
 
 local function take_orphan(id)
@@ -124,10 +135,13 @@ if not suspended then
   if orphan and is_suspect(orphan) then
     alone = true
     take_orphan(orphan)
-  elseif timer and not stopped and is_suspect(timer) and not paused_until(pause, timer, now) then
+  elseif timer and not stopped and is_suspect(timer) and not is_too_soon(header_of(timer))
+    and not paused_until(pause, timer, now) then
     alone = true
     redis.call('ZREM', timers, timer)
-    unpark_found(timer)
+    if unpark_found(timer).doubt then
+      let_try(pause, timer, now)
+    end
   end
 end
 
@@ -138,8 +152,13 @@ if not suspended and not alone then
   -- 3. What has waited as long as it may: handed out to be settled as expired.
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', parked, '-inf', digits(now), 'LIMIT', 0, 100)) do
     local header, payload = read_record(redis.call('HGET', events, id))
-    leave_place(at, id, header)
-    unpark(id, header, payload)
+    if is_too_soon(header) then
+      redis.call('ZADD', timers, digits(read_at), id)
+      redis.call('ZADD', parked, digits(read_at), id)
+    else
+      leave_place(at, id, header)
+      unpark(id, header, payload)
+    end
   end
 
   -- 4. What is due, as far as the worker can post. While posting is paused, one event is let go as the probe.

@@ -25,6 +25,7 @@ SHORT_PAGE: Final = 15
 
 _MOST_PAGES: Final = 50
 _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
+_PERSON: Final = re.compile(r"@.*|[UW][A-Z0-9]{5,}")
 _LIST_PAGE: Final = 1000
 _UNREADABLE: Final = frozenset({"missing_scope", "unknown_method", "method_deprecated", "not_allowed_token_type"})
 
@@ -88,6 +89,8 @@ class History:
         """
         if _CHANNEL_ID.fullmatch(channel):
             return channel
+        if channel not in self._ids and _PERSON.fullmatch(channel):
+            return Unreadable("no_channel_id", f"{channel} is a person: the id of that conversation is not known")
         for types in ("public_channel,private_channel", "public_channel"):
             if channel not in self._ids:
                 answer = self._list(channel, types)

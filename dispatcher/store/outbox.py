@@ -285,7 +285,7 @@ class Outbox:
         keys = self._keys
         names = [
             keys.events, keys.leases, self.leased_key(), keys.orphans, keys.beat, keys.wake, keys.parked, keys.lines,
-            keys.totals, keys.awaited, keys.deferred, keys.deciding, keys.freed,
+            keys.totals, keys.awaited, keys.deferred, keys.deciding, keys.freed, keys.timers,
         ]  # fmt: skip
         facts = {"owner": self.owner, "leased": keys.leased_prefix, **self._prefixes}
         return int(self._renew(names, facts | call))

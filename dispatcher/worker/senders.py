@@ -54,14 +54,25 @@ class Senders:
     The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
     ambiguous, a look-up as broken off; whatever its thread brings later is left alone.
 
-    ``wake`` tells the loop that something can be collected.
+    A post that its thread has not begun by then is not made at all: somebody else may have the event.
+
+    ``wake`` tells the loop that something can be collected. ``clock`` gives seconds.
     """
 
-    def __init__(self, courier: Courier, *, size: int, deadline_s: float, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        courier: Courier,
+        *,
+        size: int,
+        deadline_s: float,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._courier = courier
         self._size = size
         self._deadline_s = deadline_s
         self._wake = wake
+        self._clock = clock
         self._flights: dict[str, _Flight] = {}
         """By the id of the first event; what is taken at once has no other errand."""
         self._ready: SimpleQueue[_Flight] = SimpleQueue()
@@ -81,7 +92,7 @@ class Senders:
 
     def start(self, errand: Errand) -> None:
         """Run one errand in a thread that has nothing else to do."""
-        flight = _Flight(errand, time.monotonic() + self._deadline_s)
+        flight = _Flight(errand, self._clock() + self._deadline_s)
         self._flights[flight.ids[0]] = flight
         if not self._idle.acquire(blocking=False):
             threading.Thread(target=self._fly_all, daemon=True, name="sender").start()
@@ -94,14 +105,14 @@ class Senders:
             flight, landed = self._landed.get()
             if self._forget(flight):
                 settlements += landed
-        now = time.monotonic()
+        now = self._clock()
         for flight in [each for each in self._flights.values() if each.overdue_at <= now]:
             self._forget(flight)
             settlements += self._without_answer(flight.errand, "deadline", f"no answer within {self._deadline_s:g} s")
         return settlements
 
     def next_deadline(self) -> float | None:
-        """The earliest deadline of an errand in flight, by ``time.monotonic``."""
+        """The earliest deadline of an errand in flight, by the clock."""
         return min((flight.overdue_at for flight in self._flights.values()), default=None)
 
     def _forget(self, flight: _Flight) -> bool:
@@ -118,6 +129,8 @@ class Senders:
 
     def _fly(self, flight: _Flight) -> None:
         errand = flight.errand
+        if self._clock() >= flight.overdue_at:
+            return  # the process stood still; what became of it is said by its deadline
         try:
             landed = [self._courier.deliver(errand)] if isinstance(errand, Started) else self._courier.look(errand)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown

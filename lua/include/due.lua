@@ -20,12 +20,11 @@ end
 -- What waits on timers, up to `most` of it. Events of unknown fate that went to one channel are looked up by one reading and
 -- count as one; none is read before the cool-down of readings is over. Returns how many more may be taken.
 local function take_timed(most, is_paused)
-  local read_at = tonumber(redis.call('ZSCORE', KEYS[29], READING)) or 0
   local read, rows = {}, most > 0 and most + 100 or 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, rows)) do
     local header, payload = read_record(redis.call('HGET', events, id))
     local place = header.doubt and header.channel
-    if place and now < read_at then
+    if is_too_soon(header) then
       redis.call('ZADD', timers, digits(read_at), id)
     elseif is_suspect(id) then
       break
@@ -58,12 +57,13 @@ local function take_turn(entry)
   end
   redis.call('ZREM', call.line .. entry, id)
   local header = unpark_found(id)
+  local is_turn = entry == 'channel:' .. header.channel and (header.solo or redis.call('ZSCORE', KEYS[29], header.channel))
   if redis.call('EXISTS', call.line .. entry) == 0 then
     redis.call('ZREM', lines, entry)
-  elseif header.solo and entry == 'channel:' .. header.channel then
+  elseif is_turn then
     redis.call('ZADD', lines, 'inf', entry)
   end
-  if header.solo and entry == 'channel:' .. header.channel then
+  if is_turn then
     redis.call('HSET', posting, header.channel, id)
   end
   return 1

@@ -48,35 +48,55 @@ end
 
 -- A post or a reading did not reach Slack. Returns whether that is an outage, in which nobody's attempt is used up.
 local function note_failure(at, id, said)
-  local kind, prober, gap = unpack(redis.call('HMGET', at.pause, 'kind', 'prober', 'gap'))
-  if not kind then
-    local failures = redis.call('INCR', at.failures)
-    redis.call('PEXPIRE', at.failures, FAILURES_MS)
-    if failures < OUTAGE then
-      return false
+  local kind, prober, gap, probe = unpack(redis.call('HMGET', at.pause, 'kind', 'prober', 'gap', 'probe'))
+  if kind == 'outage' then
+    if prober == id then
+      gap = math.min(2 * tonumber(gap), OUTAGE_TO_US)
+      redis.call('HSET', at.pause, 'gap', digits(gap), 'probe', digits(at.now + gap), 'prober', '')
     end
-    begin_pause(at, 'outage', said, at.now + OUTAGE_FROM_US)
+    return true
+  elseif kind == 'operator' then
+    return false
+  end
+  local failures = redis.call('INCR', at.failures)
+  redis.call('PEXPIRE', at.failures, FAILURES_MS)
+  if failures >= OUTAGE then
+    local cool_until = kind and prober ~= id and tonumber(probe) or 0
+    begin_pause(at, 'outage', said, math.max(at.now + OUTAGE_FROM_US, cool_until))
     redis.call('HSET', at.pause, 'gap', digits(OUTAGE_FROM_US))
-  elseif prober == id and kind == 'outage' then
-    gap = math.min(2 * tonumber(gap), OUTAGE_TO_US)
-    redis.call('HSET', at.pause, 'gap', digits(gap), 'probe', digits(at.now + gap), 'prober', '')
-  elseif prober == id and kind == 'cooldown' then
+    return true
+  elseif prober == id then -- of a cool-down
     redis.call('HSET', at.pause, 'probe', digits(at.now + RETRY_PROBE_US), 'prober', '')
   end
-  return kind ~= 'operator'
+  return false
 end
 
--- Slack has answered; `posted`: it took the message.
-local function note_answer(at, id, posted)
-  redis.call('DEL', at.failures)
-  local kind, prober = unpack(redis.call('HMGET', at.pause, 'kind', 'prober'))
-  if kind == 'outage' or (kind == 'operator' and posted) or (kind == 'cooldown' and prober == id) then
-    end_pause(at, kind)
+-- What became of the prober's try says nothing: the next one may try at once.
+local function pass_try(at, id)
+  if redis.call('HGET', at.pause, 'prober') == id then
+    redis.call('HSET', at.pause, 'probe', digits(at.now), 'prober', '')
   end
 end
 
--- The channel cools down for so long; where another one does so already, the whole workspace does.
+-- Slack has answered; `posted`: it took the message, `replied`: it was asked to take one.
+local function note_answer(at, id, posted, replied)
+  redis.call('DEL', at.failures)
+  local kind, prober = unpack(redis.call('HMGET', at.pause, 'kind', 'prober'))
+  if kind == 'outage' or (kind == 'operator' and posted) or (kind == 'cooldown' and prober == id and replied) then
+    end_pause(at, kind)
+  else
+    pass_try(at, id)
+  end
+end
+
+-- The channel cools down for so long; where another one does so already, the whole workspace does. Slack has answered, so
+-- this is the end of an outage.
 local function cool_down(at, channel, span_us, said)
+  redis.call('DEL', at.failures)
+  local kind = redis.call('HGET', at.pause, 'kind')
+  if kind == 'outage' then
+    end_pause(at, kind)
+  end
   local others = redis.call('ZRANGEBYSCORE', at.cooldowns, '(' .. digits(at.now), '+inf', 'WITHSCORES')
   local latest, is_wide = at.now + span_us, false
   for i = 1, #others, 2 do
@@ -88,7 +108,7 @@ local function cool_down(at, channel, span_us, said)
   redis.call('ZREMRANGEBYSCORE', at.cooldowns, '-inf', digits(at.now - COOLED_US))
   redis.call('ZADD', at.cooldowns, 'GT', digits(at.now + span_us), channel)
   keep_alive(at.cooldowns, span_us + COOLED_US)
-  if redis.call('HGET', at.pause, 'kind') ~= 'operator' and (is_wide or redis.call('HGET', at.pause, 'kind') == 'cooldown') then
+  if kind ~= 'operator' and (is_wide or kind == 'cooldown') then
     begin_pause(at, 'cooldown', said, latest)
   end
 end

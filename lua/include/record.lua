@@ -4,7 +4,7 @@
 -- attempt (posts started), unknown (posts whose fate is unknown), state ("sending" while a post may be under way,
 -- "waiting" while parked), timer (true: parked on a timer), why (reason and code for
 -- which it waits or waited on one; absent after a death), shadow (limits that would have refused it),
--- solo (its channel takes one post at a time),
+-- solo (its channel has a pace),
 -- held (true: it owns held slots), holds (names of the scopes they are in), takes (how often it was taken up), replays
 -- (how often it came back from the dead letters), deaths (how many workers died holding it),
 -- line and rank (where it stands or stood in a category's line, while it is not admitted),

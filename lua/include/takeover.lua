@@ -1,6 +1,7 @@
 -- What happens to the events of an owner whose lease has ended. A post that was under way may have arrived: its event
 -- frees the channel and waits on a timer, to be looked up when `at.grace_us` have passed since the post was marked; it keeps
--- its slot. One that came out of a category's line goes back there, any other is an orphan.
+-- its slot. One that was being looked up waits on a timer again. One that came out of a category's line goes back there, any
+-- other is an orphan.
 local SUSPECT = 2 -- workers that died with an event, from which on it is taken alone
 
 local function take_over(at, owner, theirs, now)
@@ -14,12 +15,10 @@ local function take_over(at, owner, theirs, now)
           redis.call('ZADD', at.lines, digits(now), 'channel:' .. header.channel)
         end
       end
-      header.state, header.timer, header.held, header.doubt = 'waiting', true, nil, 0
-      header.why = nil
-      redis.call('ZADD', at.timers, digits(math.max(now, tonumber(header.sent) + at.grace_us)), id)
-      redis.call('ZADD', at.parked, header.deadline, id)
-      count(at.totals, 'parked', header.counted, 1)
-      write_record(at.events, id, header, payload)
+      header.held, header.doubt = nil, 0
+      await_look(at, id, header, payload, tonumber(header.sent) + at.grace_us)
+    elseif header.doubt then
+      await_look(at, id, header, payload, now)
     elseif header.line and header.deaths < SUSPECT then
       header.takes = (header.takes or 1) + 1
       stand(at, id, header, payload)

@@ -47,8 +47,8 @@ OPERATOR: Final = (
     ),
     Mutant(
         "explain: a death leaves the old reason",
-        "lua/include/takeover.lua",
-        "      header.why = nil\n",
+        "lua/include/looking.lua",
+        "  header.why = nil\n",
         "",
         (_EXPLAINS,),
     ),

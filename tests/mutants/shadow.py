@@ -35,8 +35,8 @@ SHADOW: Final = (
     _mutant(
         "the note is not kept while it waits",
         "lua/pace.lua",
-        "is_solo(channel, keys.cooldowns), event.shadow",
-        "is_solo(channel, keys.cooldowns), nil",
+        "channel.max ~= nil, event.shadow",
+        "channel.max ~= nil, nil",
     ),
     _mutant(
         "a retry counts again",

@@ -82,6 +82,7 @@ STEPS: Final = {
     "wake": Step(Outbox, "take", _woke),
     "park": Step(Outbox, "start", _parked),
     "post": Step(SlackSink, "post"),
+    "look": Step(SlackSink, "look"),
     "give back": Step(Outbox, "give_back", at_stop=True),
     "keep only": Step(Outbox, "keep_only", at_stop=True),
 }

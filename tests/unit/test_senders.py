@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +14,7 @@ from dispatcher.model import US, PostResult, Reason, Receipt
 from dispatcher.outcome import Candidate, Doubt, Leased, Lookup, Parked, Sent, Settlement, Started, Terms
 from dispatcher.reading import GRACE_US, Absent, Reading, Search
 from dispatcher.reconcile import after_look
-from dispatcher.worker.senders import Senders
+from dispatcher.worker.senders import Errand, Senders
 from tests.support.stage import policy_of
 
 POLICY = policy_of()
@@ -63,9 +65,22 @@ class Broken(Wire):
         raise RuntimeError(f"no idea what to do with {len(lookup.candidates)} events")
 
 
-def build(wire: Wire, *, deadline_s: float = 10, size: int = 2) -> tuple[Senders, threading.Event]:
+DEADLINE_S = 10.0
+
+
+class Hands:
+    """Seconds that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def build(wire: Wire, *, size: int = 2, clock: Callable[[], float] = time.monotonic) -> tuple[Senders, threading.Event]:
     rung = threading.Event()
-    return Senders(wire, size=size, deadline_s=deadline_s, wake=rung.set), rung
+    return Senders(wire, size=size, deadline_s=DEADLINE_S, wake=rung.set, clock=clock), rung
 
 
 def doubtful(*ids: str) -> Lookup:
@@ -92,10 +107,13 @@ def test_a_post_that_ends_rings_and_is_collected_once() -> None:
 
 
 def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alone() -> None:
-    wire = Wire()
-    senders, rung = build(wire, deadline_s=0)
+    wire, hands = Wire(), Hands()
+    senders, rung = build(wire, clock=hands)
     senders.start(started("a"))
-    assert senders.next_deadline() is not None
+    assert wire.entered.wait(10)
+    assert senders.next_deadline() == DEADLINE_S
+    assert senders.collect() == []
+    hands.now = DEADLINE_S
     (settlement,) = senders.collect()
     assert isinstance(settlement.outcome, Parked)
     assert settlement.outcome.code == "deadline"
@@ -106,12 +124,12 @@ def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alo
 
 
 def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None:
-    wire = Wire()
-    senders, rung = build(wire, deadline_s=0)
+    wire, hands = Wire(), Hands()
+    senders, rung = build(wire, clock=hands)
     senders.start(started("a"))
     assert wire.entered.wait(10)
+    hands.now = DEADLINE_S
     assert len(senders.collect()) == 1
-    senders._deadline_s = 10  # noqa: SLF001 - the next attempt has time
     first, wire.open, wire.ts = wire.open, threading.Event(), "2.2"
     senders.start(started("a"))
     first.set()
@@ -119,6 +137,19 @@ def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None
     assert senders.collect() == []
     assert senders.ids == ["a"]
     wire.open.set()
+
+
+@pytest.mark.parametrize("errand", [started("a"), doubtful("a")], ids=["post", "look-up"])
+def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Errand) -> None:
+    """The process stood still meanwhile (SIGSTOP, a host that was suspended): another worker may have the event."""
+    wire, instants = Wire(), iter([0.0])
+    senders, _ = build(wire, clock=lambda: next(instants, DEADLINE_S))
+    senders.start(errand)
+    assert senders._idle.acquire(timeout=10)  # noqa: SLF001 - the thread is done with it
+    assert not wire.entered.is_set()
+    (settlement,) = senders.collect()
+    assert isinstance(settlement.outcome, Parked)
+    assert settlement.outcome.code == "deadline"
 
 
 def test_a_defect_in_delivery_leaves_the_fate_open_and_loses_nothing() -> None:
@@ -143,14 +174,14 @@ def test_a_look_up_takes_one_sender_and_answers_for_each_of_its_events() -> None
     assert (senders.free, senders.ids) == (2, [])
 
 
-@pytest.mark.parametrize(
-    ("wire", "deadline_s", "code"), [(Wire(), 0.0, "deadline"), (Broken(), 10.0, "internal")], ids=["late", "broken"]
-)
-def test_a_look_up_without_an_answer_is_made_again_later(wire: Wire, deadline_s: float, code: str) -> None:
-    senders, rung = build(wire, deadline_s=deadline_s)
+@pytest.mark.parametrize(("wire", "code"), [(Wire(), "deadline"), (Broken(), "internal")], ids=["late", "broken"])
+def test_a_look_up_without_an_answer_is_made_again_later(wire: Wire, code: str) -> None:
+    hands = Hands()
+    senders, rung = build(wire, clock=hands)
     senders.start(doubtful("a", "b"))
-    if deadline_s:
+    if code == "internal":
         assert rung.wait(10)
+    hands.now = DEADLINE_S
     settlements = senders.collect()
     assert [each.looks for each in settlements] == [1, 1]
     assert [each.outcome.code for each in settlements if isinstance(each.outcome, Parked)] == [code, code]

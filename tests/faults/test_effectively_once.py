@@ -1,0 +1,169 @@
+"""Every message is at Slack once, whatever Slack answers and whoever is killed, where Slack lets us look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.connection import connect
+from dispatcher.slack.stand_in import Chance, Setup, StandIn
+from dispatcher.slack.stand_in.faults import POST, Faults
+from tests.support.doom import Doom
+from tests.support.kill_round import KEYS
+from tests.support.nursery import Nursery
+from tests.support.once import QUICK, Fleet
+from tests.support.processes import environment
+
+SHARE: Final = 1 / 3
+LIMITS: Final = """\
+global: {{limits: [100000/30m]}}
+channels: {{default: {{pace: none}}}}
+defaults: {{limits: [], channel: "#c0", on_ambiguous: {on_ambiguous}, max_age: {max_age}}}
+"""
+KILLS: Final = [
+    Doom("post", "after", 3),
+    Doom("start", "after", 3),
+    Doom("settle", "before", 3),
+    Doom("settle", "middle", 3),
+    Doom("post", "before", 3),
+    Doom("look", "before", 1),
+    Doom("look", "after", 1),
+    Doom("settle", "after", 3),
+    Doom("take over", "after", 1),
+    Doom("start", "middle", 3),
+    Doom("gate", "after", 3),
+    Doom("take", "after", 4),
+]
+"""One death in each state that an event may be in."""
+
+Begin = Callable[..., Fleet]
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
+        yield bearing
+
+
+@pytest.fixture
+def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
+    """A fleet and its Slack."""
+    running: list[StandIn] = []
+
+    def make(  # noqa: PLR0913 - figures, by name
+        *,
+        seed: int,
+        places: int,
+        webhook: bool = False,
+        setup: Setup | None = None,
+        on_ambiguous: str = "resend",
+        share: float = SHARE,
+        max_age: str = "24h",
+    ) -> Fleet:
+        kinds = (POST, "conversations.history", "conversations.list")
+        slack = StandIn(setup=setup, faults=Faults(Chance(seed, share, QUICK, kinds)))
+        slack.start()
+        running.append(slack)
+        path = tmp_path / "limits.yaml"
+        path.write_text(LIMITS.format(on_ambiguous=on_ambiguous, max_age=max_age), encoding="utf-8")
+        env = environment(
+            redis_url,
+            slack.base_url,
+            slack.token,
+            path,
+            DISPATCHER_LEASE="2",
+            DISPATCHER_SLACK_TIMEOUT="1",
+            DISPATCHER_RECONCILE_GRACE="1",
+            DISPATCHER_BATCH="8",
+        )
+        if webhook:
+            del env["DISPATCHER_SLACK_TOKEN"]
+            env["DISPATCHER_SLACK_WEBHOOK_URL"] = slack.webhook_url
+        return Fleet(nursery, connect(redis_url), slack, env, places)
+
+    yield make
+    nursery.clear()
+    for slack in running:
+        slack.stop()
+
+
+@pytest.mark.parametrize(
+    ("count", "dooms", "places", "timeout_s"),
+    [
+        pytest.param(100, [*KILLS[:3], KILLS[5]], 2, 90, id="100 messages"),
+        pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
+    ],
+)
+def test_where_the_history_can_be_read_nothing_is_lost_and_nothing_posted_twice(
+    begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
+) -> None:
+    fleet = begin(seed=count, places=places)
+    look = fleet.run(count, dooms, timeout_s)
+    account = fleet.account()
+    print(account)  # noqa: T201 - the figures, with -s
+    assert fleet.killed == len(dooms)
+    assert (account.lost, account.duplicated, account.reported) == ([], 0, 0)
+    assert account.dead.keys() <= {"ambiguous", "exhausted"}
+    assert fleet.too_soon_given_up() == []
+    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    slots = fleet.client.zcard(KEYS.scope("global"))
+    assert account.sent <= slots <= len(fleet.ids), "a retry takes no second slot"
+
+
+@pytest.mark.parametrize(
+    ("count", "dooms", "places", "timeout_s"),
+    [
+        pytest.param(60, KILLS[:2], 2, 90, id="60 messages"),
+        pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
+    ],
+)
+def test_through_a_webhook_nothing_is_lost_and_every_copy_is_reported(
+    begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
+) -> None:
+    fleet = begin(seed=count, places=places, webhook=True)
+    look = fleet.run(count, dooms, timeout_s)
+    account = fleet.account()
+    print(account)  # noqa: T201 - the figures, with -s
+    assert fleet.killed == len(dooms)
+    assert (account.lost, account.unreported) == ([], [])
+    assert 0 < account.duplicated <= account.reported + 8 * account.dead.total()
+    assert account.dead.keys() <= {"ambiguous", "exhausted"}
+    assert fleet.too_soon_given_up() == []
+    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+
+
+@pytest.mark.parametrize(
+    ("count", "dooms", "places", "timeout_s"),
+    [
+        pytest.param(60, KILLS[:2], 2, 90, id="60 messages"),
+        pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
+    ],
+)
+def test_where_the_category_would_rather_lose_nothing_is_posted_twice(
+    begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
+) -> None:
+    fleet = begin(seed=count, places=places, webhook=True, on_ambiguous="dead-letter")
+    look = fleet.run(count, dooms, timeout_s)
+    account = fleet.account()
+    print(account)  # noqa: T201 - the figures, with -s
+    assert fleet.killed == len(dooms)
+    assert (account.lost, account.duplicated, account.reported) == ([], 0, 0)
+    assert account.dead["ambiguous"] > 0
+    assert account.dead.keys() <= {"ambiguous", "exhausted"}
+    assert fleet.too_soon_given_up() == []
+    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+
+
+@pytest.mark.slow
+def test_where_slack_shows_fifteen_messages_a_minute_every_copy_is_reported(begin: Begin) -> None:
+    fleet = begin(seed=15, places=2, setup=Setup(history_items=15), share=0.2, max_age="30s")
+    look = fleet.run(60, KILLS[:4], 900)
+    account = fleet.account()
+    print(account)  # noqa: T201 - the figures, with -s
+    assert (account.lost, account.unreported) == ([], [])
+    assert fleet.slack.workspace.traffic.ignored["conversations.history"] == 0
+    assert account.dead.keys() <= {"ambiguous", "expired", "exhausted"}
+    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
