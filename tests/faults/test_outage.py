@@ -19,6 +19,7 @@ from tests.support.kill_round import KEYS, QUEUE
 from tests.support.looks import is_drained, watch
 from tests.support.nursery import Nursery
 from tests.support.processes import environment
+from tests.support.servers import Database
 
 WORKERS: Final = 2
 SENDERS: Final = 4
@@ -67,7 +68,7 @@ defaults: {{limits: [], channel: "#c0"}}
 """,
         encoding="utf-8",
     )
-    client = connect(redis_url)
+    client: Database = connect(redis_url)
     producer, books = Producer(client), Books(client, KEYS, QUEUE)
     slots: dict[int, float] = {}
 

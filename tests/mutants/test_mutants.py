@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.mutants.deferral import DEFERRAL
+from tests.mutants.delivery import DELIVERY
 from tests.mutants.gate import GATE
 from tests.mutants.harness import PROJECT, Mutant, is_noticed, passes, project_copy
 from tests.mutants.limiter import LIMITER
@@ -17,7 +18,7 @@ from tests.mutants.store import STORE
 from tests.mutants.take import TAKE
 from tests.mutants.versions import VERSIONS
 
-MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *OPERATOR, *VERSIONS, *SHADOW)
+MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *DELIVERY, *OPERATOR, *VERSIONS, *SHADOW)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
