@@ -104,7 +104,9 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
 
     shown = run("status", **env)
     assert shown.code == 0
-    assert shown.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml\n"
+    assert (
+        shown.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml (version 1)\n"
+    )
     assert "7 enqueued, 4 sent, 3 dropped, 0 dead" in shown.out
     assert "2/2 in 30m" in shown.out
     assert "\x1b" not in shown.out
