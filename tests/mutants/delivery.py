@@ -59,13 +59,13 @@ DELIVERY: Final = (
     _reconcile("a reading begins at the last post", "_doubt(each).first_us", "_doubt(each).sent_us"),
     _reconcile(
         "a thread is looked for in the channel",
-        "candidate.terms.channel, leased.event.thread_ts)",
-        "candidate.terms.channel, None)",
+        "leased.event.thread_ts or doubt.root)",
+        "None)",
     ),
     _reconcile("copies are forgotten by what is found", "copies=candidate.leased.unknown", "copies=0"),
     _reconcile(
         "the channel's id is not used",
-        "(_doubt(candidate).channel or candidate.terms.channel,",
+        "(doubt.channel or candidate.terms.channel,",
         "(candidate.terms.channel,",
     ),
     # What a post means
@@ -205,8 +205,8 @@ DELIVERY: Final = (
     _lua(
         "take",
         "past its deadline it is read in the cool-down",
-        "local waits = is_too_soon(header)",
-        "local waits = false",
+        "    if is_too_soon(header) then\n",
+        "    if false then\n",
     ),
     _lua(
         "include/due",
