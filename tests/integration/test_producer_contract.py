@@ -214,7 +214,7 @@ def test_an_id_outside_of_rqs_alphabet_is_recognised_too(make: Make) -> None:
         ("errors", {"text": "x", "priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
         ("errors", {"text": "x", "id": ""}, "id is '', expected 1 to 128 printable characters"),
         ("errors", {"text": "x" * MAX_EVENT_BYTES}, "bytes as JSON, expected at most 262144"),
-        ("errors", {"blocks": [{"a": {1}}]}, "blocks hold a set, which JSON has no form for"),
+        ("errors", {"blocks": [{"type": "x", "x": {1}}]}, "blocks hold a set, which JSON has no form for"),
     ],
     ids=lambda value: str(value)[:30],
 )

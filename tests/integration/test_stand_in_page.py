@@ -98,6 +98,15 @@ def test_each_channel_shows_its_newest_messages_and_counts_all(slack: StandIn) -
     assert other.all("p", "more") == []
 
 
+def test_nothing_is_said_of_earlier_ones_where_all_are_shown(slack: StandIn) -> None:
+    head = post(slack)
+    for _ in range(5):
+        post(slack, thread_ts=head["ts"])
+    for _ in range(4):
+        post(slack)
+    assert "earlier" not in page(slack).text
+
+
 def test_replies_are_indented_below_their_message_the_oldest_first(slack: StandIn) -> None:
     head = post(slack, text="head")
     for number in range(7):
