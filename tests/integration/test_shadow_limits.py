@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.dispatch import Overtaken
 from dispatcher.explaining import Decision, ended
-from dispatcher.model import Receipt, Rejected, Retryable
+from dispatcher.model import US, Receipt, Rejected, Retryable
 from dispatcher.store.decisions import Decisions
 from tests.support.deferral import category_line, posted, send
 from tests.support.servers import Database
@@ -64,6 +64,19 @@ def test_it_lets_events_in_as_the_limit_itself_would(stage: Stage) -> None:
         ann.run()
         stage.clock.forward(HALF_HOUR_S / 3)
     assert [id_ for id_ in "abcdefg" if not decision(stage, id_).shadow] == ["a", "b", "d", "e", "g"]
+
+
+def test_it_has_room_again_to_the_microsecond(stage: Stage) -> None:
+    ann = worker(stage, limits(shadow("1/30m")))
+    send(stage, "a")
+    ann.run()
+    stage.clock.now_us += HALF_HOUR_S * US - 1
+    send(stage, "b")
+    ann.run()
+    stage.clock.now_us += 1
+    send(stage, "c")
+    ann.run()
+    assert [id_ for id_ in "abc" if decision(stage, id_).shadow] == ["b"]
 
 
 def test_what_the_other_limits_refuse_is_not_counted(stage: Stage) -> None:

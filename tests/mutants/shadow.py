@@ -15,7 +15,7 @@ def _mutant(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 SHADOW: Final = (
-    _mutant("room comes too late", _SHADOW, "if at <= now then", "if at < now then"),
+    _mutant("room comes too early", _SHADOW, "if at <= now then", "if at <= now + 1 then"),
     _mutant("nothing is charged", _SHADOW, "        charge_slot(scope, id)\n", ""),
     _mutant("who is over it is charged too", _SHADOW, "      else\n", "      else charge_slot(scope, id)\n"),
     _mutant(
