@@ -21,8 +21,8 @@ Clock: TypeAlias = Callable[[int], str]
 _SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
 _SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
-
-
+_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel")
+"""What a log line has of a decision as it is."""
 _HELD: Final = "admitted events held it that had yet to be posted"
 
 
@@ -155,21 +155,15 @@ def dropped(denied: Denied, now_us: int, at: Clock) -> str:
 
 def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
     """The sentence of an event that ends now, of what its log line says."""
+    told: dict[str, Any] = {name: facts.get(name) for name in _IN_LINES}
     wait_s, until_s = facts.get("retry_after_s"), facts.get("until")
     fits_at_us = None if wait_s is None else now_us + round(wait_s * US)
     decision = Decision(
         id="",
         at_us=now_us,
-        outcome=facts["outcome"],
-        reason=facts["reason"],
-        category=facts.get("category"),
-        scope=facts.get("scope"),
-        limit=facts.get("limit"),
         fits_at_us=fits_at_us if until_s is None else round(until_s * US),
-        code=facts.get("code"),
-        detail=facts.get("detail"),
-        channel=facts.get("channel"),
         copies=facts.get("perhaps_copies", 0),
+        **told,
     )
     return ended(decision, at)
 

@@ -21,6 +21,7 @@ from dispatcher.policy import limit_reason
 from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_decision
 from dispatcher.store.envelope import open_envelope
+from dispatcher.store.snapshot import PausedByHand, read_by_hand
 
 _LANES: Final = tuple(Lane)
 
@@ -48,7 +49,7 @@ class Look:
 
     now_us: int
     pause: Mapping[str, str] | None
-    by_hand: Mapping[str, Mapping[str, Any]]
+    by_hand: Mapping[str, PausedByHand]
     muted: Mapping[str, Mute]
     found: Sequence[Found]
 
@@ -84,7 +85,7 @@ class ExplainCalls:
             for each, payload in zip(facts["found"], answer[1:], strict=True)
         ]
         now_us = int(facts["now"])
-        by_hand = {name: json.loads(row) for name, row in facts.get("paused", {}).items()}
+        by_hand = {name: read_by_hand(json.loads(row)) for name, row in facts.get("paused", {}).items()}
         return Look(now_us, facts.get("pause"), by_hand, read_mutes(facts.get("muted"), now_us), found)
 
 
@@ -205,8 +206,8 @@ class _Telling:
         stopped = by_hand.get(str(base.category)) or by_hand.get("*")
         if stopped is not None:
             reason, next_us = Reason.PAUSED, None
-            words = f"by {stopped['by']}" + (f": {stopped['why']}" if stopped.get("why") else "")
-            hindrance = explaining.paused(int(stopped["since_us"]), words, self._at)
+            words = f"by {stopped.by}" + (f": {stopped.why}" if stopped.why else "")
+            hindrance = explaining.paused(stopped.since_us, words, self._at)
         elif pause is not None:
             reason = Reason.COOLDOWN if pause["kind"] == "cooldown" else Reason.PAUSED
             next_us = int(pause["probe"])

@@ -153,7 +153,7 @@ class Books:
             leases={owner: int(end) for owner, end in facts["leases"].items()},
             cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
             pause=_pause(facts["pause"]),
-            paused={name: _by_hand(json.loads(row)) for name, row in facts["paused"].items()},
+            paused={name: read_by_hand(json.loads(row)) for name, row in facts["paused"].items()},
             muted=read_mutes(facts["muted"], int(facts["now"])),
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
         )
@@ -176,7 +176,8 @@ class Books:
         return look.waiting + look.in_flight + look.parked == sum(line.waiting for line in deferred)
 
 
-def _by_hand(facts: dict[str, str]) -> PausedByHand:
+def read_by_hand(facts: Mapping[str, str]) -> PausedByHand:
+    """A row of the hash ``paused``."""
     return PausedByHand(facts["by"], int(facts["since"]), facts["why"])
 
 

@@ -24,6 +24,7 @@ from dispatcher.reading import GRACE_US
 from dispatcher.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
+from dispatcher.store.pausing import Pausing
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -329,16 +330,15 @@ def test_of_a_post_without_a_clear_answer_is_told_when_it_is_looked_up(stage: St
 @pytest.mark.parametrize("name", ["*", "errors"])
 def test_what_waits_since_somebody_paused_it_is_told_by_whom(redis: Database, name: str) -> None:
     stage = Stage(redis, policy_of("", ""))
-    row = {"by": "ops@here", "since_us": START_US, "why": "maintenance"}
-    redis.hset(stage.keys.paused, name, json.dumps(row))
-    stage.send("a", channel="#ops")
+    Pausing(redis, stage.keys, clock=stage.clock).pause(name, "ops@here", "maintenance")
+    stage.send("a", "b", channel="#ops")
     stage.worker("ann").go()
-    told = explain(stage, "a")
+    told = explain(stage, "b")
     assert told.sentence == (
         "Admitted, and waits for channel #ops: posting is paused since 10:53:20 (by ops@here: maintenance); "
-        "it is the next."
+        "it is behind 1 other."
     )
-    assert (told.reason, told.next_at, told.before) == ("paused", None, 0)
+    assert (told.reason, told.next_at, told.before) == ("paused", None, 1)
 
 
 # Ids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +16,7 @@ from dispatcher.reading import GRACE_US, Reading, Unreadable
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
+from dispatcher.store.pausing import Pausing
 from tests.support.deferral import Between, category_line, opens_at, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -204,7 +204,7 @@ def test_the_last_of_a_channels_line_leaves_no_line(redis: Database) -> None:
 
 def test_what_waits_since_its_category_was_paused_leaves_its_line(redis: Database) -> None:
     stage = Stage(redis, policy_of("9/30m", ""))
-    redis.hset(stage.keys.paused, "errors", json.dumps({"by": "ops", "since_us": START_US}))
+    Pausing(redis, stage.keys, clock=stage.clock).pause("errors", "ops@here")
     stage.send("a", "b", channel=UNPACED)
     stage.worker("ann").go()
     assert listed(stage, ParkedFilter(reason="paused")) == ["a", "b"]
