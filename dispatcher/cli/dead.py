@@ -261,9 +261,9 @@ def _choose(letters: DeadLetters, selection: Selection) -> Chosen:
 
 
 def _find(letters: DeadLetters, id_: str) -> DeadLetter | None:
-    from dispatcher.event import job_id_for
+    from dispatcher.store.explanations import ids_of
 
-    return letters.get(job_id_for(id_)) or letters.get(id_)
+    return next((letter for name in ids_of(id_) if (letter := letters.get(name)) is not None), None)
 
 
 def _say_unknown(terminal: Terminal, ids: list[str]) -> None:

@@ -209,6 +209,11 @@ class TestShow:
         assert (result.code, result.out) == (1, "")
         assert "error: there is no dead letter of the id 'nobody'" in result.err
 
+    def test_an_id_that_is_no_text_exits_with_1(self, dead: Dead) -> None:
+        result = dead("show", "\udcff")  # how an argument arrives that is not UTF-8
+        assert (result.code, result.out) == (1, "")
+        assert "there is no dead letter of the id '\\udcff'" in result.err
+
 
 # Raw payloads
 
