@@ -27,6 +27,7 @@ from dispatcher.settings import Settings
 from dispatcher.slack.stand_in import FaultReply, Page, RateLimited, Setup, SlackError, StandIn, not_landed
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.outbox import Outbox
+from dispatcher.store.pausing import Pausing
 from tests.support.commands import run
 from tests.support.processes import LIMITS, Command, environment
 from tests.support.servers import Database, RedisServer
@@ -76,7 +77,7 @@ def test_a_set_up_without_fault_is_said_to_be_one(own_server: RedisServer, slack
     assert [each["about"] for each in document["findings"] if each["level"] != "ok"] == ["address"]
     assert [each["about"] for each in document["findings"]] == [
         "limits", "server", "eviction", "persistence", "memory", "clock", "namespace", "queue", "books", "waiting",
-        "workers", "leases", "dead letters", "slack", "scopes", "address",
+        "workers", "leases", "dead letters", "slack", "scopes", "look-ups", "address",
     ]  # fmt: skip
     assert shown.code == 0
     assert "ok       workers       1 is running, the last heartbeat was" in shown.out
@@ -387,6 +388,32 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
     assert cooldown.said.startswith("Slack asked for a pause in #ops, another ")
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("outage", "Slack is not reached for 1m 5s, http_503: no answer of Slack's own came back"),
+        ("cooldown", "the whole workspace cools down for 1m 5s, http_503: no answer of Slack's own came back"),
+    ],
+)
+def test_an_outage_is_told_as_what_ends_by_itself(redis: Database, redis_url: str, kind: str, said: str) -> None:
+    now_us = round(time.time() * US)
+    facts = {"code": "http_503", "detail": "no answer of Slack's own came back"}
+    redis.hset(KEYS.pause, mapping={"kind": kind, **facts, "since": now_us - 65 * US, "probe": now_us})
+    (found,) = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
+    assert (found.level, found.said) == (WARNING, said)
+    assert (found.remedy or "").startswith("it is tried by itself; ")
+
+
+def test_what_is_paused_by_hand_is_told(redis: Database, redis_url: str) -> None:
+    pausing = Pausing(redis, KEYS)
+    pausing.pause("*", "ops@here")
+    pausing.pause("errors", "ops@here")
+    found = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
+    assert [each.remedy for each in found] == ["go on: dispatcher resume", "go on: dispatcher resume errors"]
+    assert found[1].said.startswith("errors is paused for ")
+    assert found[1].said.endswith(" by ops@here")
+
+
 def test_what_waits_is_compared_with_its_bound(redis: Database, redis_url: str) -> None:
     Producer(redis).send_many([{"category": "errors", "text": "x"}] * 8)
     assert one_about("waiting", redis_url=redis_url) == (OK, "8 waiting, 0 in flight, 0 parked")
@@ -413,7 +440,7 @@ def test_dead_letters_and_books_that_do_not_balance_are_told(redis: Database, re
     ("scopes", "level", "said"),
     [
         (("chat:write", "chat:write.public", "chat:write.customize", "channels:history"), OK, "public"),
-        (("chat:write", "chat:write.public"), OK, "absent: channels:history"),
+        (("chat:write", "chat:write.public"), OK, "public"),
         (("chat:write",), WARNING, "the app can post only where it was invited"),
         (("channels:read",), ERROR, "nothing can be posted"),
         ((), WARNING, "names none"),
@@ -425,6 +452,15 @@ def test_the_scopes_of_the_token_are_read(scopes: tuple[str, ...], level: Level,
         found = one_about("scopes", slack_token=slack.token, slack_base_url=slack.base_url)
         assert (found[0], found[1].endswith(said)) == (level, True)
         assert slack.workspace.posts == 0
+
+
+def test_scopes_that_look_ups_need_are_missed() -> None:
+    with StandIn() as slack:
+        found = one_about("look-ups", slack_token=slack.token, slack_base_url=slack.base_url)
+    assert found == (OK, "the token may read histories: posts of unknown fate are looked up")
+    with StandIn(setup=Setup(scopes=("chat:write", "channels:history", "channels:read"))) as slack:
+        level, said = one_about("look-ups", slack_token=slack.token, slack_base_url=slack.base_url)
+    assert (level, said.partition(" absent")[0]) == (WARNING, "groups:history, groups:read")
 
 
 @pytest.mark.parametrize("is_there", [True, False])

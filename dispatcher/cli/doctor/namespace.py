@@ -12,6 +12,7 @@ from dispatcher.cli.status import balance
 from dispatcher.content import one_line
 from dispatcher.keys import LAYOUT_VERSION
 from dispatcher.model import US
+from dispatcher.mutes import EVERYTHING
 from dispatcher.settings import Settings
 from dispatcher.store.snapshot import Snapshot
 
@@ -102,11 +103,21 @@ def _leases(facts: NamespaceFacts, look: Snapshot) -> Iterator[Finding]:
 
 
 def _posting(look: Snapshot) -> Iterator[Finding]:
+    for name, by_hand in sorted(look.paused.items()):
+        what, command = ("", "resume") if name == EVERYTHING else (f"{name} is ", f"resume {name}")
+        since = span(max(0.0, (look.now_us - by_hand.since_us) / US))
+        yield warning("posting", one_line(f"{what}paused for {since} by {by_hand.by}"), f"go on: dispatcher {command}")
     pause = look.pause
-    if pause is not None:
+    if pause is not None and pause.kind == "operator":
         since = span(max(0.0, (look.now_us - pause.since_us) / US))
         said, remedy = in_two(one_line(pause.detail), ": ", "see what Slack says of the token or the webhook")
         yield error("posting", f"paused for {since} by {one_line(pause.code)}: {said}", remedy)
+    elif pause is not None:
+        since = span(max(0.0, (look.now_us - pause.since_us) / US))
+        what = "Slack is not reached" if pause.kind == "outage" else "the whole workspace cools down"
+        words, remedy = in_two(one_line(pause.detail), ": ", "look at the network, the proxy and Slack's status page")
+        said = f"{what} for {since}, {one_line(pause.code)}: {words}"
+        yield warning("posting", said, f"it is tried by itself; {remedy}")
     for channel, until_us in sorted(look.cooldowns.items()):
         if until_us > look.now_us:
             said = f"Slack asked for a pause in {one_line(channel)}, another {span((until_us - look.now_us) / US)}"

@@ -21,7 +21,7 @@ from dispatcher.slack.taxonomy import row_for
 _NEEDED: Final = "chat:write"
 _RECOMMENDED: Final = "chat:write.public"
 _FOR_LOOKS: Final = "chat:write.customize"
-_LATER: Final = ("channels:history",)
+_TO_LOOK_UP: Final = ("channels:history", "groups:history", "channels:read", "groups:read")
 _ADD: Final = "under OAuth & Permissions of the app, and install the app again"
 
 
@@ -67,9 +67,15 @@ def _scopes(scopes: tuple[str, ...]) -> Iterator[Finding]:
         said = f"{_NEEDED}, but not {_RECOMMENDED}: the app can post only where it was invited"
         yield warning("scopes", said, f"invite the app to each channel, or add {_RECOMMENDED} {_ADD}")
     else:
-        absent = [scope for scope in _LATER if scope not in scopes]
-        more = f"; not needed by this version, and absent: {', '.join(absent)}" if absent else ""
-        yield ok("scopes", f"{_NEEDED} and {_RECOMMENDED}{more}")
+        yield ok("scopes", f"{_NEEDED} and {_RECOMMENDED}")
+    absent = [scope for scope in _TO_LOOK_UP if scope not in scopes]
+    if absent:
+        said = (
+            f"{', '.join(absent)} absent: a post of unknown fate may not be found, and is then handled by on_ambiguous"
+        )
+        yield warning("look-ups", said, f"add them {_ADD}")
+    else:
+        yield ok("look-ups", "the token may read histories: posts of unknown fate are looked up")
 
 
 def _refusal(code: str, detail: str, base_url: str | None) -> Finding:
