@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from dispatcher.message_parts import LeftOut
 from dispatcher.model import US, Denied, Reason
 from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled, Step, Told, Waiting
 from dispatcher.tally import Tally
+
+OWN_LINES: Final = frozenset(
+    {
+        "digest.posted",
+        "digest.edited",
+        "digest.parked",
+        "digest.failed",
+        "notice.posted",
+        "notice.parked",
+        "notice.failed",
+    }
+)
+"""The lines about own events."""
 
 
 def subject_facts(subject: Leased | Spoiled) -> dict[str, object]:
