@@ -69,6 +69,12 @@ class Board:
     clock: Clock
     posts: list[tuple[int, str]] = field(default_factory=list)
 
+    can_update = False
+
+    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+        """Never called."""
+        raise NotImplementedError
+
     def post(self, message: Message) -> PostResult:
         """As ``dispatch.Sink`` says; arrives at once."""
         self.posts.append((self.clock.now_us, message.event_id))

@@ -33,9 +33,13 @@ from dispatcher.outcome import (
 )
 from dispatcher.policy import Backoff, OnLimit, Policy, limit_reason
 from dispatcher.reading import GRACE_US
+from dispatcher.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3
 """Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
+
+_DISCARDS: Final = (OnLimit.DROP, OnLimit.DIGEST)
+"""What is never done with a replayed event."""
 
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
@@ -90,7 +94,10 @@ def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
     rule = policy.rule(leased.event.category)
     if rule.on_limit is not OnLimit.DEFER or leased.line or leased.held or leased.attempt or leased.unknown:
         return None
-    return Deferral(candidate, policy.line(leased.event), rule.max_parked)
+    if leased.tally is not None:
+        return None
+    counting = policy.counting(leased.event.category)
+    return Deferral(candidate, policy.line(leased.event), rule.max_parked, counting=counting)
 
 
 def overflow(deferral: Deferral) -> Settlement:
@@ -104,19 +111,22 @@ def overflow(deferral: Deferral) -> Settlement:
 def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Settlement | Deferral | None:
     """What becomes of an event of a muted category, which takes no slot; None of one that was admitted before.
 
-    As with a denial the category's ``on_limit`` says; what defers waits until the mute ends.
+    As with a denial the category's ``on_limit`` says; what defers waits until the mute ends. Nobody is to be told of
+    the category meanwhile, so what digests is dropped, and a digest waits too.
     """
     leased, terms = candidate.leased, candidate.terms
     if leased.held or leased.attempt or leased.unknown:
         return None
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    left_us = max(0, mute.until_us - now_us)
+    if leased.tally is not None:
+        return Settlement(leased, terms, Parked(Place.TIMER, Reason.MUTED, left_us, detail=mute.detail), slots)
     rule = policy.rule(leased.event.category)
-    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
+    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit in _DISCARDS else rule.on_limit
     match on_limit:
-        case OnLimit.DROP:
+        case OnLimit.DROP | OnLimit.DIGEST:
             return Settlement(leased, terms, Dropped(None, Reason.MUTED, mute.detail, mute.until_us), slots)
         case OnLimit.DEFER:
-            left_us = max(0, mute.until_us - now_us)
             return Deferral(candidate, policy.line(leased.event), rule.max_parked, muted_us=left_us)
         case OnLimit.DEAD_LETTER:
             letter = DeadLettered(Reason.MUTED, mute.detail, until_us=mute.until_us)
@@ -125,10 +135,18 @@ def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Sett
             assert_never(on_limit)
 
 
-def drops(candidate: Candidate, policy: Policy) -> bool:
-    """Whether a refusal ends the event with nothing else to be changed: nobody was ever admitted with it."""
+def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
+    """Whether a refusal ends the event with nothing else to be changed, since it was never admitted; who counts it."""
     leased = candidate.leased
-    return leased.is_fresh and not leased.replays and policy.rule(leased.event.category).on_limit is OnLimit.DROP
+    if leased.replays or leased.tally is not None:
+        return False, None
+    match policy.rule(leased.event.category).on_limit:
+        case OnLimit.DROP if leased.is_fresh:
+            return True, policy.counting(leased.event.category)
+        case OnLimit.DIGEST if not (leased.held or leased.attempt or leased.unknown):
+            return True, policy.counting(leased.event.category)
+        case _:
+            return False, None
 
 
 def again(candidates: Sequence[Candidate], ended: Sequence[Settlement] = ()) -> list[Leased | Spoiled]:
@@ -140,7 +158,7 @@ def again(candidates: Sequence[Candidate], ended: Sequence[Settlement] = ()) -> 
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
     """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says.
 
-    A replayed event is never dropped: it becomes a dead letter again.
+    A replayed event is never dropped or digested: it becomes a dead letter again.
     """
     leased, terms = candidate.leased, candidate.terms
     reason = limit_reason(verdict.scope)
@@ -157,15 +175,19 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
         )
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
     rule = policy.rule(leased.event.category)
+    counting = policy.counting(leased.event.category)
+    gives_notice = counting is not None and counting.telling is Telling.NOTICE
+    known = verdict if counting is None else counting.known(verdict)
     on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
     match on_limit:
         case OnLimit.DROP:
-            return Settlement(leased, terms, Dropped(verdict, reason), slots)
+            return Settlement(leased, terms, Dropped(known, reason, counting=counting), slots)
         case OnLimit.DEFER:
-            return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict)
-        case OnLimit.DEAD_LETTER:
-            detail = f"{verdict.scope} had used its {verdict.limit}"
-            return Settlement(leased, terms, DeadLettered(reason, detail, denied=verdict), slots)
+            return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict, counting=counting)
+        case OnLimit.DEAD_LETTER | OnLimit.DIGEST:  # of a digest only what was replayed comes here
+            detail = f"{known.scope} had used its {known.limit}"
+            letter = DeadLettered(reason, detail, denied=known, counting=counting if gives_notice else None)
+            return Settlement(leased, terms, letter, slots)
         case _:
             assert_never(on_limit)
 

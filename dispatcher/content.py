@@ -127,7 +127,9 @@ def one_line(text: str, limit: int = 300) -> str:
     White space becomes a space; any other character that is not printable becomes its escape, such as
     ``\x1b``.
     """
-    shown = "".join(char if char.isprintable() else _visible(char) for char in " ".join(text[: 4 * limit].split()))
+    shown = " ".join(text[: 4 * limit].split())
+    if not shown.isprintable():
+        shown = "".join(char if char.isprintable() else _visible(char) for char in shown)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 

@@ -12,36 +12,45 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, assert_never
 
 from dispatcher import consequences as rules
-from dispatcher import reconcile
+from dispatcher import own, reconcile
 from dispatcher.content import message_for
 from dispatcher.errors import StaleLimits
 from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
 from dispatcher.mutes import MUTED_SCOPE, Mute
 from dispatcher.outcome import Candidate, Deferral, Leased, Lookup, Settlement, Spoiled, Started, Turn, Waiting
-from dispatcher.policy import Backoff, Policy
+from dispatcher.policy import Backoff, Policy, limit_reason
 from dispatcher.reading import GRACE_US, Reading, Search
+from dispatcher.tally import Counting, Suppressed, Telling
 
 NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
 
 
 class Asking(NamedTuple):
-    """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed."""
+    """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed.
+
+    It is counted by ``counting``. Of a category that digests, the only one that is suppressed does not end: it waits.
+    """
 
     candidate: Candidate
     drops: bool
+    counting: Counting | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Admitting:
     """A verdict for each that asked; those that were refused and drop have ended, but for the places in ``lost``.
 
-    ``shadowed``: by place, the shadow limits that would have refused one that was admitted.
+    And for those in ``lone``: each was parked for so many microseconds, as the only one of its category. ``joined`` are
+    such events of before that a second one has ended. ``shadowed``: by place, the shadow limits that would have refused
+    one that was admitted.
     """
 
     verdicts: list[Verdict]
     openings: list[Opening]
     lost: frozenset[int]
     shadowed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    lone: Mapping[int, int] = field(default_factory=dict)
+    joined: Sequence[Suppressed] = ()
 
 
 class Overtaken(Exception):
@@ -101,6 +110,15 @@ class Sink(Protocol):
         """Look for posts of unknown fate, within a deadline; never raises for what the other side does."""
         ...
 
+    @property
+    def can_update(self) -> bool:
+        """Whether what was posted can be edited."""
+        ...
+
+    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+        """Edit what was posted with this receipt; as ``post``. Only to be called where it can."""
+        ...
+
 
 class Observer(Protocol):
     """Told of what is durable; may fail, never breaks the way of an event."""
@@ -111,6 +129,10 @@ class Observer(Protocol):
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """One line for each event that a limit has dropped."""
+        ...
+
+    def digested(self, events: Sequence[Suppressed]) -> None:
+        """One line for each event that has ended in a digest."""
         ...
 
     def waiting(self, events: Sequence[Waiting]) -> None:
@@ -170,6 +192,10 @@ class Dispatcher:
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows; touches no store, so any thread may do it."""
         leased, terms = started.candidate.leased, started.candidate.terms
+        if leased.tally is not None:
+            words = own.words_of(leased, terms.channel, self.policy, can_edit=self.sink.can_update)
+            posted = self.sink.update(*words.edits, words.message) if words.edits else self.sink.post(words.message)
+            return self.conclude(started, posted)
         style = self.policy.rule(leased.event.category).style
         message = message_for(
             leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
@@ -179,6 +205,9 @@ class Dispatcher:
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""
+        if started.candidate.leased.tally is not None:
+            follows = own.after_post(started, result, self.policy, self.backoff, can_edit=self.sink.can_update)
+            return follows or rules.after_post(started, result, self.backoff, self.grace_us)
         return rules.after_post(started, result, self.backoff, self.grace_us)
 
     def lookups(self, batch: Sequence[Leased | Spoiled], now_us: int) -> list[Lookup]:
@@ -197,7 +226,8 @@ class Dispatcher:
 
     def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
         """What follows from a reading."""
-        return reconcile.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
+        found = reconcile.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
+        return [own.after_look(each, self.policy, can_edit=self.sink.can_update) for each in found]
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Make outcomes durable, then tell of them."""
@@ -216,7 +246,7 @@ class Dispatcher:
                 continue
             if item.doubt is not None:
                 continue
-            match rules.on_arrival(item, self.policy, now_us):
+            match self._on_arrival(item, now_us):
                 case Candidate() as candidate:
                     candidates.append(candidate)
                 case Settlement() as settlement:
@@ -244,6 +274,11 @@ class Dispatcher:
         self._line_up(waiting, ended)
         return left
 
+    def _on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
+        if leased.tally is None:
+            return rules.on_arrival(leased, self.policy, now_us)
+        return own.on_arrival(leased, self.policy, can_edit=self.sink.can_update)
+
     def _behind_others(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> Sequence[Candidate]:
         """Who may ask the gate; newcomers of a category that defers stand behind those who wait already."""
         newcomers = {
@@ -262,36 +297,60 @@ class Dispatcher:
         """The budget: who was admitted, and who was refused and waits; other ends of a refusal are in ``ended``."""
         heads = [each for each in candidates if each.leased.line]
         ahead = {scope.name: scope for each in heads for scope in all_scopes(each.terms.scopes)}
-        asking = [Asking(each, rules.drops(each, self.policy)) for each in candidates]
+        asking = [Asking(each, *rules.drops(each, self.policy)) for each in candidates]
         answer = self.gate.admit(asking, ahead=list(ahead.values()))
         meanwhile()
         self.outbox.expect(answer.openings)
         admitted: list[Candidate] = []
         refused: list[Deferral] = []
-        dropped: list[tuple[Leased, Denied]] = []
         for place, shadowed in answer.shadowed.items():
             leased, terms = asking[place].candidate
             asking[place] = asking[place]._replace(candidate=Candidate(leased._replace(shadowed=shadowed), terms))
-        for (candidate, drops), verdict in zip(asking, answer.verdicts, strict=True):
+        suppressed: dict[int, tuple[Asking, Denied]] = {}
+        for place, (each, verdict) in enumerate(zip(asking, answer.verdicts, strict=True)):
             match verdict:
                 case Admitted():
-                    admitted.append(candidate)
-                case Denied() if drops:
-                    dropped.append((candidate.leased, verdict))
+                    admitted.append(each.candidate)
+                case Denied() if each.drops:
+                    suppressed[place] = (each, verdict)
+                case Denied() if each.candidate.leased.tally is not None:
+                    ended.append(own.denied(each.candidate, verdict))
                 case Denied():
-                    match rules.denied(candidate, verdict, self.policy):
+                    match rules.denied(each.candidate, verdict, self.policy):
                         case Deferral() as deferral:
                             refused.append(deferral)
                         case Settlement() as settlement:
                             ended.append(settlement)
                 case _:
                     assert_never(verdict)
-        if answer.lost:
-            gone = {asking[place].candidate.leased.id for place in answer.lost}
-            self.observer.lost([leased for leased, _ in dropped if leased.id in gone])
-            dropped = [(leased, denied) for leased, denied in dropped if leased.id not in gone]
-        self.observer.dropped(dropped)
+        self.observer.lost([suppressed.pop(place)[0].candidate.leased for place in sorted(answer.lost)])
+        self._tell_of(suppressed, answer)
         return admitted, refused
+
+    def _tell_of(self, suppressed: dict[int, tuple[Asking, Denied]], answer: Admitting) -> None:
+        """Lines for those that a limit has dropped or digested, or set aside."""
+        waiting: list[Waiting] = []
+        dropped: list[tuple[Leased, Denied]] = []
+        digested = list(answer.joined)
+        known: dict[tuple[int, str], Denied] = {}
+        for place, (each, verdict) in suppressed.items():
+            leased, counting = each.candidate.leased, each.counting
+            if counting is None:
+                dropped.append((leased, verdict))
+                continue
+            denied = known.get((id(verdict), counting.id))
+            if denied is None:
+                denied = known[id(verdict), counting.id] = counting.known(verdict)
+            if place in answer.lone:
+                reason = limit_reason(denied.scope)
+                waiting.append(Waiting(each.candidate, reason, answer.lone[place], denied.scope))
+            elif counting.telling is Telling.DIGEST:
+                digested.append(Suppressed(leased.name, leased.event.category, denied))
+            else:
+                dropped.append((leased, denied))
+        self.observer.dropped(dropped)
+        self.observer.digested(digested)
+        self.observer.waiting(waiting)
 
     def _line_up(self, deferrals: Sequence[Deferral], ended: list[Settlement]) -> set[str]:
         """Let them stand in line; returns the ids that need not. Where as many wait as may is the end: an overflow."""

@@ -145,12 +145,12 @@ def why(decision: Decision, at: Clock) -> str:
     return (decision.detail or "").removesuffix(".")
 
 
-def dropped(denied: Denied, now_us: int, at: Clock) -> str:
-    """As ``ended``, of an event that a limit drops now: for storms, in a quarter of the time."""
+def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") -> str:
+    """As ``ended``, of an event that a limit drops or digests now: for storms, in a quarter of the time."""
     used_up, fits_us = _used_up(denied.scope, str(denied.limit)), denied.retry_after_us
     if fits_us > denied.limit.window_us:
-        return f"Dropped at {at(now_us)}: {used_up}; {_HELD}."
-    return f"Dropped at {at(now_us)}: {used_up}; it would have fitted at {at(now_us + fits_us)}."
+        return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; {_HELD}."
+    return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; it would have fitted at {at(now_us + fits_us)}."
 
 
 def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
@@ -207,6 +207,11 @@ def cooling(until_us: int, at: Clock) -> str:
 def paced(next_us: int | None, at: Clock) -> str:
     """A hindrance: the channel's pace, or the post in flight."""
     return "another post to it is in flight" if next_us is None else f"its pace lets the next go at {at(next_us)}"
+
+
+def alone(why: str, until: str) -> str:
+    """The only event that a limit suppressed, of a category that digests."""
+    return f"Suppressed ({why}), so far as the only one; a second one makes it a digest, else it is posted at {until}."
 
 
 def on_timer(why: str, attempts: int, most: int, until: str) -> str:

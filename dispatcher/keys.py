@@ -217,6 +217,20 @@ class Keys:
         return self._key("shadowed")
 
     @property
+    def tallies(self) -> str:
+        """SET, ``digest:errors`` and the like: categories of which something was suppressed and not told; empty."""
+        return self._key("tallies")
+
+    @property
+    def tally_prefix(self) -> str:
+        """What the keys of ``tally`` begin with."""
+        return self._key("tally:")
+
+    def tally(self, tally_id: str) -> str:
+        """HASH, what was suppressed and not told; lives until all of it is told."""
+        return self.tally_prefix + tally_id
+
+    @property
     def wake(self) -> str:
         """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
         return self._key("wake")

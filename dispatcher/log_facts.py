@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from dispatcher.message_parts import LeftOut
 from dispatcher.model import US, Denied, Reason
-from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled, Waiting
+from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled, Step, Told, Waiting
+from dispatcher.tally import Tally
+
+OWN_LINES: Final = frozenset(
+    {
+        "digest.posted",
+        "digest.edited",
+        "digest.parked",
+        "digest.failed",
+        "notice.posted",
+        "notice.parked",
+        "notice.failed",
+    }
+)
+"""The lines about own events."""
 
 
 def subject_facts(subject: Leased | Spoiled) -> dict[str, object]:
@@ -53,6 +67,8 @@ def facts_of(settlement: Settlement) -> dict[str, object]:
             facts |= channel
             said = {"code": code, "detail": detail}
             return {**facts, **{name: words for name, words in said.items() if words}}
+        case Told(step):
+            return {"outcome": step.value}
         case _:
             assert_never(settlement.outcome)
 
@@ -64,9 +80,25 @@ def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
     return {"left_out": ",".join(each.part for each in parts), "code": parts[-1].code, "detail": parts[-1].detail}
 
 
-def dropped_facts(denied: Denied | None, reason: Reason) -> dict[str, object]:
-    """An event that was dropped."""
-    return {"outcome": "dropped", "reason": reason.value, **_denial(denied)}
+def dropped_facts(denied: Denied | None, reason: Reason, outcome: str = "dropped") -> dict[str, object]:
+    """An event that was dropped, or digested."""
+    return {"outcome": outcome, "reason": reason.value, **_denial(denied)}
+
+
+def own_line(tally: Tally, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
+    """The line about what an own event has done; that it cannot be posted is told once. None where it did nothing."""
+    facts: dict[str, object] = {"category": tally.category, "count": tally.count}
+    if settlement.terms is not None:
+        facts["channel"] = settlement.terms.channel
+    match settlement.outcome:
+        case Told(Step.FAILED, code=code, detail=detail) if not tally.failed:
+            return f"{tally.telling}.failed", {**facts, "code": code, "detail": detail}
+        case Told(Step.POSTED | Step.EDITED as step, ends=ends):
+            return f"{tally.telling}.{step}", {**facts, "ends": ends}
+        case Parked(_, reason, wait_us):
+            return f"{tally.telling}.parked", {**facts, "reason": reason.value, "retry_after_s": wait_us / US}
+        case _:
+            return None
 
 
 def _by_hand(detail: str | None, until_us: int | None) -> dict[str, object]:

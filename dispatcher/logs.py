@@ -16,17 +16,20 @@ from dispatcher import explaining
 from dispatcher.explaining import Clock, clock_of, sentence_of
 from dispatcher.json_text import encode
 from dispatcher.line_batch import LineBatch
-from dispatcher.log_facts import dropped_facts, facts_of, subject_facts, waiting_facts
+from dispatcher.log_facts import dropped_facts, facts_of, own_line, subject_facts, waiting_facts
 from dispatcher.log_lines import TerminalLine
 from dispatcher.message_parts import Part
 from dispatcher.model import Denied, Reason
 from dispatcher.outcome import Leased, Parked, Sent, Settlement, Spoiled, Waiting
 from dispatcher.policy import limit_reason
+from dispatcher.tally import Suppressed
 
 HIDDEN: Final = "***"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _MOST_TOLD: Final = 1_000
 _WARNINGS: Final = {
+    "digest.failed",
+    "notice.failed",
     "redis.lost",
     "slack.paused",
     "slack.scope_missing",
@@ -140,6 +143,10 @@ class EventLog:
         told: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
         for settlement in settlements:
+            if isinstance(settlement.subject, Leased) and settlement.subject.tally is not None:
+                if (line := own_line(settlement.subject.tally, settlement)) is not None:
+                    self.say(line[0], **line[1])
+                continue
             entry = {**subject_facts(settlement.subject), **facts_of(settlement)}
             if isinstance(settlement.outcome, Parked):
                 parked.append(entry)
@@ -175,9 +182,27 @@ class EventLog:
             entries.append({"event_id": leased.name, "category": leased.event.category, **facts})
         self._write_all("event.settled", entries)
 
+    def digested(self, events: Sequence[Suppressed]) -> None:
+        """``event.settled`` for events that have ended in a digest."""
+        now_us, at = self._now()
+        known: dict[int, dict[str, object]] = {}
+        entries = []
+        for name, category, denied in events:
+            facts = known.get(id(denied))
+            if facts is None:
+                facts = dropped_facts(denied, limit_reason(denied.scope), "digested")
+                facts["sentence"] = explaining.dropped(denied, now_us, at, "digested")
+                known[id(denied)] = facts
+            entries.append({"event_id": name, "category": category, **facts})
+        self._write_all("event.settled", entries)
+
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
-        self._write_all("event.parked", [waiting_facts(each) for each in events])
+        own = [each for each in events if each.candidate.leased.tally is not None]
+        self._write_all("event.parked", [waiting_facts(each) for each in events if each not in own])
+        for each in own:
+            telling = each.candidate.leased.id.partition(":")[0]
+            self.say(f"{telling}.parked", category=each.candidate.leased.event.category, reason=each.reason.value)
 
     def lost(self, events: Sequence[Leased | Spoiled]) -> None:
         """``lease.lost``: another worker has the event, nothing was changed here."""

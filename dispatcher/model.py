@@ -107,6 +107,11 @@ class Limit:
         return quota if self.kind is Kind.ROLLING else f"{quota} {self.kind}"
 
 
+def longest_of(limits: tuple[Limit, ...]) -> Limit | None:
+    """The limit of the longest window, of two the smaller; None of no limits."""
+    return max(limits, key=lambda limit: (limit.window_us, -limit.max), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What limits are counted against: ``global``, ``category:errors``, or a library user's own name.

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 from dispatcher.event import Event
 from dispatcher.model import US, Demand, Denied, Limit, Paused, Reason, Receipt, Scope
 from dispatcher.reading import Search
+from dispatcher.tally import Counting, Tally
 
 NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
@@ -42,6 +43,9 @@ class Leased(NamedTuple):
     back; ``deaths`` how many workers died while they held it. ``doubt`` says that it is to be looked up before anything
     else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow limits that
     would have refused it when it was admitted.
+
+    ``lone`` says that it alone was suppressed, and waits for others or to be posted as itself. An own event, one of the
+    dispatcher's, has a ``tally`` that it tells of.
     """
 
     id: str
@@ -59,11 +63,13 @@ class Leased(NamedTuple):
     doubt: Doubt | None = None
     resent: int = 0
     shadowed: tuple[str, ...] = ()
+    lone: bool = False
+    tally: Tally | None = None
 
     @property
     def is_fresh(self) -> bool:
         """Whether nobody can have asked for slots for it before."""
-        return self.takes == 1 and not (self.held or self.attempt or self.unknown or self.line)
+        return self.takes == 1 and not (self.held or self.attempt or self.unknown or self.line or self.lone)
 
     @property
     def name(self) -> str:
@@ -151,6 +157,7 @@ class Dropped:
     reason: Reason
     detail: str | None = None
     until_us: int | None = None
+    counting: Counting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,7 @@ class Deferral:
     """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
 
     ``most`` of its category may wait. ``muted_us`` is how long its category is still muted; then the gate is not asked.
+    ``counting`` where somebody is told of it.
     """
 
     candidate: Candidate
@@ -165,6 +173,7 @@ class Deferral:
     most: int
     denied: Denied | None = None
     muted_us: int | None = None
+    counting: Counting | None = None
 
 
 class Turn(StrEnum):
@@ -177,13 +186,14 @@ class Turn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """Kept for a human. ``until_us`` is when the mute ends that suppressed it."""
+    """Kept for a human. ``until_us`` is when the mute ends that suppressed it, ``counting`` who is told of it."""
 
     reason: Reason
     detail: str
     code: str | None = None
     denied: Denied | None = None
     until_us: int | None = None
+    counting: Counting | None = None
 
 
 def _can_bury(reason: Reason) -> bool:
@@ -229,7 +239,35 @@ class Parked:
     detail: str | None = None
 
 
-Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked
+class Step(StrEnum):
+    """What an own event has done."""
+
+    WAITED = "waited"
+    POSTED = "posted"
+    EDITED = "edited"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an own event has done, of the tally that ``counting`` says. ``shown`` events are told of with it.
+
+    ``wait_us`` is until it looks again; if its message can be edited (``edits``), also when more are suppressed.
+    With ``ends`` the tally ends, or goes on with what came later.
+    """
+
+    step: Step
+    counting: Counting
+    wait_us: int = 0
+    shown: int | None = None
+    receipt: Receipt | None = None
+    edits: bool = False
+    ends: bool = False
+    code: str | None = None
+    detail: str | None = None
+
+
+Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from dispatcher.model import (
     Limit,
     Reason,
     Scope,
+    longest_of,
 )
 from dispatcher.outcome import (
     DEFAULT_BOUNDS,
@@ -28,6 +29,7 @@ from dispatcher.outcome import (
     Leased,
     Terms,
 )
+from dispatcher.tally import PATIENCE_US, Counting, Telling, counting_of
 from dispatcher.template import Template
 
 Backoff: TypeAlias = Callable[[int], int]
@@ -44,6 +46,7 @@ _REASONS: Final = {
     GLOBAL_SCOPE: Reason.LIMIT_GLOBAL,
     SHARED_SCOPE: Reason.LIMIT_GLOBAL,
     "guarantee": Reason.LIMIT_GLOBAL,
+    "kept": Reason.LIMIT_GLOBAL,
     "label": Reason.LIMIT_LABEL,
     "muted": Reason.MUTED,
 }
@@ -61,6 +64,7 @@ class OnLimit(StrEnum):
     DROP = "drop"
     DEAD_LETTER = "dead-letter"
     DEFER = "defer"
+    DIGEST = "digest"
 
 
 class OnAmbiguous(StrEnum):
@@ -88,6 +92,9 @@ PLAIN: Final = Style()
 DEFAULT_MAX_PARKED: Final = 10_000
 """Deferred events of one category that may wait."""
 
+DEFAULT_DIGEST_DELAY_US: Final = 60 * US
+"""How long a digest collects before it is posted."""
+
 
 @dataclass(frozen=True, slots=True)
 class CategoryRule:
@@ -96,6 +103,8 @@ class CategoryRule:
     ``guarantee`` events of the longest global window are kept for it; ``per_label`` limits hold for each value of a
     label. Where they are deferred, at most ``max_parked`` of its events wait for room. ``on_ambiguous`` says what
     becomes of one that was perhaps posted. ``shadows`` and ``label_shadows`` are counted and not enforced.
+    ``digest_delay_us`` is how long a digest collects, and how long it has to be quiet before a notice says that
+    suppression has ended; ``notice`` asks for such notices.
     """
 
     limits: tuple[Limit, ...]
@@ -109,6 +118,15 @@ class CategoryRule:
     style: Style = PLAIN
     shadows: tuple[Limit, ...] = ()
     label_shadows: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
+    digest_delay_us: int = DEFAULT_DIGEST_DELAY_US
+    notice: bool = False
+
+    @property
+    def telling(self) -> Telling | None:
+        """How it is told what was suppressed; for that one message of the longest window is kept."""
+        if self.on_limit is OnLimit.DIGEST:
+            return Telling.DIGEST
+        return Telling.NOTICE if self.notice else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +145,10 @@ class Policy:
     reject_unknown: bool = False
     dead_letters: Bounds = DEFAULT_BOUNDS
     global_shadows: tuple[Limit, ...] = ()
-    _scopes: dict[str, tuple[Demand, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _scopes: dict[tuple[str, bool], tuple[Demand, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _countings: dict[str, Counting] = field(default_factory=dict, init=False, repr=False, compare=False)
     _terms: dict[tuple[object, ...], Terms] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def knows(self, category: str) -> bool:
@@ -151,28 +172,62 @@ class Policy:
     @property
     def longest_global(self) -> Limit | None:
         """The global limit that guarantees are a part of: that of the longest window, of two the smaller."""
-        return max(self.global_limits, key=lambda limit: (limit.window_us, -limit.max), default=None)
+        return longest_of(self.global_limits)
 
-    def scopes(self, category: str, labels: Mapping[str, str] | None = None) -> tuple[Demand, ...]:
+    def scopes(
+        self, category: str, labels: Mapping[str, str] | None = None, *, tells: bool = False
+    ) -> tuple[Demand, ...]:
         """What an event is counted against, widest first; scopes without a limit are left out.
 
         With guarantees an event takes a slot of its category's share while that has room, else one of what all share.
+        Where it is told what was suppressed, events leave one slot of the category's longest window, and one of its
+        share, to the message that ``tells``.
         """
-        demands = self._scopes.get(category)
+        demands = self._scopes.get((category, tells))
         if demands is None:
-            demands = (*self._global_demands(category), *self._own_scope(category))
+            demands = (*self._global_demands(category, tells=tells), *self._own_scopes(category, tells=tells))
             if len(self._scopes) < _REMEMBERED:
-                self._scopes[category] = demands
+                self._scopes[category, tells] = demands
         if labels and (per_label := self.rule(category).per_label):
             return (*demands, *_label_scopes(category, per_label, labels))
         return demands
 
     def share(self, category: str) -> Scope | None:
-        """What is kept for the category of the longest global window; None where nothing is."""
-        longest, guarantee = self.longest_global, self.rule(category).guarantee
-        if longest is None or not guarantee:
+        """What is kept for the category's events of the longest global window; None where nothing is."""
+        longest, rule = self.longest_global, self.rule(category)
+        guarantee = rule.guarantee - (rule.telling is not None)
+        if longest is None or guarantee < 1:
             return None
         return Scope(f"guarantee:{category}", (replace(longest, max=guarantee),))
+
+    def kept(self, category: str) -> Scope | None:
+        """What of the category's guarantee is kept for telling what was suppressed; None where nothing is."""
+        longest, rule = self.longest_global, self.rule(category)
+        if longest is None or not rule.guarantee or rule.telling is None:
+            return None
+        return Scope(f"kept:{category}", (replace(longest, max=1),))
+
+    def counting(self, category: str) -> Counting | None:
+        """Where the category's suppressed events are counted; None where nobody is told of them."""
+        counting = self._countings.get(category)
+        if counting is None and (telling := self.rule(category).telling) is not None:
+            counting = self.counting_as(category, telling)
+            if len(self._countings) < _REMEMBERED:
+                self._countings[category] = counting
+        return counting
+
+    def counting_as(self, category: str, telling: Telling) -> Counting:
+        """The same for a telling that the category may have had before."""
+        rule, whole = self.rule(category), self.longest_global
+        windows = (rule.limits, self.global_limits, *rule.per_label.values())
+        return counting_of(
+            telling,
+            category,
+            rule.digest_delay_us,
+            own=longest_of(rule.limits),
+            share=replace(whole, max=rule.guarantee) if whole is not None and rule.guarantee else None,
+            window=next((longest_of(each) for each in windows if each), None),
+        )
 
     @property
     def shared(self) -> Scope | None:
@@ -200,17 +255,25 @@ class Policy:
         )
         return tuple(Scope(SHADOW_PREFIX + scope.name, scope.limits) for scope in scopes if scope.limits)
 
-    def _global_demands(self, category: str) -> Iterator[Demand]:
+    def _global_demands(self, category: str, *, tells: bool) -> Iterator[Demand]:
         if not self.global_limits:
             return
         yield Scope(GLOBAL_SCOPE, self.global_limits)
-        pools = tuple(pool for pool in (self.share(category), self.shared) if pool is not None)
+        kept = self.kept(category) if tells else None
+        pools = tuple(pool for pool in (kept, self.share(category), self.shared) if pool is not None)
         if pools:
             yield pools[0] if len(pools) == 1 else FirstOf(pools)
 
-    def _own_scope(self, category: str) -> Iterator[Demand]:
-        if limits := self.rule(category).limits:
-            yield Scope(f"category:{category}", limits)
+    def _own_scopes(self, category: str, *, tells: bool) -> Iterator[Demand]:
+        rule = self.rule(category)
+        longest = longest_of(rule.limits)
+        if longest is None:
+            return
+        yield Scope(f"category:{category}", rule.limits)
+        if tells:
+            yield Scope(f"digest:{category}", (replace(longest, max=1),))
+        elif rule.telling is not None and longest.max > 1:
+            yield Scope(f"singles:{category}", (replace(longest, max=longest.max - 1),))
 
     def channel(self, event: Event) -> str:
         """Where the event is posted: its own channel, else its category's."""
@@ -232,9 +295,12 @@ class Policy:
         """
         event = leased.event
         rule = self.rule(event.category)
+        if leased.tally is not None:
+            category = event.category
+            return self.own_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
-        key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age)
+        key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age, leased.lone)
         terms = self._terms.get(key)
         if terms is None:
             if len(self._terms) >= _REMEMBERED:
@@ -248,11 +314,17 @@ class Policy:
         return Terms(
             channel=channel,
             pace=self.pace(channel),
-            scopes=self.scopes(event.category, event.labels),
+            scopes=self.scopes(event.category, event.labels, tells=leased.lone),
             deadline_us=leased.seen_us + self.max_age_us(event),
             configured=self.knows(event.category),
             shadows=self.shadows(event.category, event.labels),
         )
+
+    def own_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
+        """The terms of an own event of the category, which asks for ``scopes``. It has no age: nothing ends it."""
+        category = leased.event.category
+        channel = leased.channel or self.rule(category).channel
+        return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
 
     def line(self, event: Event) -> str:
         """The line in which the event waits for room: its category's, or one for the values of its limited labels."""

@@ -1,20 +1,29 @@
--- Decides a batch that one worker holds, as gate.lua does, and ends in the same step what is refused and whose category drops.
+-- Decides a batch that one worker holds, as gate.lua does, and ends in the same step what is refused and whose category drops
+-- or digests.
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
 --          events HASH, leased SET, totals HASH, names SET, seen ZSET, decisions of what a limit suppressed and their older part
 --          HASH, as in settle.lua; version STRING (include/version.lua); shadowed
---          HASH "SCOPE MAX/WINDOW" -> how many a shadow limit would have refused; permanent
+--          HASH "SCOPE MAX/WINDOW" -> how many a shadow limit would have refused; permanent; and with "tallies" also
+--          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH as in take.lua, tallies SET and
+--          a HASH for each tally (include/tally.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which it asks | absent,
 --            "jobs": [id of the event, ...] for each request,
---            "kinds": [[category, configured, remember], ...], "kind": [position of its kind for each request, or 0 where a
---            refusal ends nothing, ...],
+--            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string], ...],
+--            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
---            "shadows", "shadow_names": see include/shadow.lua | absent}
+--            "shadows", "shadow_names": see include/shadow.lua | absent,
+--            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...]}, ...] | absent: of what is suppressed,
+--            "names": {position of a request: the event's name, where that is not its id}, "release": [position of a request, ...]
+--            slots to give back if it is refused, "scope", "waits": prefixes of keys: these four with "tallies"}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
 --          scope, window], ...]}: the lease of a refused event was taken
---          over, nothing was changed about it. {"stale": version in force} when another one than the call's is: nothing was decided
+--          over, nothing was changed about it. {"stale": version in force} when another one than the call's is: nothing was decided.
+--          With "tallies" also "lone": [[position of a request, wait_us], ...]: was parked, as the only one that is suppressed;
+--          and "joined": [[name, decision], ...]: such ones of before, which have ended now
 -- @include prelude
+-- @include record
 -- @include slots
 -- @include log
 -- @include decide
@@ -23,6 +32,9 @@
 -- @include dropping
 -- @include version
 -- @include shadow
+-- @include lines
+-- @include deferred
+-- @include tally
 
 local call = cjson.decode(ARGV[1])
 local is_stale = stale(KEYS[#call.scopes + 8], call.version)
@@ -39,13 +51,22 @@ local first = #call.scopes
 local at = {
   events = KEYS[first + 1], leased = KEYS[first + 2], totals = KEYS[first + 3], names = KEYS[first + 4],
   seen = KEYS[first + 5], limited = KEYS[first + 6], limited_older = KEYS[first + 7],
-  now = now, remember_us = call.remember_us, most_decisions = call.most_decisions,
+  parked = KEYS[first + 10], lines = KEYS[first + 11], timers = KEYS[first + 12], wake = KEYS[first + 13],
+  seq = KEYS[first + 14], deciding = KEYS[first + 15], freed = KEYS[first + 16], tallies = KEYS[first + 17],
+  now = now, remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits,
 }
 
 -- What the record says of a kind that was refused so; a category needs no escapes.
 local function why_of(kind, verdict)
   local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
-  return '["dropped","' .. kind[1] .. '",' .. call.told[tonumber(scope)][tonumber(window)] .. retry_after .. '],{}]'
+  local told = call.told[tonumber(scope)][tonumber(window)]
+  return '["' .. kind[4] .. '","' .. kind[1] .. '",' .. told .. retry_after .. '],{}]'
+end
+
+-- The time that a refusal says, but no longer than the window that says it: what rests on a held slot may say a day.
+local function wait_of(verdict)
+  local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
+  return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][US])
 end
 
 local groups, found = {}, {}
@@ -67,7 +88,8 @@ for n = 1, count do
   end
 end
 
-local lost = {}
+local lost, lone, joined = {}, {}, {}
+-- @include tallying
 if #groups > 0 then
   local jobs, places = {}, {}
   for _, group in ipairs(groups) do
@@ -76,14 +98,23 @@ if #groups > 0 then
       places[#places + 1] = n
     end
     group.count, group.why = #group.places, why_of(group.kind, group.verdict)
-    group.category, group.configured, group.remember = unpack(group.kind)
+    group.category, group.configured, group.remember, group.outcome = unpack(group.kind)
   end
   redis.call('HDEL', at.totals, '') -- a first write that a full server allows: after it the rest is allowed too
-  for n, is_ours in ipairs(drop(at, jobs, groups)) do
+  local ours = redis.call('SMISMEMBER', at.leased, unpack(jobs))
+  for n, is_ours in ipairs(ours) do
     if is_ours == 0 then
       lost[#lost + 1] = places[n]
     end
   end
+  if call.tallies then
+    keep_tallies(ours)
+  end
+  drop(at, jobs, ours, groups)
 end
-return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost, ',') .. '],"shadowed":['
-  .. table.concat(shadowed, ',') .. ']}'
+local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost, ',')
+  .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'
+if call.tallies then
+  answer = answer .. ',"lone":[' .. table.concat(lone, ',') .. '],"joined":[' .. table.concat(joined, ',') .. ']'
+end
+return answer .. '}'

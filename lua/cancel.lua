@@ -42,7 +42,7 @@ local results, rows = {}, {}
 for n, event in ipairs(call.events) do
   local record = redis.call('HGET', events, event.id)
   local header = record and read_record(record)
-  if not header or header.seq ~= event.seq then
+  if not header or header.own or header.seq ~= event.seq then
     results[n] = 0
   elseif header.state ~= 'waiting' then
     results[n] = -1

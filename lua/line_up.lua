@@ -9,13 +9,15 @@
 --           7 names     SET   category names counted that no limits file knows
 --           8 wake      LIST  a token for one sleeper
 --           9 awaited, 10 deferred, 11 deciding, 12 freed: HASH, see include/deferred.lua
---          13 version   STRING the limits in force (include/version.lua)
---          14 ...       ZSET  the slots of the scopes that "events" point to
+--          13 version   STRING the limits in force (include/version.lua); 14 seq STRING, 15 tallies SET  see include/tally.lua
+--          16 ...       the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope": prefixes of keys, "version": of the limits | absent,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; absent: not asked for yet,
---             "slot", "release": [KEYS position, ...] slots to give back | absent}, ...]}
+--             "slot", "release": [KEYS position, ...] slots to give back | absent,
+--             "tally": {"id", "key": KEYS position, "delay_us", "why", "samples"} | absent: counts it, if it stands for the first
+--             time}, ...]}
 -- Returns   JSON {"events": ["go" | "full" | "lost" | ["parked", scope, wait_us | null], ...]}
 --           go: nobody waits before it, ask the gate. full: as many of its category wait as may. lost: the lease was taken
 --           over. The last two, and go, change nothing. wait_us is null while others are deciding about the scope.
@@ -28,6 +30,7 @@
 -- @include lines
 -- @include deferred
 -- @include version
+-- @include tally
 
 local events, leased, lines, timers = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
 local call = cjson.decode(ARGV[1])
@@ -39,7 +42,7 @@ local now = microseconds(call.now)
 local at = {
   events = events, parked = KEYS[3], lines = lines, totals = KEYS[6],
   awaited = KEYS[9], deferred = KEYS[10], deciding = KEYS[11], freed = KEYS[12], line = call.line,
-  waits = call.waits, owner = call.owner, now = now,
+  waits = call.waits, owner = call.owner, now = now, timers = timers, seq = KEYS[14], tallies = KEYS[15],
 }
 redis.call('HDEL', at.awaited, '') -- a first write that a full server allows: after it the rest is allowed too
 local before = first_instant(lines, timers)
@@ -73,6 +76,10 @@ for n, event in ipairs(call.events) do
         if release_slot(KEYS[scope], event.slot) == 1 then
           released[#released + 1] = string.sub(KEYS[scope], #call.scope + 1)
         end
+      end
+      if event.tally and not header.line then
+        event.tally.key = KEYS[event.tally.key]
+        suppress(at, event.tally, 1, event.tally.why, event.tally.samples)
       end
       header.category, header.deadline = event.category, event.deadline
       header.counted = counted_name(KEYS[7], event.category, event.configured)

@@ -24,6 +24,7 @@
 --           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
 --             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...],
 --             "holds": [those of them in which it holds its slot while it waits, ...],
+--             "of": category that an own event, which has none, waits with | absent,
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
 -- Returns   JSON {"now", "events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
@@ -98,8 +99,8 @@ local function park(event, header, channel)
   header.state, header.held = 'waiting', true
   note_holds(header, event, call.scope)
   local line = channel.line
-  if paused and redis.call('HEXISTS', paused, event.category) == 1 then
-    header.entry = 'paused:' .. event.category
+  if paused and redis.call('HEXISTS', paused, event.of or event.category) == 1 then
+    header.entry = 'paused:' .. (event.of or event.category)
     line = call.line .. header.entry
     redis.call('ZADD', keys.lines, 'inf', header.entry)
   end
@@ -129,7 +130,7 @@ for n, event in ipairs(call.events) do
       results[n] = go(header)
     else
       local reason, at
-      if paused and redis.call('HEXISTS', paused, event.category) == 1 then
+      if paused and redis.call('HEXISTS', paused, event.of or event.category) == 1 then
         reason, at = 'paused', math.huge
       else
         reason, at = obstacle(event, header.seq, channel)

@@ -10,12 +10,13 @@
 --          21 failures  STRING  posts in a row that did not reach Slack; lives an hour
 --          22 places    HASH    channel as events name it -> Slack's id of it; permanent
 --          23 version   STRING  the limits in force (include/version.lua)
---          24 ...       the keys that "channels" and "events" point to
+--          24 seq STRING, 25 tallies SET  see include/tally.lua
+--          26 ...       the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us"} bounds of the dead letters,
 --           "most_decisions", "scope", "waits": prefixes of keys, "version": of the limits | absent; by others than those in
 --             force nothing is found out about when to ask again, so that is now,
 --           "channels": as in pace.lua,
---           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked",
+--           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told",
 --             "slot", "scopes": [...], "holds": [...] as in pace.lua,
 --             "slots": "keep" | "hold" | "release",
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
@@ -31,7 +32,9 @@
 --             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
 --             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked,
 --             "why_parked": [reason, code | null] of what waits on a timer,
---             of which one that a limit refused goes at once by other limits}, ...],
+--             of which one that a limit refused goes at once by other limits,
+--             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts what a limit ends, or
+--             {"key": position} of an own event, of which "told" says what it has done (include/tell.lua)}, ...],
 --           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
@@ -49,6 +52,8 @@
 -- @include threads
 -- @include version
 -- @include holds
+-- @include tally
+-- @include tell
 
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
 local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
@@ -142,7 +147,8 @@ end
 local at = {
   pause = pause, failures = KEYS[21], cooldowns = keys.cooldowns, wake = KEYS[11],
   seen = seen, lines = keys.lines, deciding = KEYS[19], freed = KEYS[20], waits = call.waits, now = now,
-  remember_us = call.remember_us,
+  remember_us = call.remember_us, events = events, parked = parked, timers = keys.timers, totals = totals, seq = KEYS[24],
+  tallies = KEYS[25],
 }
 local settled = {}
 for n, event in ipairs(call.events) do
@@ -170,11 +176,17 @@ for n, event in ipairs(call.events) do
     note_reach(at, event, channel)
     if event.outcome == 'parked' then
       park(event, header, payload)
+    elseif event.outcome == 'told' then
+      tell(at, event.id, KEYS[event.tally.key], event.told, header)
     else
       redis.call('HDEL', events, event.id)
     end
     if event.outcome == 'dead' then
       bury(event, payload)
+    end
+    if event.tally and event.outcome ~= 'told' then
+      event.tally.key = KEYS[event.tally.key]
+      suppress(at, event.tally, 1, event.why, event.tally.samples)
     end
     count(totals, event.outcome, name, 1)
     if event.remember then

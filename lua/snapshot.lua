@@ -2,12 +2,14 @@
 --
 -- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
---           (include/deferred.lua), 19 paused, 20 muted (mute.lua)
--- ARGV[1]   JSON {"now": us | absent, "leased": prefix of the keys of leased, "line": prefix of the keys of lines}
+--           (include/deferred.lua), 19 paused, 20 muted (mute.lua), 21 tallies (include/tally.lua)
+-- ARGV[1]   JSON {"now": us | absent, "leased", "line", "tally": prefixes of keys}
 -- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]},
---           "deferred": {category: count}, "dead", "totals": {field: n}, "leases": {owner: end}, "cooldowns":
---           {channel: until}, "pause": {...}, "paused": {"*" | category: JSON}, "muted": {category: JSON}};
+--           "deferred": {category: count}, "dead", "totals": {field: n},
+--           "tallies": {id: [count, first instant, "lone" | where its own event is: "timer" | "line" | "hands"]},
+--           "leases": {owner: end}, "cooldowns": {channel: until}, "pause": {...}, "paused": {"*" | category: JSON},
+--           "muted": {category: JSON}};
 --           instants are strings
 -- @include prelude
 
@@ -44,6 +46,14 @@ end
 for line, scope in pairs(pairs_of(redis.call('HGETALL', KEYS[17]))) do
   note(line, 'scope:' .. scope, scope)
 end
+local tallies = {}
+for _, id in ipairs(redis.call('SMEMBERS', KEYS[21])) do
+  local count, first, lone = unpack(redis.call('HMGET', call.tally .. id, 'count', 'first', 'lone'))
+  local place = lone and 'lone' or redis.call('ZSCORE', KEYS[6], id) and 'timer' or redis.call('ZSCORE', KEYS[4], id) and 'line'
+  if not lone or redis.call('ZSCORE', KEYS[6], lone) then -- it may have been cancelled
+    tallies[id] = { tonumber(count or 0), first or '0', place or 'hands' }
+  end
+end
 return cjson.encode({
   now = digits(now),
   waiting = waiting,
@@ -56,6 +66,7 @@ return cjson.encode({
   lines = lines,
   deferred = pairs_of(redis.call('HGETALL', KEYS[18])),
   dead = redis.call('XLEN', KEYS[10]),
+  tallies = tallies,
   totals = pairs_of(redis.call('HGETALL', KEYS[9])),
   leases = leases,
   cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], '(' .. digits(now), '+inf', 'WITHSCORES')),

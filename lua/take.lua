@@ -28,9 +28,10 @@
 --          30 places      HASH    channel as events name it -> Slack's id of it; permanent
 --          31 version     STRING  the limits in force (include/version.lua)
 --          32 muted       HASH    category -> JSON (mute.lua); absent unless something is muted
+--          33 tallies     SET     see include/tally.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
---           due, "leased", "line", "waits": prefixes of keys, "most_decisions", "grace_us": from a post of unknown fate until
---           it is looked up,
+--           due, "leased", "line", "waits", "tally": prefixes of keys, "most_decisions", "grace_us": from a post of unknown fate
+--           until it is looked up,
 --           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
 --           when on one more may pass and how many at once,
 --           "undecided": the first seq of what this owner took before and is still deciding | absent: then nothing older is
@@ -42,7 +43,7 @@
 --           "suspended", "muted": {category: JSON} | absent, "old_wait": older ones are to be taken that were not handed out, "duplicates": [id, ...],
 --           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]
--- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line and waits keys are built from what was found: the one
+-- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line, waits and tally keys are built from what was found: the one
 -- exception to keys through KEYS. All but RQ's share the namespace's hash tag.
 -- @include prelude
 -- @include record
@@ -122,8 +123,9 @@ local function take_orphan(id)
   local header, payload = read_record(redis.call('HGET', events, id))
   header.takes = (header.takes or 1) + 1
   name_place(header)
+  local record = told_record(id, header, payload)
   write_record(events, id, header, payload)
-  hand_out(id, cjson.encode(header) .. '\n' .. payload)
+  hand_out(id, record)
   to_decide(header.seq)
 end
 

@@ -209,8 +209,17 @@ def document(status: Status) -> dict[str, Any]:
             }
             for name, line in sorted(look.lines.items())
         ],
+        "suppressed": [
+            {
+                "category": id_.partition(":")[2],
+                "told_by": id_.partition(":")[0],
+                "count": tally.count,
+                "since": tally.first_us / US,
+            }
+            for id_, tally in sorted(look.tallies.items())
+        ],
         "timers": {
-            "waiting": look.timers,
+            "waiting": look.timers - look.own("timer"),
             "next": None if look.next_timer_us is None else look.next_timer_us / US,
         },
         "cooldowns": [

@@ -23,6 +23,7 @@ from dispatcher.store.snapshot import PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"
 _LONGEST_NAME: Final = 24
+_MOST_TALLIES: Final = 5
 _STATES: Final = {"started": "idle"}
 """RQ's words that say more of RQ than of the worker: one that has just started waits for work."""
 
@@ -61,9 +62,11 @@ def _summary(status: Status) -> Table:
     grid.add_row("Queue", f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
-    if look.timers:
+    if timers := look.timers - look.own("timer"):
         when = "" if look.pause else f", the next {_in((look.next_timer_us or look.now_us) - look.now_us)}"
-        grid.add_row("Timers", f"{look.timers} parked{when}")
+        grid.add_row("Timers", f"{timers} parked{when}")
+    if look.tallies:
+        grid.add_row("Suppressed", Text(_suppressed(look)))
     if look.dead_letters:
         grid.add_row("Dead letters", f"{look.dead_letters} kept")
     by_hand = look.paused.get(EVERYTHING)
@@ -97,6 +100,17 @@ def _by_hand(look: Snapshot, paused: PausedByHand, command: str) -> str:
     return one_line(
         f"paused for {since} by {paused.by}{': ' if paused.why else ''}{paused.why}; go on with '{command}'"
     )
+
+
+def _suppressed(look: Snapshot) -> str:
+    """What the open digests and notices have counted, the most first."""
+    tallies = sorted(look.tallies.items(), key=lambda item: (-item[1].count, item[0]))
+    said = []
+    for id_, tally in tallies[:_MOST_TALLIES]:
+        telling, _, category = id_.partition(":")
+        said.append(f"{one_line(category)} {tally.count} in {span((look.now_us - tally.first_us) / US)} ({telling})")
+    more = len(tallies) - _MOST_TALLIES
+    return ", ".join(said) + (f" and {more} more" if more > 0 else "")
 
 
 def _pause(look: Snapshot) -> str:

@@ -23,7 +23,15 @@ from pydantic import (
 from dispatcher.message_parts import Look
 from dispatcher.model import Limit, format_duration, parse_duration
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
-from dispatcher.policy import DEFAULT_MAX_PARKED, CategoryRule, OnAmbiguous, OnLimit, Policy, Style
+from dispatcher.policy import (
+    DEFAULT_DIGEST_DELAY_US,
+    DEFAULT_MAX_PARKED,
+    CategoryRule,
+    OnAmbiguous,
+    OnLimit,
+    Policy,
+    Style,
+)
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_style as style
 from dispatcher.settings import limits_values as read
@@ -110,13 +118,6 @@ class RuleSection(Section):
     """What holds for every category that does not say otherwise."""
 
     model_config = ConfigDict(title="rule")
-    not_yet: ClassVar[frozenset[str]] = frozenset(
-        {
-            "digest_delay",
-            "notice",
-        }
-    )
-
     limits: Windows = Field(
         default=(Limit.parse("10/30m"),),
         description="Limits for the category by itself; all must have room, [] is unlimited.",
@@ -126,7 +127,7 @@ class RuleSection(Section):
     )
     on_limit: OverLimit = Field(
         default=OnLimit.DROP,
-        description="Over a limit: drop with a log line, keep as a dead letter, or defer until there is room.",
+        description="Over a limit: drop with a log line, keep as a dead letter, defer until there is room, or digest.",
     )
     max_age: Span = Field(
         default=parse_duration("24h"), description="What waits longer than this becomes a dead letter, expired."
@@ -143,12 +144,19 @@ class RuleSection(Section):
     username: style.Username = Field(default=None, description="The name under which its messages appear.")
     icon_emoji: style.IconEmoji = Field(default=None, description="The emoji beside its messages.")
     icon_url: style.IconUrl = Field(default=None, description="The image beside its messages.")
-    allow_mentions: style.AllowMentions = Field(
+    allow_mentions: style.Truth = Field(
         default=False, description="Whether mentions in an event's own markup and blocks notify people."
     )
     template: style.TextTemplate = Field(default=None, description="What makes the text of its messages, in Jinja.")
     per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
         default={}, description="Limits for each value of a label of the event, by the label's name."
+    )
+    digest_delay: Span = Field(
+        default=DEFAULT_DIGEST_DELAY_US,
+        description="A digest collects so long before it is posted; so long it is quiet when a notice says it is over.",
+    )
+    notice: style.Truth = Field(
+        default=False, description="Post one line when events begin to be suppressed, and one when that has ended."
     )
 
 
@@ -284,6 +292,8 @@ def _rule_of(section: CategorySection) -> CategoryRule:
         max_parked=section.max_parked,
         on_ambiguous=section.on_ambiguous,
         style=_style_of(section),
+        digest_delay_us=section.digest_delay,
+        notice=section.notice,
     )
 
 

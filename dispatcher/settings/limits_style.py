@@ -51,8 +51,8 @@ def read_icon_url(value: object) -> str:
     raise fault(f", expected the https:// URL of an image, of at most {MAX_ICON_URL} characters")
 
 
-def read_allow_mentions(value: object) -> bool:
-    """Whether mentions notify people."""
+def read_truth(value: object) -> bool:
+    """``true`` or ``false``."""
     if isinstance(value, bool):
         return value
     meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
@@ -114,7 +114,7 @@ _URL_SHAPE: Final[dict[str, Any]] = {
     "examples": ["https://example.com/bell.png"],
 }
 
-AllowMentions: TypeAlias = Annotated[bool, PlainValidator(read_allow_mentions), WithJsonSchema({"type": "boolean"})]
+Truth: TypeAlias = Annotated[bool, PlainValidator(read_truth), WithJsonSchema({"type": "boolean"})]
 TextTemplate: TypeAlias = Annotated[
     Template | None, PlainValidator(read_template), PlainSerializer(_source), WithJsonSchema(_TEMPLATE_SHAPE)
 ]

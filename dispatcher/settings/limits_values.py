@@ -149,8 +149,6 @@ def read_on_limit(value: object) -> OnLimit:
     """What happens to an event over the limit."""
     words = [word.value for word in OnLimit]
     expected = f"expected {', '.join(words[:-1])} or {words[-1]}"
-    if value == "digest":
-        raise fault(f" {NOT_AVAILABLE}, {expected}")
     if value not in words:
         raise fault(f", {expected}{did_you_mean(value, words)}")
     return OnLimit(value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
-from dispatcher.model import US, Kind, Limit
+from dispatcher.model import US, Kind, Limit, longest_of
 from dispatcher.outcome import Bounds
 from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
+from dispatcher.tally import Telling
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
 _DAY_US: Final = 86_400 * US
@@ -82,6 +83,13 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
     if has_own or policy.global_limits:
         beyond = "beyond that" if has_own else "beyond the limit of all events together"
         parts.append(f"{beyond} the event {_on_limit(rule)}")
+        if rule.telling is Telling.NOTICE:
+            parts.append(
+                "a line says when that begins, and one when it has ended, after "
+                f"{_span(rule.digest_delay_us)} without such an event"
+            )
+        if rule.telling is not None and (most := longest_of(rule.limits)) is not None:
+            parts.append(f"of the {most.max} in {_each(most)} {_window(most)} one is kept for the {rule.telling}")
     parts += _style(rule.style)
     parts.append(f"waits at most {_span(rule.max_age_us)}")
     if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
@@ -108,6 +116,11 @@ def _on_limit(rule: CategoryRule) -> str:
             return "is kept as a dead letter"
         case OnLimit.DEFER:
             return f"waits in line until there is room, with at most {rule.max_parked} of its category"
+        case OnLimit.DIGEST:
+            return (
+                f"is counted in a digest, posted {_span(rule.digest_delay_us)} after the first and kept up to date; "
+                "if it is the only one, it is posted itself"
+            )
         case _:
             assert_never(rule.on_limit)
 

@@ -18,6 +18,16 @@ class ConsoleSink:
         self._stream = stream
         self._lock = threading.Lock()
 
+    @property
+    def can_update(self) -> bool:
+        """Yes: what has changed is printed again."""
+        return True
+
+    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+        """Print the message as it is now."""
+        del channel, ts
+        return self.post(message)
+
     def post(self, message: Message) -> PostResult:
         """Print the message; ``Retryable`` when the output is closed or full."""
         line = f"{one_line(message.channel)}  {one_line(unescape(message.text), 4_000)}\n"

@@ -77,6 +77,19 @@ class SlackSink:
         except Exception as error:  # noqa: BLE001 - the contract: a reading ends as a value, whatever went wrong
             return Reading({}, ReadLater("internal", f"{type(error).__name__}: {error}", reached=True))
 
+    @property
+    def can_update(self) -> bool:
+        """Whether what was posted can be edited: not with a webhook."""
+        return self._form.can_update
+
+    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+        """What one attempt came to to put ``message`` in the place of what was posted; raises nothing."""
+        try:
+            with self._form.transport.one_deadline():
+                return self._form.update(channel, ts, message)
+        except Exception as error:  # noqa: BLE001 - as in _request
+            return _failed(error)
+
     def check(self) -> CheckResult:
         """Whether Slack accepts the credential, without posting; raises nothing."""
         try:
@@ -92,6 +105,8 @@ class SlackSink:
 
 
 class _Api:
+    can_update: Final = True
+
     def __init__(self, token: BotToken, base_url: str, timeout_s: float) -> None:
         from dispatcher.slack.clients import ApiClient  # noqa: PLC0415 - slack_sdk is slow to import and not always needed
 
@@ -118,6 +133,10 @@ class _Api:
     def look(self, search: Search) -> Reading:
         return self._history.look(search)
 
+    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+        status, headers, data = self._call("chat.update", json={"channel": channel, "ts": ts, "text": message.text})
+        return read_api_reply(status, headers, data, channel)
+
     def check(self) -> CheckResult:
         status, headers, data = self._call("auth.test", json={})
         if status != HTTPStatus.OK or not isinstance(data, dict) or data.get("ok") is not True:
@@ -140,6 +159,8 @@ class _Api:
 
 
 class _Hook:
+    can_update: Final = False
+
     def __init__(self, webhook: Webhook, timeout_s: float) -> None:
         from dispatcher.slack.clients import HookClient  # noqa: PLC0415 - as above
 
@@ -150,6 +171,10 @@ class _Hook:
     def post(self, message: Message) -> PostResult:
         response = self._client.send_dict(_content(message))
         return read_webhook_reply(response.status_code, response.headers, response.body, message.channel)
+
+    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+        del channel, ts, message
+        return problem("unreadable_reply", "an incoming webhook cannot edit")
 
     def look(self, _search: Search) -> Reading:
         return Reading({}, Unreadable("webhook", "nothing can be read through a webhook"))

@@ -128,6 +128,7 @@ TABLE: Final = (
     _row("posting_to_general_channel_denied", Meaning.ROUTE, "the workspace does not let webhooks post in #general"),
     _row("ekm_access_denied", Meaning.ROUTE, "the workspace's key management has suspended posting here"),
     _row("messages_tab_disabled", Meaning.ROUTE, "the app's messages tab is off: turn it on under App Home"),
+    _row("message_not_found cant_update_message edit_window_closed", Meaning.ROUTE, "the message cannot be edited"),
     _row("team_not_found", Meaning.ROUTE, "Slack knows no such workspace"),
     _row("slack_connect_*_blocked", Meaning.ROUTE, "the shared channel's other organisation blocks this"),
     # Never, because of what it says.

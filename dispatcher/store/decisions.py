@@ -10,7 +10,7 @@ from dispatcher.explaining import Decision
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.model import Denied, Reason
-from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled
+from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled, Told
 
 _LIMITS: Final = frozenset(
     {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED}
@@ -72,7 +72,7 @@ def why_of(settlement: Settlement) -> str | None:
             return _text("dropped", reason, category, denied, _said(detail, None, until_us))
         case DeadLettered(reason, detail, code, denied, until_us):
             return _text("dead", reason, category, denied, _said(detail, code, until_us))
-        case Parked():
+        case Parked() | Told():
             return None
         case _:
             assert_never(settlement.outcome)
@@ -87,6 +87,11 @@ def is_limited(settlement: Settlement) -> bool:
 def _said(detail: str | None, code: str | None, until_us: int | None) -> dict[str, Any]:
     said = {"detail": detail and detail[:200], "code": code, "fits_at_us": until_us}
     return {name: value for name, value in said.items() if value}
+
+
+def refusal_text(outcome: str, reason: Reason, category: str, denied: Denied) -> str:
+    """What the record, or a tally, says of a refusal."""
+    return _text(outcome, reason, category, denied, {})
 
 
 def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:

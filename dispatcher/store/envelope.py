@@ -14,7 +14,8 @@ from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
 from dispatcher.json_text import NotPlain, decode
 from dispatcher.model import Reason
-from dispatcher.outcome import Doubt, Leased, Spoiled
+from dispatcher.outcome import Leased, Spoiled
+from dispatcher.store.tallies import doubt_of, read_own
 
 FUNCTION: Final = "dispatcher.jobs.dispatch"
 _HEAD: Final = f'["{FUNCTION}", null, ['
@@ -70,6 +71,8 @@ def read(job_id: str, record: bytes) -> Leased | Spoiled:
 
 
 def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoiled:
+    if "own" in header:
+        return read_own(job_id, header, payload)
     try:
         return _read(job_id, payload, header)
     except Exception as error:  # noqa: BLE001 - see read; the payload is kept with the words
@@ -100,14 +103,11 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
         replays=header.get("replays", 0),
         deaths=header.get("deaths", 0),
         line=header.get("line"),
-        doubt=_doubt(header) if "doubt" in header else None,
+        doubt=doubt_of(header),
         resent=header.get("resent", 0),
         shadowed=tuple(header.get("shadow", ())),
+        lone="lone" in header,
     )
-
-
-def _doubt(header: dict[str, Any]) -> Doubt:
-    return Doubt(int(header["sent"]), int(header["first"]), header["doubt"], header.get("place"), header.get("root"))
 
 
 def _plain(data: bytes) -> bytes:

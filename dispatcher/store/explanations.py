@@ -169,14 +169,16 @@ class _Telling:
         base = replace(base, state=State.PARKED, outcome="parked")
         if header.get("timer"):
             found = Reason.RETRY if header.get("doubt") is None else Reason.RECONCILE
-            return self._on_timer(base, header.get("why") or (found.value, None))
+            return self._on_timer(base, header.get("why") or (found.value, None), is_lone="lone" in header)
         return self._deferred(base) if header.get("line") else self._for_channel(base)
 
-    def _on_timer(self, base: Explanation, why: Sequence[str | None]) -> Explanation:
+    def _on_timer(self, base: Explanation, why: Sequence[str | None], *, is_lone: bool) -> Explanation:
         reason, code = why
         next_us = int(self._facts.get("timer") or self._look.now_us)
         words = ": ".join(filter(None, (reason, code)))
         sentence = explaining.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
+        if is_lone and words.startswith("limit:"):
+            sentence = explaining.alone(words, self._at(next_us))
         return replace(base, reason=reason, code=code, next_at=next_us / US, sentence=sentence)
 
     def _deferred(self, base: Explanation) -> Explanation:

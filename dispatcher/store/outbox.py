@@ -149,7 +149,8 @@ class Outbox:
             keys,
             [
                 keys.events, self.leased_key(), keys.parked, keys.lines, keys.timers, keys.totals, keys.names,
-                keys.wake, keys.awaited, keys.deferred, keys.deciding, keys.freed, keys.limits_version,
+                keys.wake, keys.awaited, keys.deferred, keys.deciding, keys.freed, keys.limits_version, keys.seq,
+                keys.tallies,
             ],
         )  # fmt: skip
         call = {
@@ -189,7 +190,7 @@ class Outbox:
             keys,
             [
                 *self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions, keys.deciding, keys.freed,
-                keys.failures, keys.places, keys.limits_version,
+                keys.failures, keys.places, keys.limits_version, keys.seq, keys.tallies,
             ],
         )  # fmt: skip
         call = {
@@ -268,13 +269,14 @@ class Outbox:
             keys.events, keys.leases, self.leased_key(), keys.orphans, keys.parked, keys.lines, keys.timers,
             keys.posting, keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
             *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions, keys.freed,
-            keys.paused, keys.cooldowns, keys.places, keys.limits_version, keys.muted,
+            keys.paused, keys.cooldowns, keys.places, keys.limits_version, keys.muted, keys.tallies,
         ]  # fmt: skip
         call |= {
             "grace_us": self._grace_us,
             "owner": self.owner,
             "lease_us": self._lease_us,
             "leased": keys.leased_prefix,
+            "tally": keys.tally_prefix,
             "most_decisions": self._bounds.decisions,
             **self._version,
             **self._prefixes,

@@ -18,6 +18,7 @@ from dispatcher.store.decisions import why_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
 from dispatcher.store.rows import Table
+from dispatcher.tally import is_own
 
 PAGE: Final = 100
 """Events that are read or cancelled in one step: each may hold 256 KiB."""
@@ -118,7 +119,7 @@ class ParkedEvents:
 
     def look(self, ids: Sequence[str]) -> list[ParkedEvent]:
         """Those of the ids on the queue that are parked."""
-        look = self._explanations.look(ids, payloads=True)
+        look = self._explanations.look([id_ for id_ in ids if not is_own(id_)], payloads=True)
         told = [(found, look.explain(found)) for found in look.found]
         return [self._parked(found, each) for found, each in told if each.state is State.PARKED]
 

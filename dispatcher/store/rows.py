@@ -21,9 +21,14 @@ from dispatcher.outcome import (
     Sent,
     Settlement,
     Spoiled,
+    Step,
     Terms,
+    Told,
 )
-from dispatcher.store.decisions import is_limited, why_of
+from dispatcher.policy import limit_reason
+from dispatcher.store.decisions import is_limited, refusal_text, why_of
+from dispatcher.store.tallies import OWN_NAME, collects_us, sample_of
+from dispatcher.tally import Counting
 
 CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
 """How Slack's own ids of channels look."""
@@ -48,7 +53,7 @@ class Table:
         """What every script is told of an event."""
         return {
             "id": leased.id,
-            "category": leased.event.category,
+            **_books(leased),
             "configured": terms.configured,
             "channel": self._channel(terms),
             "slot": leased.slot,
@@ -93,11 +98,31 @@ class Table:
         self._channel_positions[terms.channel] = len(self.channels)
         return len(self.channels)
 
+    def tally_key(self, counting: Counting) -> int:
+        """Where the key of a tally stands."""
+        return self._position(self._names.tally(counting.id))
+
+    def tally(self, counting: Counting, event: Event) -> dict[str, Any]:
+        """Where an event that was suppressed is counted."""
+        sample = sample_of(event)
+        return {
+            "id": counting.id,
+            "key": self.tally_key(counting),
+            "delay_us": collects_us(counting),
+            "samples": [sample] if sample else [],
+        }
+
     def _position(self, key: str) -> int:
         if key not in self._positions:
             self.keys.append(key)
             self._positions[key] = len(self.keys)
         return self._positions[key]
+
+
+def _books(leased: Leased) -> dict[str, str]:
+    if leased.tally is None:
+        return {"category": leased.event.category}
+    return {"category": OWN_NAME, "of": leased.event.category}
 
 
 def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
@@ -120,6 +145,11 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
         row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
     if leased.takes > 1:  # a worker that died may have been admitted with it
         row |= {"slot": leased.slot, "release": table.scopes(terms)}
+    if (counting := deferral.counting) is not None and not leased.line:
+        refusal = counting.known(denied) if denied is not None else counting.refusal()
+        reason = limit_reason(refusal.scope)
+        why = refusal_text("deferred", reason, leased.event.category, refusal)
+        row["tally"] = table.tally(counting, leased.event) | {"why": why}
     return row
 
 
@@ -132,12 +162,13 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
     else:
         row = table.subject(subject, terms)
         row["deadline"] = str(terms.deadline_us)
-        if not isinstance(settlement.outcome, Parked) and is_remembered(subject.event, subject.id):
+        if not isinstance(settlement.outcome, Parked | Told) and is_remembered(subject.event, subject.id):
             row["remember"] = True
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
     row |= _ended(settlement.outcome, settlement)
+    row |= _counted(settlement, table)
     if isinstance(settlement.outcome, Dropped):
         del row["channel"]  # it never had a turn or a place in a line
     if settlement.replied:
@@ -165,8 +196,9 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
         facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
     if settlement.reading_us is not None:
         facts["reading_us"] = settlement.reading_us
-    if isinstance(outcome, Sent) and settlement.terms is not None:
-        posted_to = outcome.receipt.channel
+    receipt = outcome.receipt if isinstance(outcome, Sent | Told) else None
+    if receipt is not None and settlement.terms is not None:
+        posted_to = receipt.channel
         if posted_to != settlement.terms.channel and CHANNEL_ID.fullmatch(posted_to):
             facts["channel_id"] = posted_to
     return facts
@@ -178,6 +210,8 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
         case Dropped():
             return {"outcome": "dropped"}
+        case Told():
+            return {"outcome": "told"}
         case DeadLettered():
             return {"outcome": "dead", "letter": _letter(outcome, settlement)}
         case Parked(place, reason, wait_us, code):
@@ -193,6 +227,36 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             }
         case _:
             assert_never(outcome)
+
+
+def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
+    """What the settlement changes in a tally."""
+    match settlement:
+        case Settlement(outcome=Told() as told):
+            return _told(told, table)
+        case Settlement(Leased() as leased, outcome=Dropped(counting=Counting() as counting)):
+            return {"tally": table.tally(counting, leased.event)}
+        case Settlement(Leased() as leased, outcome=DeadLettered(counting=Counting() as counting)):
+            return {"tally": table.tally(counting, leased.event)}
+        case _:
+            return {}
+
+
+def _told(told: Told, table: Table) -> dict[str, Any]:
+    counting = told.counting
+    facts: dict[str, Any] = {"wait_us": told.wait_us, "delay_us": collects_us(counting)}
+    if told.shown is not None:
+        facts["shown"] = told.shown
+    facts |= {name: True for name in ("edits", "ends") if getattr(told, name)}
+    if told.step is Step.FAILED:
+        facts["failed"] = True
+    if told.receipt is not None:
+        window_us = max(counting.window_us, counting.delay_us)
+        is_fixed = counting.fixed and window_us == counting.window_us
+        facts |= {"posted": {"channel": told.receipt.channel}, "window_us": window_us, "fixed": is_fixed}
+        if told.receipt.ts is not None:
+            facts["posted"]["ts"] = told.receipt.ts
+    return {"told": facts, "tally": {"key": table.tally_key(counting)}}
 
 
 def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:

@@ -28,6 +28,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class TallyLook:
+    """How many were suppressed and since when; ``place`` is where the own event is: ``timer``, ``line``, ``hands``.
+
+    ``lone``: there is none, only the one event that was suppressed.
+    """
+
+    count: int
+    first_us: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Why nobody posts, since when, and when the next event tries; ``kind`` is operator, outage or cooldown."""
 
@@ -49,7 +61,11 @@ class PausedByHand:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything at one instant, ``now_us`` of the server's clock. ``next_timer_us`` is the earliest of the timers."""
+    """Everything at one instant, ``now_us`` of the server's clock. ``next_timer_us`` is the earliest of the timers.
+
+    ``events``, ``leased``, ``orphans``, ``timers`` and ``lines`` hold the dispatcher's own events too, ``parked`` and
+    ``in_flight``, which stand in the books, do not.
+    """
 
     now_us: int
     waiting: int
@@ -68,11 +84,16 @@ class Snapshot:
     next_timer_us: int | None = None
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
     muted: dict[str, Mute] = field(default_factory=dict)
+    tallies: dict[str, TallyLook] = field(default_factory=dict)
 
     @property
     def in_flight(self) -> int:
-        """Events under a lease, or waiting to be taken up again."""
-        return self.leased + self.orphans
+        """Events under a lease, or waiting to be taken up again; own events of the dispatcher are none."""
+        return self.leased + self.orphans - self.own("hands")
+
+    def own(self, *places: str) -> int:
+        """How many own events are in these places."""
+        return sum(each.place in places for each in self.tallies.values())
 
     @property
     def received(self) -> int:
@@ -88,11 +109,12 @@ class Snapshot:
         """A sentence for each equation of the books that does not hold; empty when they balance."""
         accounted = sum(self.totals.get(outcome, 0) for outcome in OUTCOMES)
         in_lines = sum(line.waiting for line in self.lines.values())
+        own = self.own("timer", "line", "hands")
         in_categories = sum(line.waiting for line in self.lines.values() if line.scope is not None)
         equations = (
             ("received", self.received, "outcomes + parked + in flight", accounted + self.parked + self.in_flight),
-            ("events held", self.events, "parked + in flight", self.parked + self.in_flight),
-            ("parked", self.parked, "in lines + on timers", in_lines + self.timers),
+            ("events held", self.events - own, "parked + in flight", self.parked + self.in_flight),
+            ("parked", self.parked + self.own("timer", "line"), "in lines + on timers", in_lines + self.timers),
             ("deferred", sum(self.deferred.values()), "in lines of categories", in_categories),
             ("parked", self.parked, "parked by category", sum(self.by_category("parked").values())),
             *(
@@ -102,7 +124,7 @@ class Snapshot:
                     f"{outcome} by category",
                     sum(self.by_category(outcome).values()),
                 )
-                for outcome in ("sent", "dropped", "dead")
+                for outcome in ("sent", "dropped", "digested", "dead")
             ),
         )
         return [f"{left} is {a}, but {right} is {b}" for left, a, right, b in equations if a != b]
@@ -125,9 +147,9 @@ class Books:
         self._names = [
             keys.events, keys.leases, keys.orphans, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
-            keys.muted,
+            keys.muted, keys.tallies,
         ]  # fmt: skip
-        self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix}
+        self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix, "tally": keys.tally_prefix}
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
         self._shadowed = keys.shadowed
@@ -135,13 +157,14 @@ class Books:
     def snapshot(self) -> Snapshot:
         """One look."""
         facts: dict[str, Any] = json.loads(self._snapshot(self._names, self._call))
+        tallies = {id_: TallyLook(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
         return Snapshot(
             now_us=int(facts["now"]),
             waiting=facts["waiting"],
             events=facts["events"],
             leased=facts["leased"],
             orphans=facts["orphans"],
-            parked=facts["parked"],
+            parked=facts["parked"] - sum(each.place in {"timer", "line"} for each in tallies.values()),
             timers=facts["timers"],
             lines={
                 name: Line(count, int(at) if at is not None else None, scope)
@@ -156,6 +179,7 @@ class Books:
             paused={name: read_by_hand(json.loads(row)) for name, row in facts["paused"].items()},
             muted=read_mutes(facts["muted"], int(facts["now"])),
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
+            tallies=tallies,
         )
 
     def shadowed(self) -> dict[str, int]:
@@ -167,13 +191,17 @@ class Books:
     def is_drained(self) -> bool:
         """Whether nothing waits on a lane, nothing is in flight and nothing admitted is still to be posted.
 
-        What a limit defers may wait, but not what has its turn now or is being decided about.
+        What a limit defers or sets aside may wait, but not what has its turn now or is being decided about; so may a
+        digest that collects, and one that is posted and may be edited.
         """
         look = self.snapshot()
         deferred = [line for line in look.lines.values() if line.scope is not None]
         if any(line.next_us is None or line.next_us <= look.now_us for line in deferred):
             return False
-        return look.waiting + look.in_flight + look.parked == sum(line.waiting for line in deferred)
+        if any(tally.place in {"line", "hands"} for tally in look.tallies.values()):
+            return False
+        lone = sum(tally.place == "lone" for tally in look.tallies.values())
+        return look.waiting + look.in_flight + look.parked == lone + sum(line.waiting for line in deferred)
 
 
 def read_by_hand(facts: Mapping[str, str]) -> PausedByHand:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
 
 from dispatcher.connection import Client, Script
 from dispatcher.dispatch import Admitting, Asking
 from dispatcher.errors import StaleLimits
-from dispatcher.event import is_remembered
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.limiter.calls import Call, Calls, openings_of, verdicts_of
 from dispatcher.model import Admitted, Scope
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Candidate
-from dispatcher.policy import SHADOW_PREFIX, Policy, limit_reason
+from dispatcher.policy import SHADOW_PREFIX, Policy
+from dispatcher.worker.ends import Ends, read_joined
 
 
 class Admission:
@@ -71,7 +69,14 @@ class Admission:
         names = [*call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older]
         names += [keys.limits_version, keys.shadowed]
         argument = call.argument(None if self._clock is None else self._clock())
-        text = f"{argument[:-1]},{self._facts},{_drops(asking, call)}{_shadow_names(call) if any(shadows) else ''}}}"
+        ends = Ends(asking)
+        if ends.tallies:
+            names += [
+                keys.parked, keys.lines, keys.timers, keys.wake, keys.seq, keys.deciding, keys.freed, keys.tallies,
+                *(keys.tally(counting.id) for counting in ends.tallies),
+            ]  # fmt: skip
+        said = encode(ends.facts(call, keys)).decode()[1:-1]
+        text = f"{argument[:-1]},{self._facts},{said}{_shadow_names(call) if any(shadows) else ''}}}"
         facts = decode(self._admit(names, [text]))
         if "stale" in facts:
             raise StaleLimits(self._version, facts["stale"])
@@ -80,28 +85,9 @@ class Admission:
             openings_of(facts, ahead),
             frozenset(n - 1 for n in facts["lost"]),
             _shadowed(facts["shadowed"], call),
+            {n - 1: wait_us for n, wait_us in facts.get("lone", ())},
+            [read_joined(name, why) for name, why in facts.get("joined", ())],
         )
-
-
-def _drops(asking: Sequence[Asking], call: Call) -> str:
-    """What admit.lua has to know to drop what is refused."""
-    kinds: dict[tuple[str, bool], int] = {}
-    rows: list[list[Any]] = []
-    jobs, kind_of = [], []
-    for each in asking:
-        leased = each.candidate.leased
-        jobs.append(leased.id)
-        if not each.drops:
-            kind_of.append(0)
-            continue
-        category, remember = leased.event.category, is_remembered(leased.event, leased.id)
-        kind = kinds.get((category, remember))
-        if kind is None:
-            kind = kinds[category, remember] = len(kinds) + 1
-            rows.append([category, each.candidate.terms.configured, remember])
-        kind_of.append(kind)
-    told = [_told(scope) for scope in call.scopes]
-    return encode({"jobs": jobs, "kind": kind_of, "kinds": rows, "told": told}).decode()[1:-1]
 
 
 def _shadows(candidate: Candidate) -> tuple[Scope, ...]:
@@ -127,10 +113,3 @@ def _shadowed(rows: Sequence[Sequence[int]], call: Call) -> dict[int, tuple[str,
         told = f"{scope.name.removeprefix(SHADOW_PREFIX)} {scope.limits[window - 1]}"
         found[place - 1] = (*found.get(place - 1, ()), told)
     return found
-
-
-@lru_cache(maxsize=4096)
-def _told(scope: Scope) -> list[str]:
-    """What the decision record says of a refusal by each limit of the scope, up to the time until there is room."""
-    reason = limit_reason(scope.name).value
-    return [encode([reason, [scope.name, str(limit)]]).decode()[1:-2] + "," for limit in scope.limits]

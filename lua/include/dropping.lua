@@ -16,9 +16,9 @@ local function remember(at, ids)
   keep_alive(at.seen, at.remember_us)
 end
 
--- Ends what is still this owner's: `count` of the ids belong to the first group, and so on. Returns 1 for each that was.
-local function drop(at, ids, groups)
-  local ours, gone, rows, last = redis.call('SMISMEMBER', at.leased, unpack(ids)), {}, {}, 0
+-- Ends what is still this owner's, those with 1 in `ours`: `count` of the ids belong to the first group, and so on.
+local function drop(at, ids, ours, groups)
+  local gone, rows, last = {}, {}, 0
   for _, group in ipairs(groups) do
     local why, first = digits(at.now) .. ' ' .. group.why, #gone + 1
     for n = last + 1, last + group.count do
@@ -29,9 +29,9 @@ local function drop(at, ids, groups)
       end
     end
     last = last + group.count
-    local dropped = #gone - first + 1
-    if dropped > 0 then
-      redis.call('HINCRBY', at.totals, 'dropped ' .. counted_name(at.names, group.category, group.configured), dropped)
+    local ended = #gone - first + 1
+    if ended > 0 then
+      count(at.totals, group.outcome, counted_name(at.names, group.category, group.configured), ended)
       if group.remember then
         remember(at, { unpack(gone, first) })
       end
@@ -40,8 +40,6 @@ local function drop(at, ids, groups)
   if #gone > 0 then
     redis.call('SREM', at.leased, unpack(gone))
     redis.call('HDEL', at.events, unpack(gone))
-    redis.call('HINCRBY', at.totals, 'dropped', #gone)
     record_decisions(at.limited, at.limited_older, rows, at.most_decisions)
   end
-  return ours
 end

@@ -1,5 +1,6 @@
 -- New events for take.lua: jobs are opened, known ids are duplicates, the others enter `fresh` and are handed out.
-local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut
+local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut; the
+-- ids of own events hold a colon, so nobody else's may
 local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
 local CHUNK = 64 -- jobs that are read at once
 
@@ -78,7 +79,7 @@ local function take_new(lane, most)
       jobs[n] = 'rq:job:' .. id
       payloads[n], replays[n] = read_job(jobs[n])
       if not string.find(id, '^[%w_-]+$') or #id > MAX_ID then
-        ids[n] = string.sub(string.gsub(id, '[^\33-\126]', '?'), 1, MAX_ID)
+        ids[n] = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
       end
     end
     enter(ids, payloads, replays)

@@ -7,6 +7,7 @@
 -- solo (its channel has a pace),
 -- held (true: it owns held slots), holds (names of the scopes they are in), takes (how often it was taken up), replays
 -- (how often it came back from the dead letters), deaths (how many workers died holding it),
+-- lone (instant since which it waits as the only suppressed one), own (true: an event of the dispatcher's, include/tally.lua),
 -- line and rank (where it stands or stood in a category's line, while it is not admitted),
 -- sent and first (when its last and its first post were marked as sending), doubt (while the fate of its last post is to be
 -- looked up: how many readings failed so far), resent (posts made again after one that never arrived), entry (the line it

@@ -10,9 +10,6 @@ from typing import Final
 import pytest
 
 from dispatcher.cli import exits
-from dispatcher.cli.commands import dispatcher
-from dispatcher.cli.terminal import Terminal
-from dispatcher.errors import ConfigError
 from dispatcher.settings import variables
 from dispatcher.settings.limits_schema import (
     CategorySection,
@@ -121,18 +118,8 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
         "unknown_categories",
     }
     assert set(first_cells(section(page, "The keys"))) == available
-    refused = "`, `".join(first_cells(section(page, "Not available in this version"))).split("`, `")
-    words = {key for key in refused if re.fullmatch(r"\w+", key)}
-    assert words == RuleSection.not_yet | LimitsFile.not_yet | GlobalSection.not_yet | ChannelSection.not_yet
-
-
-def test_what_the_readme_says_is_not_there_is_refused() -> None:
-    spans = code_spans(section(README, "Not there yet"))
-    commands = [span.split()[1:] for span in spans if span.startswith("dispatcher ")]
-    assert len(commands) > 1
-    for command in commands:
-        with pytest.raises(ConfigError, match="is not available in this version"):
-            dispatcher.main(command, prog_name="dispatcher", standalone_mode=False, obj=Terminal())
+    sections = (RuleSection, CategorySection, LimitsFile, GlobalSection, ChannelSection)
+    assert not any(each.not_yet for each in sections)
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
@@ -144,7 +131,9 @@ def test_exit_codes_are_those_of_the_program() -> None:
 
 
 def test_every_line_of_the_log_is_documented() -> None:
-    name = re.compile(r'(?:say|tell|_write)\((?:[^"]*?, )?"([a-z_]+\.[a-z_]+)"|"((?:event|worker|lease)\.[a-z]+)"')
+    name = re.compile(
+        r'(?:say|tell|_write)\((?:[^"]*?, )?"([a-z_]+\.[a-z_]+)"|"((?:event|worker|lease|digest|notice)\.[a-z]+)"'
+    )
     written = {found for source in SOURCES for groups in name.findall(source) for found in groups if found}
     documented = {
         span

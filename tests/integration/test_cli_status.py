@@ -95,6 +95,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         },
         "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "kind": "rolling", "used": 4}]},
         "lines": [],
+        "suppressed": [],
         "timers": {"waiting": 0, "next": None},
         "cooldowns": [],
         "paused": None,

@@ -263,3 +263,25 @@ def test_a_missing_scope_pauses_and_names_it() -> None:
 def test_importing_the_sink_leaves_slack_sdk_alone() -> None:
     code = "import sys, dispatcher.slack.sink, dispatcher.slack.console; sys.exit('slack_sdk' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_edit_takes_the_place_of_what_was_posted(slack: StandIn) -> None:
+    sink = token_sink(slack)
+    receipt = sink.post(MESSAGE)
+    assert isinstance(receipt, Receipt)
+    assert receipt.ts is not None
+    assert sink.can_update
+    edited = sink.update(receipt.channel, receipt.ts, Message("event-1", "#ops", "disk empty"))
+    assert edited == receipt
+    [posted] = slack.ledger.posted()
+    assert (posted.text, [each.text for each in posted.earlier]) == ("disk empty", ["disk full"])
+    assert posted.metadata is not None
+
+
+def test_an_edit_of_what_is_not_there_is_rejected(slack: StandIn) -> None:
+    result = token_sink(slack).update("#ops", "1732100000.000100", MESSAGE)
+    assert isinstance(result, Rejected)
+
+
+def test_a_webhook_cannot_edit(slack: StandIn) -> None:
+    assert not webhook_sink(slack).can_update

@@ -296,11 +296,8 @@ DEFERRAL: Final = (
     _together("what was lost is settled", "if ours[n] == 1 then", "if true then"),
     _together(
         "what was lost is counted",
-        "redis.call('HINCRBY', at.totals, 'dropped', #gone)",
-        "redis.call('HINCRBY', at.totals, 'dropped', #ids)",
-    ),
-    _together(
-        "what was lost counts for its category", "local dropped = #gone - first + 1", "local dropped = group.count"
+        "group.configured), ended)",
+        "group.configured), group.count)",
     ),
     _together("nothing is remembered", "if group.remember then", "if false then"),
     _together("all are remembered", "if group.remember then", "if true then"),
@@ -311,7 +308,9 @@ DEFERRAL: Final = (
     _together("what was dropped stays an event", "redis.call('HDEL', at.events, unpack(gone))", ""),
     _admit("all are of the first kind", "= call.kind[n], verdicts[n]", "= call.kind[1], verdicts[n]"),
     _admit("others than those that were lost are told", "lost[#lost + 1] = places[n]", "lost[#lost + 1] = n"),
-    _admit("a refusal is put down to the first window", "[tonumber(window)]", "[1]"),
+    _admit(
+        "a refusal is put down to the first window", "[tonumber(scope)][tonumber(window)]\n", "[tonumber(scope)][1]\n"
+    ),
     _admit("a refusal is put down to the first scope", "call.told[tonumber(scope)]", "call.told[1]"),
     # The record
     _record("what a limit suppressed is not written", "settle", "if #limited > 0 then", "if false then"),
@@ -379,7 +378,7 @@ DEFERRAL: Final = (
     _core(
         "nobody stands behind others",
         "consequences",
-        "    return Deferral(candidate, policy.line(leased.event), rule.max_parked)\n",
+        "    return Deferral(candidate, policy.line(leased.event), rule.max_parked, counting=counting)\n",
         "    return None\n",
         _DEFERS,
     ),
@@ -425,15 +424,23 @@ DEFERRAL: Final = (
         'n for n in facts["lost"]',
         _DECIDES,
     ),
-    _core("what was lost is told as dropped", "dispatch", "if answer.lost:", "if False:", _DECIDES),
+    _core(
+        "what was lost is told as dropped",
+        "dispatch",
+        "for place in sorted(answer.lost)])",
+        "for place in ()])",
+        _DECIDES,
+    ),
     _core(
         "who came back is dropped without a look at its slots",
         "consequences",
-        "return leased.is_fresh and not leased.replays",
-        "return not leased.replays",
+        "case OnLimit.DROP if leased.is_fresh:",
+        "case OnLimit.DROP:",
         _TAKES,
     ),
-    _core("a replayed event is dropped", "consequences", "leased.is_fresh and not leased.replays", "True", _LETTERS),
+    _core(
+        "a replayed event is dropped", "consequences", "if leased.replays or leased.tally", "if leased.tally", _LETTERS
+    ),
     _core(
         "a refused head keeps what it was admitted with",
         "store/rows",

@@ -155,7 +155,7 @@ TAKE: Final = (
     ),
     _part("entering", "a job of another type stops the worker", "redis.pcall('HMGET', job", "redis.call('HMGET', job"),
     _part("entering", "payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
-    _part("entering", "ids keep bytes that nobody can print", "'[^\\33-\\126]'", "'[^\\1-\\255]'"),
+    _part("entering", "ids keep bytes that nobody can print", "'[^\\33-\\57\\59-\\126]'", "'[^\\1-\\255]'"),
     # When to come again
     _take(
         "the end of a lease wakes workers within the grace",

@@ -10,6 +10,7 @@ from dispatcher.model import US, Denied, Message, PostResult, Receipt
 from dispatcher.outcome import Dropped, Leased, Settlement, Spoiled, Waiting
 from dispatcher.policy import limit_reason
 from dispatcher.reading import Absent, Reading, Search, Unreadable
+from dispatcher.tally import Suppressed
 
 START_US: Final = 1_732_100_000_000_000
 
@@ -34,6 +35,7 @@ class Told:
     """The observer: keeps what it was told."""
 
     settlements: list[Settlement] = field(default_factory=list)
+    digests: list[Suppressed] = field(default_factory=list)
     waits: list[Waiting] = field(default_factory=list)
     losses: list[Leased | Spoiled] = field(default_factory=list)
 
@@ -44,6 +46,9 @@ class Told:
         self.settlements += [
             Settlement(leased, None, Dropped(denied, limit_reason(denied.scope))) for leased, denied in events
         ]
+
+    def digested(self, events: Sequence[Suppressed]) -> None:
+        self.digests += events
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         self.waits += events
@@ -63,9 +68,17 @@ class Desk:
     shows: Callable[[Search], Reading] = lambda _: Reading({}, Absent())
     posts: list[str] = field(default_factory=list)
     searches: list[Search] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    edits: list[tuple[str, str, Message]] = field(default_factory=list)
+    can_update: bool = True
 
     def post(self, message: Message) -> PostResult:
         self.posts.append(message.event_id)
+        self.messages.append(message)
+        return self.reply(message)
+
+    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+        self.edits.append((channel, ts, message))
         return self.reply(message)
 
     def look(self, search: Search) -> Reading:

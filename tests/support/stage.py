@@ -284,10 +284,10 @@ class Stage:
         self.check()
         return results
 
-    def send_unnamed(self, category: str = "errors") -> str:
+    def send_unnamed(self, category: str = "errors", text: str = "unnamed") -> str:
         """Enqueue an event whose id is generated; returns it."""
         id_ = new_event_id()
-        self.intake.enqueue([(id_, Event(category, "unnamed"))])
+        self.intake.enqueue([(id_, Event(category, text))])
         return id_
 
     def look(self) -> Snapshot:

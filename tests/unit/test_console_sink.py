@@ -40,3 +40,12 @@ def test_the_console_sink_says_when_its_output_is_closed() -> None:
     stream = io.StringIO()
     stream.close()
     assert isinstance(ConsoleSink(stream).post(MESSAGE), Retryable)
+
+
+def test_the_console_sink_prints_again_what_has_changed() -> None:
+    stream = io.StringIO()
+    sink = ConsoleSink(stream)
+    assert sink.can_update
+    sink.post(MESSAGE)
+    assert sink.update("#ops", "", Message("e1", "#ops", "disk empty")) == Receipt("#ops", None)
+    assert stream.getvalue() == "#ops  disk full\n#ops  disk empty\n"

@@ -35,11 +35,11 @@ SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for exampl
 COUNT = "expected a number from 1 to 10000000"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 LABEL = "expected the name of a label, 1 to 64 printable characters without blank, : and ="
-NOT_AVAILABLE = "the key is not available in this version"
+TRUTH = "expected true or false"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
 RULE_KEYS = (
     "limits, channel, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, "
-    "allow_mentions, template, per_label"
+    "allow_mentions, template, per_label, digest_delay, notice"
 )
 TEMPLATE = 'expected a template such as "*{{ category }}* {{ text }}"'
 USERNAME = "expected a name of 1 to 80 printable characters"
@@ -440,7 +440,8 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param(
             "defaults: {on_limit: dead_letter}",
-            "1:22: defaults.on_limit: 'dead_letter', expected drop, dead-letter or defer; did you mean dead-letter?",
+            "1:22: defaults.on_limit: 'dead_letter', expected drop, dead-letter, defer or digest; "
+            "did you mean dead-letter?",
             id="underscore for hyphen",
         ),
         pytest.param(
@@ -522,7 +523,7 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param(
             "defaults: {on_limit: {}}",
-            "1:22: defaults.on_limit: a mapping, expected drop, dead-letter or defer",
+            "1:22: defaults.on_limit: a mapping, expected drop, dead-letter, defer or digest",
             id="on_limit is a mapping",
         ),
         pytest.param(
@@ -666,18 +667,36 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param("decisions: {max: no}", f"1:18: decisions.max: 'no', {COUNT}", id="decisions"),
         pytest.param(
-            "defaults: {on_limit: digest}",
-            "1:22: defaults.on_limit: 'digest' is not available in this version, expected drop, dead-letter or defer",
-            id="digest",
+            "categories: {a: {on_limit: digest, limits: [5/1m, 1/30m]}}",
+            "1:28: categories.a.on_limit: a digest takes one message of the longest window, and 1/30m leaves none for "
+            "events; expected a limit of at least 2",
+            id="digest with a limit of 1",
         ),
-        *(
-            pytest.param(f"categories:\n  a:\n    {key}: 1", f"3:5: categories.a.{key}: {NOT_AVAILABLE}", id=key)
-            for key in (
-                "digest_delay",
-                "notice",
-            )
+        pytest.param(
+            "defaults: {notice: true}\ncategories: {a: {limits: [1/1m]}}",
+            "2:26: categories.a.limits: a notice takes one message of the longest window, and 1/1m leaves none for "
+            "events; expected a limit of at least 2",
+            id="notice with a limit of 1",
         ),
-        pytest.param("defaults: {notice: true}", f"1:12: defaults.notice: {NOT_AVAILABLE}", id="notice by default"),
+        pytest.param(
+            "defaults: {notice: true, limits: [1/1m]}\ncategories: {a: {}}",
+            "1:20: defaults.notice: a notice takes one message of the longest window, and 1/1m leaves none for "
+            "events; expected a limit of at least 2",
+            id="notice by default with a limit of 1",
+        ),
+        pytest.param(
+            "defaults: {notice: true, on_limit: digest}",
+            "1:20: defaults.notice: true, but a digest tells of what is suppressed already; expected one of the two",
+            id="notice and digest",
+        ),
+        pytest.param(
+            "categories:\n  a: {guarantee: 1, on_limit: digest}\n  b: {guarantee: 99}",
+            "2:3: categories: all 100 of the 100/30m of global.limits are guaranteed, which leaves nothing for a",
+            id="a guarantee of 1 that is the digest's, and nothing else",
+        ),
+        pytest.param("defaults: {notice: yes}", f"1:20: defaults.notice: 'yes', {TRUTH}; did you mean true?", id="yes"),
+        pytest.param("defaults: {notice: 1}", f"1:20: defaults.notice: 1, {TRUTH}", id="notice: 1"),
+        pytest.param("defaults: {digest_delay: 60}", f"1:26: defaults.digest_delay: 60, {SPAN}", id="digest_delay"),
     ],
 )
 def test_a_mistake_is_told_with_line_column_key_value_and_expectation(text: str, problem: str) -> None:
@@ -688,7 +707,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     assert problems_of("""\
 global: {limits: [10/30]}
 defaults: &d
-  on_limit: digest
+  on_limit: digests
   channel: #ops
 categories:
   errors: {limits: [1/1s, oops], guarantee: -5}
@@ -698,7 +717,7 @@ unknown_categories: maybe: not
 """) == [
         f"1:19: global.limits[0]: '10/30', {LIMIT}",
         "2:11: defaults: the anchor &d, expected none",
-        "3:13: defaults.on_limit: 'digest' is not available in this version, expected drop, dead-letter or defer",
+        "3:13: defaults.on_limit: 'digests', expected drop, dead-letter, defer or digest; did you mean digest?",
         f'4:3: defaults.channel: null, {CHANNEL}; # begins a comment, write "#ops" in quotes',
         f"6:27: categories.errors.limits[1]: 'oops', {LIMIT}",
         f"6:45: categories.errors.guarantee: -5, {GUARANTEE}",

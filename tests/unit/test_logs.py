@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
 from dispatcher.event import Event
+from dispatcher.log_facts import OWN_LINES
 from dispatcher.logs import EventLog, build_event_log, build_log
 from dispatcher.message_parts import LeftOut, Part
 from dispatcher.model import Denied, Limit, Reason, Receipt
@@ -24,9 +26,12 @@ from dispatcher.outcome import (
     Sent,
     Settlement,
     Spoiled,
+    Step,
     Terms,
+    Told,
     Waiting,
 )
+from dispatcher.tally import Suppressed, Tally, Telling, counting_of
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
 TERMS = Terms("#ops", None, (), 1, configured=True)
@@ -213,3 +218,62 @@ def test_a_reader_that_is_gone_does_not_stop_the_worker() -> None:
     log = build_event_log(style="json", stream=stream)
     stream.close()
     log.settled([Settlement(LEASED, TERMS, Sent(Receipt("C1", None)))])
+
+
+def told(settlement: Settlement) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in line.items() if key not in {"time", "worker"}}
+        for line in lines(lambda log: log.settled([settlement]))
+    ]
+
+
+COUNTING = counting_of(Telling.DIGEST, "errors", 60_000_000, own=DENIED.limit, share=None, window=DENIED.limit)
+TALLY = Tally("digest:errors", Telling.DIGEST, "errors", "digested", "category:errors", "10/30m", 37, 0, 0, 0)
+OWN = Leased("digest:errors", Event("errors", "x"), 1, 0, tally=TALLY)
+SAID = {"category": "errors", "count": 37, "channel": "#ops"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Told(Step.POSTED, COUNTING, shown=37), {"event": "digest.posted", "level": "info", **SAID, "ends": False}),
+        (
+            Told(Step.EDITED, COUNTING, shown=37, ends=True),
+            {"event": "digest.edited", "level": "info", **SAID, "ends": True},
+        ),
+        (
+            Told(Step.FAILED, COUNTING, code="channel_not_found", detail="no such channel"),
+            {
+                "event": "digest.failed",
+                "level": "warning",
+                **SAID,
+                "code": "channel_not_found",
+                "detail": "no such channel",
+            },
+        ),
+        (
+            Parked(Place.TIMER, Reason.LIMIT_GLOBAL, 2_000_000),
+            {"event": "digest.parked", "level": "info", **SAID, "reason": "limit:global", "retry_after_s": 2.0},
+        ),
+    ],
+)
+def test_what_an_own_event_has_done_is_a_line_of_its_own(outcome: Outcome, expected: dict[str, Any]) -> None:
+    assert told(Settlement(OWN, TERMS, outcome)) == [expected]
+    assert expected["event"] in OWN_LINES
+
+
+def test_that_a_digest_cannot_be_posted_is_told_once() -> None:
+    failed = Told(Step.FAILED, COUNTING, code="channel_not_found", detail="no such channel")
+    again = OWN._replace(tally=replace(TALLY, failed=True))
+    assert told(Settlement(again, TERMS, failed)) == []
+
+
+def test_what_an_own_event_waits_for_by_itself_is_no_line() -> None:
+    assert told(Settlement(OWN, TERMS, Told(Step.WAITED, COUNTING))) == []
+
+
+def test_a_digested_event_ends_with_its_limit_and_a_sentence() -> None:
+    (line,) = lines(lambda log: log.digested([Suppressed("disk-1", "errors", DENIED)]))
+    assert (line["event"], line["event_id"], line["outcome"]) == ("event.settled", "disk-1", "digested")
+    assert (line["reason"], line["scope"], line["limit"]) == ("limit:category", "category:errors", "10/30m")
+    assert line["sentence"].startswith("Counted into a digest at ")

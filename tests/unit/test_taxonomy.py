@@ -22,7 +22,8 @@ PAUSED = """invalid_auth not_authed account_inactive token_revoked token_expired
 WRONG_ROUTE = """channel_not_found not_in_channel is_archived no_permission restricted_action
     restricted_action_read_only_channel restricted_action_thread_only_channel ekm_access_denied messages_tab_disabled
     team_not_found channel_is_archived action_prohibited posting_to_general_channel_denied cannot_reply_to_message
-    external_channel_thread_locked slack_connect_file_link_sharing_blocked"""
+    external_channel_thread_locked slack_connect_file_link_sharing_blocked message_not_found
+    cant_update_message edit_window_closed"""
 WRONG_CONTENT = """no_text msg_too_long msg_blocks_too_long invalid_blocks invalid_blocks_format invalid_arguments
     too_many_attachments too_many_contact_cards attachment_payload_limit_exceeded markdown_text_conflict
     invalid_metadata_format invalid_metadata_schema metadata_too_large as_user_not_supported invalid_payload"""

@@ -1,0 +1,98 @@
+"""Tallies on the wire: what scripts are told of them, and what ``take`` brings with an own event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dispatcher.content import one_line
+from dispatcher.event import Event
+from dispatcher.json_text import decode
+from dispatcher.outcome import Doubt, Leased
+from dispatcher.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
+
+OWN_TEXT: Final = "suppressed"
+"""Stands in for the text of an own event, which is made when it is posted."""
+
+OWN_NAME: Final = ""
+"""The category of own events in the books: none."""
+
+
+def collects_us(counting: Counting) -> int:
+    """How long a tally collects before its own event looks for the first time."""
+    return counting.delay_us if counting.telling is Telling.DIGEST else 0
+
+
+def sample_of(event: Event) -> str:
+    """The words of an event for a tally; empty where it has none."""
+    return one_line(event.text, SAMPLE_CHARS) if event.text else ""
+
+
+def samples_of(events: Sequence[tuple[int, Event]]) -> list[tuple[int, str]]:
+    """The last distinct texts, each with the last place that has it: of a batch the last ones are refused."""
+    found: dict[str, tuple[int, str]] = {}
+    for place, event in reversed(events):
+        if event.text and event.text not in found:
+            found[event.text] = (place, sample_of(event))
+            if len(found) == MOST_SAMPLES:
+                break
+    return list(found.values())[::-1]
+
+
+def doubt_of(header: dict[str, Any]) -> Doubt | None:
+    """What is known of a post that is to be looked up."""
+    if "doubt" not in header:
+        return None
+    return Doubt(int(header["sent"]), int(header["first"]), header["doubt"], header.get("place"), header.get("root"))
+
+
+def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
+    """An own event with its tally as it was when it was taken, or when its post was made that is to be looked up.
+
+    Each message has an id of its own.
+    """
+    tally, seq = _read(id_, payload), int(header["seq"])
+    return Leased(
+        id=id_,
+        event=Event(tally.category, OWN_TEXT, id=f"{id_}#{seq}"),
+        seq=seq,
+        seen_us=int(header["seen"]),
+        attempt=header.get("attempt", 0),
+        unknown=header.get("unknown", 0),
+        held=header.get("held", False),
+        channel=header.get("channel"),
+        takes=header.get("takes", 1),
+        deaths=header.get("deaths", 0),
+        doubt=doubt_of(header),
+        resent=header.get("resent", 0),
+        tally=tally,
+    )
+
+
+def _read(id_: str, payload: bytes) -> Tally:
+    """The tally; an empty one where it is gone, which only a hand from outside can do."""
+    row = decode(payload)
+    facts = dict(zip(row[::2], row[1::2], strict=True))
+    telling, _, category = id_.partition(":")
+    now_us = int(facts["now"])
+    if "count" not in facts:
+        return Tally(id_, Telling(telling), category, "", "", "", 0, now_us, now_us, now_us)
+    outcome, _, _, (scope, limit, _), _ = decode(facts["why"])
+    return Tally(
+        id=id_,
+        telling=Telling(telling),
+        category=category,
+        outcome=outcome,
+        scope=scope,
+        limit=limit,
+        count=int(facts["count"]),
+        first_us=int(facts["first"]),
+        last_us=int(facts["last"]),
+        now_us=now_us,
+        samples=tuple(text for text, _ in decode(facts["samples"])) if "samples" in facts else (),
+        shown=int(facts["shown"]) if "shown" in facts else None,
+        channel=facts.get("channel"),
+        ts=facts.get("ts"),
+        next_us=int(facts.get("next", 0)),
+        failed="failed" in facts,
+    )

@@ -1,0 +1,57 @@
+"""Digests and notices under random walks: every number that is told is right, and no limit is exceeded by telling."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.model import US
+from tests.support.digest_walk import DigestWalk
+from tests.support.digests import WINDOW_S, edits, own_posts, storm, telling_policy, wait_until
+from tests.support.models import most_in_any_window
+from tests.support.servers import Database
+from tests.support.stage import Stage
+
+
+def walk(redis: Database, seed: int, steps: int) -> DigestWalk:
+    walker = DigestWalk(redis, seed)
+    for _ in range(steps):
+        walker.step()
+    walker.drain()
+    walker.verify()
+    return walker
+
+
+def test_whatever_happens_what_is_told_is_what_was_suppressed(redis: Database) -> None:
+    told = 0
+    for seed in range(6):
+        told += len(walk(redis, seed, 250).slack.counts)
+    assert told >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_whatever_happens_for_long_what_is_told_is_what_was_suppressed(redis: Database, seed: int) -> None:
+    assert len(walk(redis, seed, 1_500).slack.counts) >= 10
+
+
+@pytest.mark.parametrize("gap_s", [55.0, pytest.param(7.0, marks=pytest.mark.slow)])
+def test_a_storm_of_six_hours_gives_one_digest_in_each_window(redis: Database, gap_s: float) -> None:
+    """The rate is a little over the limit, or far."""
+    stage = Stage(redis, telling_policy("10/30m"))
+    stage.prolongs = True
+    ann = stage.worker()
+    for n in range(round(6 * 3_600 / gap_s)):
+        storm(stage, 1)
+        wait_until(stage, gap_s * (n + 1), ann)
+    wait_until(stage, 7 * 3_600, ann)
+    told = [at_us for at_us, each in stage.attempts if each.candidate.leased.tally and each.candidate.terms.scopes]
+    posted = [at_us for at_us, each in stage.attempts if each.candidate.terms.scopes]
+    assert most_in_any_window(posted, WINDOW_S * US) <= 10
+    assert most_in_any_window(told, WINDOW_S * US) == 1
+    assert 10 <= len(told) <= 12
+    assert len(own_posts(ann)) == stage.total("notices") == len(told)
+    assert len(edits(ann)) <= 6 * 120 + len(told)
+    last_words = [text for text in edits(ann) if text.splitlines()[0].endswith("closed")]
+    assert sum(int(text.partition(" ")[0]) for text in last_words) == stage.total("digested")
+    assert stage.total("digested") + stage.total("sent") == round(6 * 3_600 / gap_s)
+    assert stage.look().tallies == {}
