@@ -137,7 +137,7 @@ local function note_reach(at, event, channel)
   end
   if event.reading_us then
     redis.call('ZADD', keys.cooldowns, 'GT', digits(now + event.reading_us), READING)
-    keep_alive(keys.cooldowns, event.reading_us)
+    keep_alive(keys.cooldowns, event.reading_us + COOLED_US)
   end
   if event.channel_id then
     redis.call('HSET', KEYS[22], channel.name, event.channel_id)

@@ -111,11 +111,25 @@ local function is_suspect(id)
   return (header_of(id).deaths or 0) >= SUSPECT
 end
 
--- Nothing is looked up before the cool-down of readings is over.
-local read_at = tonumber(redis.call('ZSCORE', KEYS[29], READING)) or 0
+-- Nothing is looked up before the cool-down of readings is over, and for a while after one they go one by one: Slack limits
+-- them together, whatever their channels.
+local READ_GAP_US = 1200000
+local read_at = tonumber(redis.call('ZSCORE', KEYS[29], READING)) or -math.huge
+local is_slow = now < read_at + COOLED_US
+local read = {} -- channels that are read for what was taken
 
 local function is_too_soon(header)
-  return header.doubt and now < read_at
+  return header.doubt and now < read_at and not read[header.channel]
+end
+
+local function note_reading(header)
+  if header.doubt and not read[header.channel] then
+    read[header.channel] = true
+    if is_slow then
+      read_at = now + READ_GAP_US
+      redis.call('ZADD', KEYS[29], digits(read_at), READING)
+    end
+  end
 end
 
 local function take_orphan(id)
@@ -141,7 +155,9 @@ if not suspended then
     and not paused_until(pause, timer, now) then
     alone = true
     redis.call('ZREM', timers, timer)
-    if unpark_found(timer).doubt then
+    local header = unpark_found(timer)
+    note_reading(header)
+    if header.doubt then
       let_try(pause, timer, now)
     end
   end
@@ -158,6 +174,7 @@ if not suspended and not alone then
       redis.call('ZADD', timers, digits(read_at), id)
       redis.call('ZADD', parked, digits(read_at), id)
     else
+      note_reading(header)
       leave_place(at, id, header)
       unpark(id, header, payload)
     end

@@ -20,7 +20,7 @@ end
 -- What waits on timers, up to `most` of it. Events of unknown fate that went to one channel are looked up by one reading and
 -- count as one; none is read before the cool-down of readings is over. Returns how many more may be taken.
 local function take_timed(most, is_paused)
-  local read, rows = {}, most > 0 and most + 100 or 0
+  local rows = most > 0 and most + 100 or 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, rows)) do
     local header, payload = read_record(redis.call('HGET', events, id))
     local place = header.doubt and header.channel
@@ -37,9 +37,7 @@ local function take_timed(most, is_paused)
       if not (place and read[place]) then
         most = most - 1
       end
-      if place then
-        read[place] = true
-      end
+      note_reading(header)
     end
   end
   return most

@@ -4,7 +4,8 @@
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on
 -- its channel. Whoever parks or settles and so sets an instant earlier than all others rings the bell, one sleeper wakes.
 local READING = 'conversations.history' -- stands among the channels that cool down for all readings of what was posted
-local COOLED_US = 600000000 -- so long after a cool-down its channel takes one post at a time until one has arrived
+-- So long after a cool-down its channel takes one post at a time until one has arrived; and readings are made one by one.
+local COOLED_US = 600000000
 
 local function first_instant(lines, timers)
   local first = math.huge

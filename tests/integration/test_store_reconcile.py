@@ -19,6 +19,9 @@ from tests.support.stage import BACKOFF_US, HOUR_MS, LEASE_US, UNPACED, Stage, W
 
 DAY_US: Final = 86_400 * US
 LAST_US: Final = 3 * GRACE_US
+GAP_US: Final = 1_200_000
+"""Between two readings, for ten minutes after a 429 on reading."""
+
 LOST: Final = Ambiguous("connection_lost", "the connection ended before the answer")
 BROKEN: Final = ReadLater("http_503", "no answer of Slack's own came back")
 LIMITED: Final = ReadLater("ratelimited", "Slack limits conversations.history", 40 * US, reached=True)
@@ -268,7 +271,28 @@ def test_nobody_reads_before_the_end_of_a_429_on_reading(stage: Stage, ann: Work
     taken = bob.take()
     assert (taken.batch, taken.next_us) == ([], end_us)
     stage.clock.now_us = end_us
-    assert sorted(bob.taken()) == ["x", "y"]
+    assert [bob.taken(), bob.taken(), ann.taken()] == [["x"], [], []], "one by one"
+    stage.clock.now_us += GAP_US - 1
+    assert ann.taken() == []
+    stage.clock.now_us += 1
+    assert ann.taken() == ["y"]
+
+
+def test_after_a_429_on_reading_all_events_of_a_channel_still_share_a_reading(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    lose(ann, "y")
+    let_readings_cool_down(stage, START_US + US)
+    at(stage, GRACE_US)
+    assert ann.taken() == ["x", "y"]
+
+
+def test_ten_minutes_after_a_429_readings_are_made_side_by_side_again(stage: Stage, ann: Worker) -> None:
+    let_readings_cool_down(stage, START_US)
+    at(stage, 600 * US)
+    lose(ann, "x")
+    lose(ann, "y", channel="#b")
+    stage.clock.now_us += GRACE_US
+    assert ann.taken() == ["x", "y"]
 
 
 def test_posts_go_on_while_readings_cool_down(stage: Stage, ann: Worker) -> None:
@@ -374,7 +398,9 @@ def test_past_its_deadline_nobody_reads_before_the_end_of_a_429_on_reading(stage
     at(stage, 20 * US)
     assert ann.taken() == []
     at(stage, 40 * US)
-    assert sorted(ann.taken()) == ["x", "y"]
+    assert ann.taken() == ["x"]
+    stage.clock.now_us += GAP_US
+    assert ann.taken() == ["y"]
 
 
 # What can never be read
@@ -585,8 +611,19 @@ def test_readings_of_many_events_of_one_channel_count_as_one_errand(stage: Stage
     stage.send("other", channel="#other")
     ann.answer(ann.go(due=0)[0], LOST)
     at(stage, GRACE_US)
-    assert len(ann.taken(due=1)) == 30
-    assert ann.taken(due=1) == ["other"]
+    stage.send("line", channel="#line")
+    ann.go(due=0, free=0)
+    assert sorted(ann.taken(due=2)) == sorted([*ids, "other"])
+    assert ann.taken(due=2) == ["line"]
+
+
+def test_a_reading_leaves_the_other_senders_to_posts(stage: Stage, ann: Worker) -> None:
+    for id_ in ("x", "y", "z"):
+        lose(ann, id_, category="many")
+    stage.send("line", channel="#line")
+    ann.go(due=0, free=0)
+    at(stage, GRACE_US)
+    assert sorted(ann.taken(due=2)) == ["line", "x", "y", "z"]
 
 
 def test_an_event_of_a_thread_is_looked_for_in_its_thread(stage: Stage, ann: Worker) -> None:

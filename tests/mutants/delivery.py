@@ -257,4 +257,12 @@ DELIVERY: Final = (
         "header.doubt and redis.call('HGET', KEYS[30], header.channel) or nil",
         "nil",
     ),
+    _lua(
+        "take",
+        "after a 429 all channels are read at once",
+        "local is_slow = now < read_at + COOLED_US",
+        "local is_slow = false",
+    ),
+    _lua("take", "readings are made one by one for ever", "now < read_at + COOLED_US", "now < math.huge"),
+    _lua("take", "after a 429 each event is read by itself", " and not read[header.channel]\nend", "\nend"),
 )
