@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dispatcher import Producer
-from dispatcher.dispatch import Admitting, Asking, Dispatcher, Gate
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.dispatch import Dispatcher
+from dispatcher.keys import Keys
+from dispatcher.leased import Started
 from dispatcher.model import US, Admitted, Message, PostResult, Receipt, Scope
-from dispatcher.outcome import Settlement, Started
+from dispatcher.outcome import Settlement
 from dispatcher.policy import Policy
+from dispatcher.ports import Admitting, Asking, Gate
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.admission import Admission

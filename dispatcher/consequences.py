@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, assert_never
 
+from dispatcher.category_rule import OnLimit
+from dispatcher.leased import Candidate, Leased, Spoiled, Started
 from dispatcher.model import (
     Ambiguous,
     Denied,
@@ -17,21 +19,8 @@ from dispatcher.model import (
     Retryable,
 )
 from dispatcher.mutes import Mute
-from dispatcher.outcome import (
-    Candidate,
-    DeadLettered,
-    Deferral,
-    Dropped,
-    Leased,
-    Parked,
-    Place,
-    Sent,
-    Settlement,
-    Slots,
-    Spoiled,
-    Started,
-)
-from dispatcher.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.outcome import DeadLettered, Deferral, Dropped, Parked, Place, Sent, Settlement, Slots
+from dispatcher.policy import Backoff, Policy, limit_reason
 from dispatcher.reading import GRACE_US
 from dispatcher.tally import Counting, Telling
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from dispatcher.category_rule import PLAIN, Style
 from dispatcher.event import Event
 from dispatcher.model import US, Message
-from dispatcher.policy import PLAIN, Style
 from dispatcher.template import Marked, Template, TemplateFailed
 
 MAX_TEXT: Final = 3_900

@@ -7,141 +7,24 @@ Two steps, never mixed: the *budget* (global, category) is decided at once for e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol, assert_never
+from typing import Final, assert_never
 
 from dispatcher import consequences as rules
 from dispatcher import own, reconcile
 from dispatcher.content import message_for
 from dispatcher.errors import StaleLimits
-from dispatcher.model import Admitted, Denied, Message, Opening, PostResult, Scope, Verdict, all_scopes
+from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.model import Admitted, Denied, Opening, PostResult, all_scopes
 from dispatcher.mutes import MUTED_SCOPE, Mute
-from dispatcher.outcome import Candidate, Deferral, Leased, Lookup, Settlement, Spoiled, Started, Turn, Waiting
+from dispatcher.outcome import Deferral, Lookup, Settlement, Turn
 from dispatcher.policy import Backoff, Policy, limit_reason
-from dispatcher.reading import GRACE_US, Reading, Search
-from dispatcher.tally import Counting, Suppressed, Telling
+from dispatcher.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.reading import GRACE_US, Reading
+from dispatcher.tally import Suppressed, Telling
 
 NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
-
-
-class Asking(NamedTuple):
-    """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed.
-
-    It is counted by ``counting``. Of a category that digests, the only one that is suppressed does not end: it waits.
-    """
-
-    candidate: Candidate
-    drops: bool
-    counting: Counting | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Admitting:
-    """A verdict for each that asked; those that were refused and drop have ended, but for the places in ``lost``.
-
-    And for those in ``lone``: each was parked for so many microseconds, as the only one of its category. ``joined`` are
-    such events of before that a second one has ended. ``shadowed``: by place, the shadow limits that would have refused
-    one that was admitted.
-    """
-
-    verdicts: list[Verdict]
-    openings: list[Opening]
-    lost: frozenset[int]
-    shadowed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    lone: Mapping[int, int] = field(default_factory=dict)
-    joined: Sequence[Suppressed] = ()
-
-
-class Overtaken(Exception):
-    """The limits have changed while a batch was decided: ``version`` is in force now.
-
-    ``undecided`` of the batch, which is still leased, is to be decided by that one.
-    """
-
-    def __init__(self, undecided: Sequence[Leased | Spoiled], version: str) -> None:
-        super().__init__(f"{len(undecided)} events are not decided by the limits in force, version {version}")
-        self.undecided = undecided
-        self.version = version
-
-
-class Gate(Protocol):
-    """The budget: one shared limiter. By other limits than those in force it decides nothing: ``StaleLimits``."""
-
-    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
-        """Decide for each, as if they asked one after another; then say when each scope ahead has room for one more.
-
-        What is refused and drops is dropped in the same step: durable, counted, on record.
-        """
-        ...
-
-
-class Outbox(Protocol):
-    """The events under this worker's lease.
-
-    By other limits than those in force nothing is lined up or started: ``StaleLimits``.
-    """
-
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
-        """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO."""
-        ...
-
-    def expect(self, openings: Sequence[Opening]) -> None:
-        """With the next ``take``, tell from when on heads of lines may pass the scopes that this batch asked for."""
-        ...
-
-    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
-        """Mark up to ``free`` of them as sending; park the others in their channel's line. None: lease lost."""
-        ...
-
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Make outcomes durable in one step; False where the lease was lost and nothing was changed."""
-        ...
-
-
-class Sink(Protocol):
-    """Where messages go."""
-
-    def post(self, message: Message) -> PostResult:
-        """Post once, within a deadline; never raises for what the other side does."""
-        ...
-
-    def look(self, search: Search) -> Reading:
-        """Look for posts of unknown fate, within a deadline; never raises for what the other side does."""
-        ...
-
-    @property
-    def can_update(self) -> bool:
-        """Whether what was posted can be edited."""
-        ...
-
-    def update(self, channel: str, ts: str, message: Message) -> PostResult:
-        """Edit what was posted with this receipt; as ``post``. Only to be called where it can."""
-        ...
-
-
-class Observer(Protocol):
-    """Told of what is durable; may fail, never breaks the way of an event."""
-
-    def settled(self, settlements: Sequence[Settlement]) -> None:
-        """One line for each event at its end, or where it is parked."""
-        ...
-
-    def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
-        """One line for each event that a limit has dropped."""
-        ...
-
-    def digested(self, events: Sequence[Suppressed]) -> None:
-        """One line for each event that has ended in a digest."""
-        ...
-
-    def waiting(self, events: Sequence[Waiting]) -> None:
-        """Events that wait in a line: admitted ones for their channel, deferred ones for room in a limit."""
-        ...
-
-    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
-        """Events another worker has taken over."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+from dispatcher.leased import Leased, Spoiled, Waiting
 from dispatcher.message_parts import LeftOut
 from dispatcher.model import US, Denied, Reason
-from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled, Step, Told, Waiting
+from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Step, Told
 from dispatcher.tally import Tally
 
 OWN_LINES: Final = frozenset(

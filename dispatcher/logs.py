@@ -15,12 +15,13 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher import explaining
 from dispatcher.explaining import Clock, clock_of, sentence_of
 from dispatcher.json_text import encode
+from dispatcher.leased import Leased, Spoiled, Waiting
 from dispatcher.line_batch import LineBatch
 from dispatcher.log_facts import dropped_facts, facts_of, own_line, subject_facts, waiting_facts
 from dispatcher.log_lines import TerminalLine
 from dispatcher.message_parts import Part
 from dispatcher.model import Denied, Reason
-from dispatcher.outcome import Leased, Parked, Sent, Settlement, Spoiled, Waiting
+from dispatcher.outcome import Parked, Sent, Settlement
 from dispatcher.policy import limit_reason
 from dispatcher.tally import Suppressed
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dispatcher import consequences as rules
 from dispatcher import own_texts as texts
+from dispatcher.leased import Candidate, Leased, Started
 from dispatcher.model import (
     Ambiguous,
     Demand,
@@ -23,19 +24,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import (
-    Candidate,
-    DeadLettered,
-    Leased,
-    Parked,
-    Place,
-    Sent,
-    Settlement,
-    Slots,
-    Started,
-    Step,
-    Told,
-)
+from dispatcher.outcome import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
 from dispatcher.policy import Backoff, Policy, limit_reason
 from dispatcher.tally import Counting, Tally, Telling
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
+from dispatcher.category_rule import CategoryRule
 from dispatcher.event import Event
-from dispatcher.message_parts import Look
+from dispatcher.leased import Leased, Terms
 from dispatcher.model import (
     US,
     Demand,
@@ -23,14 +23,8 @@ from dispatcher.model import (
     Scope,
     longest_of,
 )
-from dispatcher.outcome import (
-    DEFAULT_BOUNDS,
-    Bounds,
-    Leased,
-    Terms,
-)
+from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.tally import PATIENCE_US, Counting, Telling, counting_of
-from dispatcher.template import Template
 
 Backoff: TypeAlias = Callable[[int], int]
 """Microseconds to wait after the n-th attempt."""
@@ -56,77 +50,6 @@ _MAX_LABEL: Final = 64
 
 _REMEMBERED: Final = 4_096
 """Categories whose scopes are kept ready."""
-
-
-class OnLimit(StrEnum):
-    """What happens to an event that a budget limit denies."""
-
-    DROP = "drop"
-    DEAD_LETTER = "dead-letter"
-    DEFER = "defer"
-    DIGEST = "digest"
-
-
-class OnAmbiguous(StrEnum):
-    """What happens to an event whose post perhaps arrived, where that cannot be looked up."""
-
-    RESEND = "resend"
-    DEAD_LETTER = "dead-letter"
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """What the messages of a category look like.
-
-    ``allow_mentions``: those in an event's own markup notify people. ``template``: what makes the text.
-    """
-
-    look: Look | None = None
-    allow_mentions: bool = False
-    template: Template | None = None
-
-
-PLAIN: Final = Style()
-"""The app's own name and icon, and the text as it was written."""
-
-DEFAULT_MAX_PARKED: Final = 10_000
-"""Deferred events of one category that may wait."""
-
-DEFAULT_DIGEST_DELAY_US: Final = 60 * US
-"""How long a digest collects before it is posted."""
-
-
-@dataclass(frozen=True, slots=True)
-class CategoryRule:
-    """What the limits file says of one category; an empty ``limits`` means unlimited.
-
-    ``guarantee`` events of the longest global window are kept for it; ``per_label`` limits hold for each value of a
-    label. Where they are deferred, at most ``max_parked`` of its events wait for room. ``on_ambiguous`` says what
-    becomes of one that was perhaps posted. ``shadows`` and ``label_shadows`` are counted and not enforced.
-    ``digest_delay_us`` is how long a digest collects, and how long it has to be quiet before a notice says that
-    suppression has ended; ``notice`` asks for such notices.
-    """
-
-    limits: tuple[Limit, ...]
-    channel: str
-    on_limit: OnLimit
-    max_age_us: int
-    guarantee: int = 0
-    per_label: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
-    max_parked: int = DEFAULT_MAX_PARKED
-    on_ambiguous: OnAmbiguous = OnAmbiguous.RESEND
-    style: Style = PLAIN
-    shadows: tuple[Limit, ...] = ()
-    label_shadows: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
-    digest_delay_us: int = DEFAULT_DIGEST_DELAY_US
-    notice: bool = False
-
-    @property
-    def telling(self) -> Telling | None:
-        """How it is told what was suppressed; for that one message of the longest window is kept."""
-        if self.on_limit is OnLimit.DIGEST:
-            return Telling.DIGEST
-        return Telling.NOTICE if self.notice else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
+from dispatcher.category_rule import OnAmbiguous
 from dispatcher.consequences import MAX_ATTEMPTS, as_candidate
+from dispatcher.leased import Candidate, Doubt, Leased
 from dispatcher.model import Reason
-from dispatcher.outcome import (
-    Candidate,
-    DeadLettered,
-    Doubt,
-    Leased,
-    Lookup,
-    Parked,
-    Place,
-    Sent,
-    Settlement,
-    Slots,
-)
-from dispatcher.policy import Backoff, OnAmbiguous, Policy
+from dispatcher.outcome import DeadLettered, Lookup, Parked, Place, Sent, Settlement, Slots
+from dispatcher.policy import Backoff, Policy
 from dispatcher.reading import (
     LAST_LOOK,
     MARGIN_US,

@@ -10,14 +10,15 @@ from redis.backoff import FullJitterBackoff
 
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.connection import Client, answered, connect
-from dispatcher.dispatch import Sink
 from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
-from dispatcher.keys import LAYOUT_VERSION, QueueKeys
+from dispatcher.keys import LAYOUT_VERSION
 from dispatcher.limiter import Limiter
 from dispatcher.model import US, Lane
 from dispatcher.policy import Backoff, Policy
+from dispatcher.ports import Sink
 from dispatcher.producer import ANSWER_TIMEOUT_S as PRODUCER_TIMEOUT_S
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import Settings
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook

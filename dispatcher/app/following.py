@@ -8,9 +8,10 @@ from pathlib import Path
 
 from dispatcher.app.building import build_backoff
 from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
-from dispatcher.dispatch import Dispatcher, Sink
+from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import ConfigError
 from dispatcher.logs import EventLog
+from dispatcher.ports import Sink
 from dispatcher.reading import GRACE_US
 from dispatcher.settings import read_limits
 from dispatcher.store.outbox import Outbox

@@ -15,11 +15,11 @@ from dispatcher.app.following import Following
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import Client, accepted, answered, connect
-from dispatcher.dispatch import Overtaken, Sink
 from dispatcher.errors import GateUnavailable
+from dispatcher.leased import Leased, Spoiled, Started
 from dispatcher.logs import EventLog, build_event_log
 from dispatcher.model import US
-from dispatcher.outcome import Leased, Spoiled, Started
+from dispatcher.ports import Overtaken, Sink
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace

@@ -14,8 +14,9 @@ from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.embedded import EmbeddedServer
 from dispatcher.embedded.data_dir import DataDir
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.logs import EventLog
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import Settings, shown_url
 from dispatcher.store.intake import claim_namespace
 

@@ -15,8 +15,8 @@ from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app import LimitsFile
+    from dispatcher.category_rule import CategoryRule
     from dispatcher.cli.status import Status
-    from dispatcher.policy import CategoryRule
     from dispatcher.settings import Settings
     from dispatcher.store.versions import Version
 

@@ -8,13 +8,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dispatcher.category_rule import CategoryRule
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
 from dispatcher.cli.status import Status
 from dispatcher.cli.use_view import SHARED, UseRow, limit_cells, rule_row, use_rows, window
 from dispatcher.content import one_line
 from dispatcher.event import CATEGORY
 from dispatcher.limiter import Usage
-from dispatcher.policy import GLOBAL_SCOPE, CategoryRule, Policy
+from dispatcher.policy import GLOBAL_SCOPE, Policy
 
 _LONGEST_NAME: Final = 15
 

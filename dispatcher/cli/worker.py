@@ -18,8 +18,8 @@ from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
     from dispatcher.app import LimitsFile, Server
-    from dispatcher.dispatch import Sink
     from dispatcher.logs import EventLog
+    from dispatcher.ports import Sink
     from dispatcher.settings import Settings
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.explaining import Explanation
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
+from dispatcher.queue_keys import QueueKeys
 
 if TYPE_CHECKING:
     from dispatcher.connection import Client

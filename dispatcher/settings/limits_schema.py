@@ -20,18 +20,18 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dispatcher.message_parts import Look
-from dispatcher.model import Limit, format_duration, parse_duration
-from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
-from dispatcher.policy import (
+from dispatcher.category_rule import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
     CategoryRule,
     OnAmbiguous,
     OnLimit,
-    Policy,
     Style,
 )
+from dispatcher.message_parts import Look
+from dispatcher.model import Limit, format_duration, parse_duration
+from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
+from dispatcher.policy import Policy
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_style as style
 from dispatcher.settings import limits_values as read

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
+from dispatcher.category_rule import CategoryRule, OnAmbiguous, OnLimit, Style
 from dispatcher.model import US, Kind, Limit, longest_of
 from dispatcher.outcome import Bounds
-from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
+from dispatcher.policy import Policy
 from dispatcher.tally import Telling
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))

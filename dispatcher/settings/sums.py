@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.model import longest_of
-from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.policy import Policy
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
 from dispatcher.settings.limits_values import REJECT
 from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path

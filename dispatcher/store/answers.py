@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
 from dispatcher.model import Reason
-from dispatcher.outcome import Candidate, Deferral, Leased, Spoiled, Started, Turn, Waiting
+from dispatcher.outcome import Deferral, Turn
 from dispatcher.policy import limit_reason
 from dispatcher.store.envelope import read, read_new
 

@@ -13,9 +13,10 @@ from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import Event
 from dispatcher.explaining import Decision
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.model import US, Lane
 from dispatcher.outcome import NO_CATEGORY, Bounds
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.envelope import open_envelope
 
 MAX_PAYLOAD: Final = 1024 * 1024

@@ -9,8 +9,9 @@ from dispatcher.connection import Client, answered
 from dispatcher.explaining import Decision
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
+from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import Denied, Reason
-from dispatcher.outcome import DeadLettered, Dropped, Leased, Parked, Sent, Settlement, Spoiled, Told
+from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Told
 
 _LIMITS: Final = frozenset(
     {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED}

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from dispatcher.errors import ConfigError
 from dispatcher.event import Event, is_remembered
-from dispatcher.keys import LAYOUT_VERSION, Keys, QueueKeys
+from dispatcher.keys import LAYOUT_VERSION, Keys
 from dispatcher.model import Lane
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.envelope import seal
 
 Arguments: TypeAlias = list[str | int]

@@ -13,8 +13,8 @@ from typing import Any, Final
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
 from dispatcher.json_text import NotPlain, decode
+from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import Reason
-from dispatcher.outcome import Leased, Spoiled
 from dispatcher.store.tallies import doubt_of, read_own
 
 FUNCTION: Final = "dispatcher.jobs.dispatch"

@@ -14,10 +14,11 @@ from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_ID, Event, job_id_for
 from dispatcher.explaining import Clock, Decision, Explanation, State, clock_of
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.model import US, Lane, Reason, is_utf8, shown
 from dispatcher.mutes import Mute, read_mutes
 from dispatcher.policy import limit_reason
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_decision
 from dispatcher.store.envelope import open_envelope

@@ -8,7 +8,8 @@ import redis.asyncio
 
 from dispatcher.connection import AsyncScript, Client, Script, accepted
 from dispatcher.event import Event
-from dispatcher.keys import LAYOUT_VERSION, Keys, QueueKeys
+from dispatcher.keys import LAYOUT_VERSION, Keys
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.enqueueing import EnqueueCalls, Enqueued, Job, foreign_queue, text_of, wrong_layout
 
 __all__ = ["AsyncIntake", "Enqueued", "Intake", "claim_namespace", "wrong_layout"]

@@ -9,22 +9,12 @@ from typing import Any, Final
 from dispatcher.connection import Client, JsonScript
 from dispatcher.errors import StaleLimits
 from dispatcher.json_text import decode
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
+from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
 from dispatcher.model import US, Opening
 from dispatcher.mutes import Mute, read_mutes
-from dispatcher.outcome import (
-    DEFAULT_BOUNDS,
-    Bounds,
-    Candidate,
-    Deferral,
-    Leased,
-    Settlement,
-    Spoiled,
-    Started,
-    Turn,
-    Turned,
-    Waiting,
-)
+from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Deferral, Settlement, Turn, Turned
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.reading import GRACE_US
 from dispatcher.store.answers import lined_up, parted, started
 from dispatcher.store.reader import Reader

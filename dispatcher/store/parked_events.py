@@ -10,10 +10,12 @@ from typing import Any, Final
 from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.event import Event, is_remembered
 from dispatcher.explaining import Explanation, State
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
+from dispatcher.leased import Leased
 from dispatcher.model import Reason
-from dispatcher.outcome import Dropped, Leased, Settlement
+from dispatcher.outcome import Dropped, Settlement
 from dispatcher.policy import Policy
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.decisions import why_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found

@@ -8,6 +8,7 @@ from typing import Any, Final, assert_never
 
 from dispatcher.event import Event, is_remembered
 from dispatcher.keys import Keys
+from dispatcher.leased import Leased, Spoiled, Terms
 from dispatcher.model import US, Kind, all_scopes
 from dispatcher.mutes import MUTED_SCOPE
 from dispatcher.outcome import (
@@ -15,14 +16,11 @@ from dispatcher.outcome import (
     DeadLettered,
     Deferral,
     Dropped,
-    Leased,
     Outcome,
     Parked,
     Sent,
     Settlement,
-    Spoiled,
     Step,
-    Terms,
     Told,
 )
 from dispatcher.policy import limit_reason

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript, answered
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.mutes import Mute, read_mutes
+from dispatcher.queue_keys import QueueKeys
 
 OUTCOMES: Final = ("sent", "dropped", "digested", "dead", "duplicate")
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")

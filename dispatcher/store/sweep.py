@@ -17,8 +17,9 @@ from redis.exceptions import OutOfMemoryError
 
 from dispatcher.connection import Client, JsonScript, answered
 from dispatcher.errors import InvalidEvent
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.model import Lane
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.envelope import open_envelope
 
 EVERY: Final = timedelta(seconds=60)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dispatcher.content import one_line
 from dispatcher.event import Event
 from dispatcher.json_text import decode
-from dispatcher.outcome import Doubt, Leased
+from dispatcher.leased import Doubt, Leased
 from dispatcher.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 
 OWN_TEXT: Final = "suppressed"

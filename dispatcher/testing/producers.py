@@ -12,8 +12,9 @@ from typing import Self
 
 from dispatcher.errors import GateUnavailable
 from dispatcher.event import Event
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import AsyncProducer, Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.enqueueing import EnqueueCalls, Enqueued, Job
 from dispatcher.store.envelope import open_envelope
 from dispatcher.store.intake import AsyncIntake, Intake

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dispatcher.connection import Client, Script
-from dispatcher.dispatch import Admitting, Asking
 from dispatcher.errors import StaleLimits
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
+from dispatcher.leased import Candidate
 from dispatcher.limiter.calls import Call, Calls, openings_of, verdicts_of
 from dispatcher.model import Admitted, Scope
-from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Candidate
+from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.policy import SHADOW_PREFIX, Policy
+from dispatcher.ports import Admitting, Asking
 from dispatcher.worker.ends import Ends, read_joined
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from dispatcher.dispatch import Dispatcher
+from dispatcher.leased import Started
 from dispatcher.model import PostResult
-from dispatcher.outcome import Lookup, Settlement, Started
+from dispatcher.outcome import Lookup, Settlement
 from dispatcher.reading import Reading
 
 

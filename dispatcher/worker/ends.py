@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from dispatcher.dispatch import Asking
 from dispatcher.event import Event, is_remembered
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.limiter.calls import Call
 from dispatcher.model import Denied, Limit, Scope
 from dispatcher.policy import limit_reason
+from dispatcher.ports import Asking
 from dispatcher.store.tallies import collects_us, samples_of
 from dispatcher.tally import Counting, Suppressed, Telling
 

@@ -18,11 +18,12 @@ from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
 from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered
-from dispatcher.dispatch import Overtaken
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.keys import QueueKeys
+from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import US, Lane
-from dispatcher.outcome import Leased, Settlement, Spoiled
+from dispatcher.outcome import Settlement
+from dispatcher.ports import Overtaken
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.outbox import Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
+from dispatcher.leased import Started
 from dispatcher.model import Ambiguous, PostResult
-from dispatcher.outcome import Lookup, Settlement, Started
+from dispatcher.outcome import Lookup, Settlement
 from dispatcher.reading import Reading, ReadLater
 
 Errand: TypeAlias = Started | Lookup

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from dispatcher.cli.commands import dispatcher
-from dispatcher.keys import QueueKeys
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import load_settings, variables
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]

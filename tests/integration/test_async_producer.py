@@ -23,8 +23,9 @@ from dispatcher import (
 )
 from dispatcher.connection import connect_async
 from dispatcher.embedded import EmbeddedServer
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import CHUNK
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.intake import claim_namespace
 from tests.support.servers import Database, RedisServer
 

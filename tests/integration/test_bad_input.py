@@ -19,8 +19,9 @@ import pytest
 
 from dispatcher.connection import connect
 from dispatcher.embedded import EmbeddedServer
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.slack.stand_in import Page, StandIn, not_landed
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.commands import Result, run

@@ -20,9 +20,10 @@ from dispatcher.cli.doctor.examination import examine
 from dispatcher.cli.doctor.finding import Finding, Level
 from dispatcher.cli.doctor.server import server_findings
 from dispatcher.connection import connect
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.model import US
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import Settings
 from dispatcher.slack.stand_in import FaultReply, Page, RateLimited, Setup, SlackError, StandIn, not_landed
 from dispatcher.store.intake import claim_namespace

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.leased import Started
 from dispatcher.model import Paused, Receipt
-from dispatcher.outcome import Started
 from dispatcher.producer import Producer
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.pausing import Pausing

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.keys import QueueKeys
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import shown_url
 from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
 from tests.support.processes import PATIENCE_S

@@ -21,11 +21,12 @@ import pytest
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from dispatcher.category_rule import OnLimit
 from dispatcher.cli import main
 from dispatcher.event import job_id_for
+from dispatcher.leased import Leased
 from dispatcher.model import Reason
-from dispatcher.outcome import DEADLY, DeadLettered, Leased
-from dispatcher.policy import OnLimit
+from dispatcher.outcome import DEADLY, DeadLettered
 from dispatcher.producer import Producer
 from dispatcher.settings import shown_url
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter

@@ -15,11 +15,11 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.event import job_id_for
 from dispatcher.explaining import State
 from dispatcher.model import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
 from dispatcher.outcome import Bounds
-from dispatcher.policy import CategoryRule, OnLimit
 from dispatcher.reading import GRACE_US
 from dispatcher.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from dispatcher.dispatch import Admitting, Asking, Gate, Overtaken
+from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import US, PostResult, Receipt, Rejected, Retryable, Scope
-from dispatcher.outcome import Leased, Spoiled
+from dispatcher.ports import Admitting, Asking, Gate, Overtaken
 from dispatcher.store.versions import Version
 from tests.support.deferral import category_line, opens_at, posted, send
 from tests.support.doubles import START_US

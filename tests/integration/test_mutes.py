@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.event import new_event_id
 from dispatcher.model import US, Limit, Reason, Receipt, Retryable
 from dispatcher.outcome import DeadLettered, Dropped
-from dispatcher.policy import CategoryRule, OnLimit
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations

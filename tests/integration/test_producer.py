@@ -20,8 +20,9 @@ from dispatcher import ConfigError, DuplicateEvent, Event, InvalidEvent, Produce
 from dispatcher.connection import connect
 from dispatcher.embedded import EmbeddedServer
 from dispatcher.event import MAX_EVENT_BYTES
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import CHUNK, CHUNK_BYTES
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.intake import claim_namespace
 from tests.support.servers import Database, RedisServer
 

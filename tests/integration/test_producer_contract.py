@@ -15,9 +15,9 @@ import redis.asyncio
 from dispatcher import AsyncProducer, DuplicateEvent, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
 from dispatcher.connection import connect, connect_async
 from dispatcher.event import MAX_EVENT_BYTES
-from dispatcher.keys import QueueKeys
 from dispatcher.model import Lane
 from dispatcher.producer import CHUNK
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.envelope import open_envelope
 from dispatcher.testing import AsyncFakeProducer, FakeProducer
 from tests.support.servers import Database, RedisServer

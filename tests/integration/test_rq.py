@@ -16,9 +16,10 @@ from rq.registry import DeferredJobRegistry, FailedJobRegistry, StartedJobRegist
 from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.model import Lane
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import read_limits
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.snapshot import Books

@@ -14,7 +14,8 @@ from redis import Redis
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
 from dispatcher.connection import connect
 from dispatcher.errors import ConfigError
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support import commands

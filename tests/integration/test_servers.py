@@ -12,8 +12,9 @@ from rq.suspension import resume, suspend
 from dispatcher.app import reach
 from dispatcher.connection import connect
 from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.processes import LIMITS, Command, environment, until

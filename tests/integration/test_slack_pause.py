@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.processes import LIMITS, Command, environment, until

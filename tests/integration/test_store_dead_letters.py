@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.category_rule import OnLimit
 from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.event import Event
+from dispatcher.leased import Leased
 from dispatcher.model import US, Ambiguous, Lane, Rejected
-from dispatcher.outcome import Bounds, Leased
-from dispatcher.policy import OnLimit
+from dispatcher.outcome import Bounds
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database

@@ -8,12 +8,13 @@ from typing import Final
 
 import pytest
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.consequences import after_post
 from dispatcher.dispatch import Dispatcher
 from dispatcher.errors import GateUnavailable
+from dispatcher.leased import Leased
 from dispatcher.model import US, Limit, Reason, Receipt, Rejected
-from dispatcher.outcome import Bounds, Leased
-from dispatcher.policy import CategoryRule, OnLimit
+from dispatcher.outcome import Bounds
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.outbox import Outbox
 from tests.support.doubles import START_US, Told

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.dispatch import Admitting, Asking, Gate
+from dispatcher.category_rule import CategoryRule, OnLimit
+from dispatcher.leased import Leased
 from dispatcher.model import US, Limit, RateLimitedBySlack, Reason, Receipt, Rejected, Scope
-from dispatcher.outcome import Leased
-from dispatcher.policy import CategoryRule, OnLimit
+from dispatcher.ports import Admitting, Asking, Gate
 from tests.support.deferral import category_line, keep_beating, opens_at, posted, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.category_rule import OnAmbiguous, OnLimit
 from dispatcher.consequences import MAX_ATTEMPTS
+from dispatcher.leased import Leased
 from dispatcher.model import (
     US,
     Ambiguous,
@@ -22,8 +24,6 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import Leased
-from dispatcher.policy import OnAmbiguous, OnLimit
 from dispatcher.reading import Absent, Reading, Unreadable
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions

@@ -11,9 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.consequences import on_arrival
 from dispatcher.errors import GateUnavailable, InvalidEvent
 from dispatcher.event import Event
+from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import (
     US,
     Ambiguous,
@@ -26,8 +28,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import DeadLettered, Leased, Settlement, Spoiled
-from dispatcher.policy import CategoryRule, OnLimit
+from dispatcher.outcome import DeadLettered, Settlement
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database

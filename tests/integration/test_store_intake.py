@@ -10,9 +10,10 @@ import pytest
 from dispatcher.connection import connect
 from dispatcher.errors import ConfigError, QueueUnavailable
 from dispatcher.event import Event, job_id_for
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.model import Lane, Rejected, Retryable
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.intake import Enqueued, Intake, claim_namespace
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import REMEMBER_US, Stage

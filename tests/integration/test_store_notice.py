@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.category_rule import OnLimit
 from dispatcher.model import US, Message, PostResult, Receipt, Rejected
-from dispatcher.policy import OnLimit
 from tests.support.deferral import keep_beating
 from tests.support.digests import (
     DELAY_S,

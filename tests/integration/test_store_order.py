@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.category_rule import CategoryRule, OnLimit
+from dispatcher.leased import Leased
 from dispatcher.model import US, Ambiguous, Limit, Receipt, Rejected, Retryable
-from dispatcher.outcome import Leased
-from dispatcher.policy import CategoryRule, OnLimit
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.places import INF

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from dispatcher.category_rule import OnLimit
 from dispatcher.model import US, Ambiguous, Lane, PostResult, RateLimitedBySlack, Reason, Receipt, Retryable
 from dispatcher.outcome import Dropped
-from dispatcher.policy import OnLimit
 from dispatcher.reading import GRACE_US, Reading, Unreadable
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

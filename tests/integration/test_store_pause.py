@@ -6,8 +6,9 @@ from typing import Final
 
 import pytest
 
+from dispatcher.leased import Started
 from dispatcher.model import US, Ambiguous, Paused, PostResult, RateLimitedBySlack, Reason, Receipt, Rejected, Retryable
-from dispatcher.outcome import Parked, Started, Turned
+from dispatcher.outcome import Parked, Turned
 from dispatcher.reading import GRACE_US, Absent, Reading, ReadLater
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import pytest
 
+from dispatcher.category_rule import OnAmbiguous
 from dispatcher.consequences import MAX_ATTEMPTS
+from dispatcher.leased import Leased, Started
 from dispatcher.model import US, Ambiguous, Paused, Reason, Receipt, Retryable
-from dispatcher.outcome import Leased, Lookup, Parked, Place, Sent, Started
-from dispatcher.policy import OnAmbiguous, Policy
+from dispatcher.outcome import Lookup, Parked, Place, Sent
+from dispatcher.policy import Policy
 from dispatcher.reading import GRACE_US, MARGIN_US, Absent, Reading, ReadLater, Search, Unreadable
 from dispatcher.reconcile import MAX_RESENT
 from tests.support.doubles import NOTHING_TO_READ, START_US

@@ -6,11 +6,12 @@ from typing import Final
 
 import pytest
 
+from dispatcher.category_rule import OnLimit
 from dispatcher.consequences import after_post
 from dispatcher.event import Event
+from dispatcher.leased import Leased
 from dispatcher.model import US, Denied, Limit, Paused, Reason, Receipt, Rejected, Retryable
-from dispatcher.outcome import Bounds, Dropped, Leased, Settlement, Slots
-from dispatcher.policy import OnLimit
+from dispatcher.outcome import Bounds, Dropped, Settlement, Slots
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.event import Event
+from dispatcher.leased import Candidate, Leased, Spoiled
 from dispatcher.model import Lane, Paused, Reason, Rejected, Retryable
-from dispatcher.outcome import Candidate, Leased, Spoiled
 from dispatcher.store.envelope import seal
 from dispatcher.store.outbox import Taken
 from tests.support.servers import Database

@@ -7,7 +7,9 @@ from typing import Final
 
 import pytest
 
+from dispatcher.category_rule import OnLimit
 from dispatcher.consequences import MAX_ATTEMPTS
+from dispatcher.leased import Leased, Started
 from dispatcher.model import (
     US,
     Admitted,
@@ -20,8 +22,6 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import Leased, Started
-from dispatcher.policy import OnLimit
 from dispatcher.reading import GRACE_US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.places import INF

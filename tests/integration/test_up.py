@@ -24,8 +24,9 @@ from redis import Redis
 from dispatcher.cli.up import FEWEST, MOST, default_processes
 from dispatcher.connection import connect
 from dispatcher.embedded import EmbeddedServer
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import shown_url
 from dispatcher.slack.marks import event_mark
 from dispatcher.slack.stand_in import Held, Hold, StandIn, landed

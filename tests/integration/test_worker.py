@@ -16,8 +16,9 @@ from rq.serializers import JSONSerializer
 
 from dispatcher.app import keys_of
 from dispatcher.event import Event
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import Settings
 from dispatcher.slack.marks import event_mark
 from dispatcher.slack.stand_in import Held, Hold, RateLimited, Reset, SlackError, StandIn, landed, not_landed

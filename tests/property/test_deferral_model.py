@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.event import Event
+from dispatcher.leased import Started
 from dispatcher.model import (
     US,
     Ambiguous,
@@ -22,7 +23,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import DeadLettered, Dropped, Sent, Started
+from dispatcher.outcome import DeadLettered, Dropped, Sent
 from tests.support.deferral_walk import (
     CATEGORIES,
     CHANNELS,

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.event import Event
+from dispatcher.leased import Leased, Spoiled, Started
 from dispatcher.model import (
     US,
     Ambiguous,
@@ -28,7 +29,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import Dropped, Leased, Parked, Spoiled, Started
+from dispatcher.outcome import Dropped, Parked
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import NOTHING_TO_READ
 from tests.support.models import most_in_any_window

@@ -12,10 +12,12 @@ from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.event import Event
+from dispatcher.leased import Leased, Spoiled, Started
 from dispatcher.model import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
-from dispatcher.outcome import DeadLettered, Dropped, Leased, Outcome, Parked, Sent, Spoiled, Started
-from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.outcome import DeadLettered, Dropped, Outcome, Parked, Sent
+from dispatcher.policy import Policy
 from dispatcher.reading import Absent, Reading, Search, Unreadable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.outbox import Taken

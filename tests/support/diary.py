@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dispatcher.leased import Leased, Started, Waiting
 from dispatcher.model import Admitted
-from dispatcher.outcome import Leased, Started, Turn, Waiting
+from dispatcher.outcome import Turn
 from dispatcher.store.outbox import Outbox
 from dispatcher.worker.admission import Admission
 from tests.support.doom import Method, wrap

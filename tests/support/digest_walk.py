@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.event import Event
+from dispatcher.leased import Leased, Spoiled, Started
 from dispatcher.model import (
     US,
     Ambiguous,
@@ -20,8 +22,7 @@ from dispatcher.model import (
     Receipt,
     Retryable,
 )
-from dispatcher.outcome import Leased, Spoiled, Started
-from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.policy import Policy
 from dispatcher.reading import Absent, Reading, ReadLater, Search
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import OUTCOMES

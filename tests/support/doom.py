@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from redis.connection import AbstractConnection
 
-from dispatcher.outcome import Leased, Waiting
+from dispatcher.leased import Leased, Waiting
 from dispatcher.slack.sink import SlackSink
 from dispatcher.store.outbox import Outbox
 from dispatcher.worker.admission import Admission

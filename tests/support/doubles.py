@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dispatcher.leased import Leased, Spoiled, Waiting
 from dispatcher.model import US, Denied, Message, PostResult, Receipt
-from dispatcher.outcome import Dropped, Leased, Settlement, Spoiled, Waiting
+from dispatcher.outcome import Dropped, Settlement
 from dispatcher.policy import limit_reason
 from dispatcher.reading import Absent, Reading, Search, Unreadable
 from dispatcher.tally import Suppressed

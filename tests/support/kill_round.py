@@ -13,9 +13,10 @@ from typing import Final
 from dispatcher.connection import Client
 from dispatcher.event import Event
 from dispatcher.explaining import Decision
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
 from dispatcher.model import Lane
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.slack.marks import event_mark
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.decisions import Decisions

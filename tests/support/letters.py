@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from dispatcher.consequences import spoiled
 from dispatcher.event import Event
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
+from dispatcher.leased import Leased, Terms
 from dispatcher.model import US, Denied, Limit, Reason
-from dispatcher.outcome import DeadLettered, Leased, Settlement, Terms
+from dispatcher.outcome import DeadLettered, Settlement
 from dispatcher.producer import Producer
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books
 from tests.support.servers import Database

@@ -11,26 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.consequences import after_post
-from dispatcher.dispatch import NOTHING_MUTED, Admitting, Asking, Dispatcher
-from dispatcher.dispatch import Gate as DecidingGate
+from dispatcher.dispatch import NOTHING_MUTED, Dispatcher
 from dispatcher.event import Event, job_id_for, new_event_id
-from dispatcher.keys import Keys, QueueKeys
+from dispatcher.keys import Keys
+from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
 from dispatcher.limiter import Gate
 from dispatcher.model import US, Limit, Opening, PostResult, Scope
 from dispatcher.mutes import Mute
-from dispatcher.outcome import (
-    DEFAULT_BOUNDS,
-    Candidate,
-    Deferral,
-    Leased,
-    Settlement,
-    Spoiled,
-    Started,
-    Turn,
-    Waiting,
-)
-from dispatcher.policy import CategoryRule, OnLimit, Policy
+from dispatcher.outcome import DEFAULT_BOUNDS, Deferral, Settlement, Turn
+from dispatcher.policy import Policy
+from dispatcher.ports import Admitting, Asking
+from dispatcher.ports import Gate as DecidingGate
+from dispatcher.queue_keys import QueueKeys
 from dispatcher.reading import GRACE_US
 from dispatcher.settings import read_limits, read_policy
 from dispatcher.store.intake import Enqueued, Intake

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.category_rule import Style
 from dispatcher.content import (
     CUT_MARK,
     MAX_TEXT,
@@ -21,7 +22,6 @@ from dispatcher.content import (
     without_mentions,
 )
 from dispatcher.event import Event
-from dispatcher.policy import Style
 
 # What notifies somebody when Slack reads it in markup.
 MENTION = re.compile(r"<(@|!(?!date\^))")

@@ -11,7 +11,7 @@ from rq.serializers import JSONSerializer
 
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event
-from dispatcher.outcome import Leased, Spoiled
+from dispatcher.leased import Leased, Spoiled
 from dispatcher.store.envelope import FUNCTION, open_envelope, read, seal
 
 EVENT = Event("errors", "disk full & <hot>", channel="#ops", labels={"host": "db1"})

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.category_rule import CategoryRule, OnAmbiguous, OnLimit
 from dispatcher.errors import ConfigError
 from dispatcher.message_parts import Look
 from dispatcher.model import US, Limit
 from dispatcher.outcome import Bounds
-from dispatcher.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
+from dispatcher.policy import Policy
 from dispatcher.resources import data_file
 from dispatcher.settings import Settings, find_limits_file, load_policy, read_policy, sentences
 from dispatcher.settings.doubts import implies

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from dispatcher.event import Event
+from dispatcher.leased import Leased, Terms
 from dispatcher.log_lines import TerminalLine
 from dispatcher.logs import build_event_log
 from dispatcher.model import Denied, Limit, Reason, Receipt
-from dispatcher.outcome import DeadLettered, Dropped, Leased, Outcome, Parked, Place, Sent, Settlement, Terms
+from dispatcher.outcome import DeadLettered, Dropped, Outcome, Parked, Place, Sent, Settlement
 
 AT = "2026-11-20T22:08:35.123456Z"
 DENIED = Denied("category:errors", Limit.parse("10/30m"), 1_799_400_000)

@@ -11,26 +11,12 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.event import Event
+from dispatcher.leased import Candidate, Leased, Spoiled, Terms, Waiting
 from dispatcher.log_facts import OWN_LINES
 from dispatcher.logs import EventLog, build_event_log, build_log
 from dispatcher.message_parts import LeftOut, Part
 from dispatcher.model import Denied, Limit, Reason, Receipt
-from dispatcher.outcome import (
-    Candidate,
-    DeadLettered,
-    Dropped,
-    Leased,
-    Outcome,
-    Parked,
-    Place,
-    Sent,
-    Settlement,
-    Spoiled,
-    Step,
-    Terms,
-    Told,
-    Waiting,
-)
+from dispatcher.outcome import DeadLettered, Dropped, Outcome, Parked, Place, Sent, Settlement, Step, Told
 from dispatcher.tally import Suppressed, Tally, Telling, counting_of
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.consequences import MAX_ATTEMPTS, after_post, denied, refused_unseen
 from dispatcher.event import Event
+from dispatcher.leased import Candidate, Leased, Started
 from dispatcher.model import (
     US,
     Ambiguous,
@@ -23,8 +25,8 @@ from dispatcher.model import (
     Scope,
     all_scopes,
 )
-from dispatcher.outcome import Candidate, DeadLettered, Dropped, Leased, Parked, Place, Sent, Settlement, Slots, Started
-from dispatcher.policy import CategoryRule, OnLimit, Policy, limit_reason
+from dispatcher.outcome import DeadLettered, Dropped, Parked, Place, Sent, Settlement, Slots
+from dispatcher.policy import Policy, limit_reason
 from dispatcher.reading import GRACE_US
 
 RULE = CategoryRule((Limit.parse("10/30m"),), "#errors", OnLimit.DROP, 3600 * US)

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import pytest
 
+from dispatcher.category_rule import OnAmbiguous
 from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.event import Event
+from dispatcher.leased import Candidate, Doubt, Leased
 from dispatcher.model import US, Paused, Reason, Receipt
-from dispatcher.outcome import Candidate, DeadLettered, Doubt, Leased, Lookup, Parked, Place, Sent, Settlement, Slots
-from dispatcher.policy import OnAmbiguous, Policy
+from dispatcher.outcome import DeadLettered, Lookup, Parked, Place, Sent, Settlement, Slots
+from dispatcher.policy import Policy
 from dispatcher.reading import LAST_LOOK, MARGIN_US, Absent, Reading, ReadLater, Rest, Search, Unreadable
 from dispatcher.reconcile import MAX_RESENT, after_look, lookups
 from tests.support.stage import policy_of

@@ -10,8 +10,9 @@ import pytest
 
 from dispatcher.consequences import after_post
 from dispatcher.event import Event
+from dispatcher.leased import Candidate, Doubt, Leased, Started, Terms
 from dispatcher.model import US, PostResult, Reason, Receipt
-from dispatcher.outcome import Candidate, Doubt, Leased, Lookup, Parked, Sent, Settlement, Started, Terms
+from dispatcher.outcome import Lookup, Parked, Sent, Settlement
 from dispatcher.reading import GRACE_US, Absent, Reading, Search
 from dispatcher.reconcile import after_look
 from dispatcher.worker.senders import Errand, Senders

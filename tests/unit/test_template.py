@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dispatcher.category_rule import Style
 from dispatcher.content import CUT_MARK, MAX_TEXT, message_for, unescape, without_controls
 from dispatcher.event import Event
 from dispatcher.model import US, Lane, Message
-from dispatcher.policy import Style
 from dispatcher.settings.templating import InvalidTemplate, compile_template
 from dispatcher.template import TemplateFailed
 
