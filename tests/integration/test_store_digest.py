@@ -345,7 +345,7 @@ def test_what_comes_while_the_last_edit_is_under_way_is_told_of_by_the_next_dige
     assert (tally(stage)["count"], tally(stage)["first"]) == ("4", str(START_US + (DELAY_S + WINDOW_S) * US))
     wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
     assert texts(ann)[1].startswith("4 more *errors*")
-    assert texts(ann)[1].endswith("• new")
+    assert texts(ann)[1].splitlines()[1:] == ["• new"]
     assert stage.total("digested") == 7
 
 
@@ -465,6 +465,7 @@ def test_a_digest_whose_worker_dies_is_posted_by_another_one(
     said = [*texts(bob), *edits(bob)]
     assert [text.partition(" ")[0] for text in said] == ["5" if editing else "3"]
     assert len(stage.slots("digest:errors")) == 1
+    assert len(bob.desk.searches) == (moment == "sending" and not editing)
 
 
 def test_a_digest_that_was_given_back_is_posted_by_another_one(stage: Stage, ann: Worker) -> None:
@@ -807,3 +808,48 @@ def test_after_a_lone_event_was_cancelled_another_one_can_be_lone(stage: Stage, 
     ann.run()
     assert "lone" in stage.header(alone)
     stage.check()
+
+
+def test_what_a_worker_has_lost_it_does_not_count(stage: Stage, ann: Worker) -> None:
+    storm(stage, 6)
+    batch = ann.take().batch
+    bob = stage.worker("bob")
+    keep_beating(stage, LEASE_US // US, "bob")
+    bob.run()
+    assert tally(stage)["count"] == "4"
+    ann.dispatch(batch)
+    assert len(ann.told.losses) == 6
+    assert tally(stage)["count"] == "4"
+    assert stage.total("digested") == 4
+
+
+def test_a_sleeper_is_woken_for_a_digest_that_begins(stage: Stage, ann: Worker) -> None:
+    storm(stage, 2)
+    ann.run()
+    storm(stage, 3)
+    batch = ann.take().batch
+    stage.collect_tokens()
+    assert ann.dispatch(batch) == []
+    assert stage.collect_tokens() == 1
+
+
+def test_a_lone_event_that_waits_for_its_channel_leaves_the_next_one_alone(redis: Database) -> None:
+    policy = telling_policy()
+    rule = replace(policy.categories["errors"], channel="#ops")
+    stage = Stage(redis, replace(policy, categories={"errors": rule}))
+    ann = stage.worker()
+    storm(stage, 3)
+    wait_until(stage, DELAY_S - 1, ann)
+    stage.clock.forward(1)
+    stage.send("x", category="other", channel="#ops")
+    bob = stage.worker("bob")
+    (started,) = bob.dispatch(bob.take(due=0).batch)
+    assert ann.go() == []
+    (first,) = stage.line("#ops")
+    (second,) = storm(stage, 1)
+    ann.run()
+    assert tally(stage)["lone"] == second
+    bob.deliver([started])
+    wait_until(stage, DELAY_S + 10, ann)
+    assert first in ann.desk.posts
+    assert tally(stage)["lone"] == second
