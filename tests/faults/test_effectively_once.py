@@ -14,7 +14,7 @@ from dispatcher.slack.stand_in.faults import POST, Faults
 from tests.support.doom import Doom
 from tests.support.kill_round import KEYS
 from tests.support.nursery import Nursery
-from tests.support.once import QUICK, Fleet
+from tests.support.once import CHANNELS, QUICK, Fleet
 from tests.support.processes import environment
 
 SHARE: Final = 1 / 3
@@ -164,6 +164,7 @@ def test_where_slack_shows_fifteen_messages_a_minute_every_copy_is_reported(begi
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
     assert (account.lost, account.unreported) == ([], [])
-    assert fleet.slack.workspace.traffic.ignored["conversations.history"] == 0
+    ignored = fleet.slack.workspace.traffic.ignored["conversations.history"]
+    assert ignored < CHANNELS, "only what was under way when the first 429 came"
     assert account.dead.keys() <= {"ambiguous", "expired", "exhausted"}
     assert account.sent + account.dead.total() == len(fleet.ids) == look.received
