@@ -67,7 +67,11 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     slots = Slots.KEEP if posted else Slots.RELEASE
     if now_us >= terms.deadline_us:
         letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
-        return Settlement(leased, terms, letter, slots)
+        if leased.unknown:
+            letter = DeadLettered(
+                Reason.AMBIGUOUS, "perhaps posted, and waited longer than its max_age to be posted again"
+            )
+        return Settlement(leased, terms, letter, slots, attempt=leased.attempt, unknown=leased.unknown)
     if leased.deaths >= MAX_DEATHS:
         detail = f"{leased.deaths} workers died while they held it"
         return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), slots, attempt=leased.attempt)

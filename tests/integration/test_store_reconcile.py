@@ -436,6 +436,18 @@ def test_of_what_was_posted_twice_and_is_found_one_copy_may_stand_beside(stage: 
     assert last_outcome(ann) == Sent(Receipt("C0GENERAL", "7.000001"), found=True, copies=1)
 
 
+def test_what_was_perhaps_posted_and_expires_before_it_is_posted_again_is_ambiguous(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x", max_age=12)
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    at(stage, GRACE_US)
+    assert ann.go_on() == []
+    at(stage, 12 * US)
+    assert ann.go_on() == []
+    assert letters(stage) == [("x", "ambiguous", "")]
+    assert stage.letters()[0]["attempts"] == "1"
+    assert stage.slots("category:errors") == {"x": START_US}
+
+
 def test_where_the_category_says_so_what_cannot_be_looked_up_is_a_dead_letter(redis: Database) -> None:
     stage = Stage(redis, with_rule(policy_of(), OnAmbiguous.DEAD_LETTER))
     ann = stage.worker("ann")
@@ -517,6 +529,18 @@ def test_a_short_lease_does_not_shorten_the_grace(stage: Stage) -> None:
     bob.take()
     assert timer(stage, "x") == START_US + GRACE_US
     assert (stage.header("x")["doubt"], stage.header("x").get("held")) == (0, None)
+
+
+def test_a_dead_workers_post_is_not_looked_up_before_its_grace_though_its_event_has_expired(stage: Stage) -> None:
+    ann, bob = stage.worker("ann", lease_us=2 * US), stage.worker("bob")
+    stage.send("x", max_age=5)
+    ann.go()
+    for second in (1, 2, 5):
+        at(stage, second * US)
+        assert bob.taken() == []
+    assert bob.take().next_us == START_US + GRACE_US
+    at(stage, GRACE_US)
+    assert bob.taken() == ["x"]
 
 
 def test_a_post_of_a_dead_worker_that_arrived_is_not_made_again(stage: Stage, ann: Worker) -> None:

@@ -93,6 +93,11 @@ DELIVERY: Final = (
         "return settlement(letter, Slots.KEEP, replied=True",
         _ROWS,
     ),
+    _consequences(
+        "what was perhaps posted expires",
+        "        if leased.unknown:\n            letter",
+        "        if False:\n            letter",
+    ),
     # What is read
     _history("the first page is all", 'if len(found) == len(wanted) or not data.get("has_more"):', "if True:"),
     _history("fifteen messages are the whole history", "or len(messages) <= SHORT_PAGE", ""),
