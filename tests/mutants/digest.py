@@ -99,7 +99,7 @@ DIGEST: Final = (
     _own("whatever cannot be edited pauses", 'case Paused("unknown_method" as code, detail) if is_edit:', "case 0:"),
     _own("a look-up brings a sent event", "if not isinstance(leased, Leased) or leased.tally is None:", "if True:"),
     _own("a tally that is gone is told", "    if not tally.count:\n", "    if False:\n"),
-    _own("what is held for nothing stays held", "if leased.held else Slots.KEEP", "if False else Slots.KEEP", _WALK),
+    _own("what is held for nothing stays held", "if leased.held else Slots.KEEP", "if False else Slots.KEEP", _NOTICE),
     # What it is allowed
     _policy("singles take the last slot", "max=longest.max - 1)", "max=longest.max)"),
     _policy("a digest has no window of its own", 'yield Scope(f"digest:{category}"', 'if False: yield Scope(""'),
