@@ -43,7 +43,11 @@ DIGEST: Final = (
     _tally("a lone event that was joined stays parked", "redis.call('ZREM', at.parked, lone)", ""),
     _tally("a lone event that was joined stays an event", "redis.call('HDEL', at.events, lone)", ""),
     _tally("a lone event that was joined is not counted", "count(at.totals, 'digested', header.counted, 1)", ""),
-    _tally("a lone event that was joined is not on record", "record_decisions(at.limited, at.limited_older, {", "({"),
+    _tally(
+        "a lone event that was joined is not on record",
+        "{ lone, last .. ' ' .. why }",
+        "{ lone .. '?', last .. ' ' .. why }",
+    ),
     _tally("a lone event that was joined is not remembered", "if remembered then", "if false then"),
     _tally("a lone event that was joined has no name", "return { name or lone, why }", "return { lone, why }"),
     _tally("samples have no end", "#samples < MOST_SAMPLES", "#samples < 50"),
