@@ -346,6 +346,7 @@ def test_what_comes_while_the_last_edit_is_under_way_is_told_of_by_the_next_dige
     wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
     assert texts(ann)[1].startswith("4 more *errors*")
     assert texts(ann)[1].splitlines()[1:] == ["• new"]
+    assert len(stage.slots("global")) == len(ann.desk.posts) + len(bob.desk.posts)
     assert stage.total("digested") == 7
 
 

@@ -204,3 +204,27 @@ def test_a_notice_is_for_its_category_alone(redis: Database) -> None:
     ann.run()
     assert own_posts(ann) == []
     assert stage.look().by_category("sent") == {"news": 3}
+
+
+def test_an_end_that_has_its_turn_when_suppression_goes_on_gives_its_slots_back(redis: Database) -> None:
+    policy = telling_policy("3/30s,50/30m", on_limit=OnLimit.DROP, notice=True)
+    rule = replace(policy.categories["errors"], channel="#ops")
+    stage = Stage(redis, replace(policy, categories={"errors": rule}))
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    storm(stage, 9)
+    wait_until(stage, DELAY_S - 1, ann)
+    told = len(own_posts(ann))
+    stage.clock.forward(6)
+    stage.send("x", category="other", channel="#ops")
+    (started,) = bob.dispatch(bob.take(due=0).batch)
+    assert ann.go() == []
+    assert NOTICE in stage.line("#ops")
+    assert any(slot.startswith(NOTICE) for slot in stage.held("global"))
+    bob.deliver([started])
+    storm(stage, 60)
+    cat = stage.worker("cat")
+    cat.dispatch(cat.take(due=0).batch, free=0)
+    ann.run()
+    assert not any(slot.startswith(NOTICE) for slot in stage.held("global"))
+    assert stage.redis.zscore(stage.keys.timers, NOTICE) is not None
+    assert len(own_posts(ann)) == told

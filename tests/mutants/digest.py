@@ -43,7 +43,11 @@ DIGEST: Final = (
     _tally("a lone event that was joined stays parked", "redis.call('ZREM', at.parked, lone)", ""),
     _tally("a lone event that was joined stays an event", "redis.call('HDEL', at.events, lone)", ""),
     _tally("a lone event that was joined is not counted", "count(at.totals, 'digested', header.counted, 1)", ""),
-    _tally("a lone event that was joined is not on record", "record_decisions(at.limited, at.limited_older, {", "({"),
+    _tally(
+        "a lone event that was joined is not on record",
+        "{ lone, last .. ' ' .. why }",
+        "{ lone .. '?', last .. ' ' .. why }",
+    ),
     _tally("a lone event that was joined is not remembered", "if remembered then", "if false then"),
     _tally("a lone event that was joined has no name", "return { name or lone, why }", "return { lone, why }"),
     _tally("samples have no end", "#samples < MOST_SAMPLES", "#samples < 50"),
@@ -99,7 +103,7 @@ DIGEST: Final = (
     _own("whatever cannot be edited pauses", 'case Paused("unknown_method" as code, detail) if is_edit:', "case 0:"),
     _own("a look-up brings a sent event", "if not isinstance(leased, Leased) or leased.tally is None:", "if True:"),
     _own("a tally that is gone is told", "    if not tally.count:\n", "    if False:\n"),
-    _own("what is held for nothing stays held", "if leased.held else Slots.KEEP", "if False else Slots.KEEP", _WALK),
+    _own("what is held for nothing stays held", "if leased.held else Slots.KEEP", "if False else Slots.KEEP", _NOTICE),
     # What it is allowed
     _policy("singles take the last slot", "max=longest.max - 1)", "max=longest.max)"),
     _policy("a digest has no window of its own", 'yield Scope(f"digest:{category}"', 'if False: yield Scope(""'),
