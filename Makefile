@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=15
 # Servers for test-matrix, as paths: those on PATH unless named.
 MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
 UV_VERSION := 0.13.8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.looking import near, server_to_look_at, settings_in_force
+from dispatcher.cli.options import operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def apply(terminal: Terminal, file: Path, *, as_json: bool) -> int:
         versions = open_versions(settings, server)
         before = versions.in_force()
         content = proposed.content
-        by = f"{_user()}@{socket.gethostname()}"
+        by = operator()
         done = versions.publish(content.text, content.digest, by=by, file=str(Path.cwd() / file), unless=Unless.NEVER)
     number, was = int(number_of(done.version)), None if before is None else before.number
     if as_json:
@@ -105,10 +104,3 @@ def _document(now: LimitsFile | None, file: Path, found: list[Change]) -> dict[s
         "version": now and now.version and now.version.number,
         "changes": [{"was": change.was, "will_be": change.will_be} for change in found],
     }
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except OSError:  # a user id without a name, as containers have
-        return "somebody"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 from typing import Final
@@ -62,6 +61,8 @@ def words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> s
 
 def operator() -> str:
     """Who runs the command, for the record: ``ops@host``."""
+    import getpass
+
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a container may run as a number without a name

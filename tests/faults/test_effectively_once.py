@@ -93,7 +93,7 @@ def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
 @pytest.mark.parametrize(
     ("count", "dooms", "places", "timeout_s"),
     [
-        pytest.param(100, [*KILLS[:3], KILLS[5]], 2, 90, id="100 messages"),
+        pytest.param(60, [*KILLS[:3], KILLS[5]], 2, 90, id="60 messages"),
         pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
     ],
 )

@@ -84,7 +84,8 @@ def test_on_a_terminal_it_says_at_its_head_what_it_works_on() -> None:
             timeout=2 * PATIENCE_S,
             check=True,
         )
-    head, first, *_ = screen.text().splitlines()
+    head, published, first, *_ = screen.text().splitlines()
     assert head.startswith("dispatcher: queue notifications on embedded server in .dispatcher, limits in /")
     assert head.endswith("limits.yaml, to console")
-    assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker.started worker=\S+", first)
+    assert "limits.published" in published
+    assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker.started worker=\S+ version=1", first)

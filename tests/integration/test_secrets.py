@@ -102,6 +102,7 @@ def scene(slack: StandIn, server: RedisServer, tmp_path: Path) -> Scene:
         "DISPATCHER_REDIS_URL": url_of(server, PASSWORD),
         "DISPATCHER_LIMITS_FILE": "limits.yaml",
         "DISPATCHER_SLACK_BASE_URL": slack.base_url,
+        "DISPATCHER_RECONCILE_GRACE": "0.2",
         "DISPATCHER_SLACK_TIMEOUT": "2",
         "DISPATCHER_LOG_LEVEL": "debug",
     }
