@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.connection import Client
 from dispatcher.model import US
@@ -100,7 +100,7 @@ class Fleet:
         """Nothing is left but what waits for minutes after several failures: its time comes now."""
         seconds, microseconds = self.client.time()
         now_us = seconds * US + microseconds
-        late: list[bytes] = self.client.zrangebyscore(KEYS.timers, now_us + _SOON_US, "+inf")
+        late: Any = self.client.zrangebyscore(KEYS.timers, now_us + _SOON_US, "+inf")
         if late:
             self.client.zadd(KEYS.timers, dict.fromkeys(late, now_us), xx=True)
             self.client.rpush(KEYS.wake, "1")
