@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.options import Span
 from dispatcher.cli.terminal import Terminal
 from dispatcher.outcome import DEADLY
@@ -230,12 +230,7 @@ def payload_document(letter: DeadLetter) -> dict[str, Any]:
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[DeadLetters]:
     from dispatcher.app import open_dead_letters
 
-    settings = settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
-        if not quiet:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}")
+    with namespace_named(terminal, quiet=quiet) as (settings, server):
         yield open_dead_letters(settings, server)
 
 

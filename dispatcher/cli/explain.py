@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -27,12 +27,7 @@ def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     from dispatcher.app import open_explanations
     from dispatcher.explaining import State
 
-    settings = settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
-        if not as_json:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}")
+    with namespace_named(terminal, quiet=as_json) as (settings, server):
         explanation = open_explanations(settings, server).explain(id_)
     if as_json:
         terminal.print_json(document(explanation))

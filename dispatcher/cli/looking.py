@@ -47,6 +47,21 @@ def server_to_look_at(settings: Settings) -> Iterator[Server]:
         yield server
 
 
+@contextmanager
+def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[Settings, Server]]:
+    """The settings and the server, whose doubts are said, and unless ``quiet`` a headline that names both.
+
+    Raises ``ConfigError`` as the two above do.
+    """
+    settings = settings_in_force(terminal)
+    with server_to_look_at(settings) as server:
+        for doubt in server.warnings:
+            terminal.doubt(doubt)
+        if not quiet:
+            terminal.say(f"namespace {settings.namespace} on {server.shown}")
+        yield settings, server
+
+
 def limits_named(limits: LimitsFile) -> str:
     """Which limits are looked at, for a headline."""
     version = limits.version

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.options import Category, Span, as_json, operator, words
 from dispatcher.cli.spans import clock
 from dispatcher.cli.terminal import Terminal
@@ -69,10 +69,5 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[Muting]:
     from dispatcher.app import open_muting
 
-    settings = settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
-        if not quiet:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}")
+    with namespace_named(terminal, quiet=quiet) as (settings, server):
         yield open_muting(settings, server)

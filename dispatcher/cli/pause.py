@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import server_to_look_at, settings_in_force
+from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.options import Category, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.mutes import EVERYTHING
@@ -63,10 +63,5 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[Pausing]:
     from dispatcher.app import open_pausing
 
-    settings = settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
-        if not quiet:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}")
+    with namespace_named(terminal, quiet=quiet) as (settings, server):
         yield open_pausing(settings, server)
