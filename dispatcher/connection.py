@@ -262,11 +262,11 @@ class JsonScript:
         """Run it; raises ``GateUnavailable`` when the server is away."""
         return self.ask(keys, call)()
 
-    def ask(self, keys: Sequence[str], call: Mapping[str, Any]) -> Callable[[], Any]:
-        """Send the call. What is returned waits for its answer, once; both raise as a call does."""
+    def ask(self, keys: Sequence[str], call: Mapping[str, Any], *more: str) -> Callable[[], Any]:
+        """Send the call, and ``more`` arguments. What is returned waits for its answer, once; both raise as a call."""
         facts = call if self._clock is None else {"now": self._clock(), **call}
         with answered():
-            wait = self._script.ask(keys, [encode(facts)])
+            wait = self._script.ask(keys, [encode(facts), *more])
 
         def answer() -> Any:  # noqa: ANN401 - what Lua returns
             with answered():

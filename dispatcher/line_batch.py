@@ -25,8 +25,7 @@ class LineBatch:
         """Write a line for each entry; returns those that are not plain, which were not written."""
         if not entries:
             return ()
-        time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        rest = encode({**self._bound, "event": event, "level": level, "time": time})[1:]
+        rest = self._rest(event, level)
         lines = [b"%b,%b\n" % (encode(entry)[:-1], rest) for entry in entries]
         left: Sequence[Mapping[str, object]] = ()
         if not self._is_plain(b"".join(lines)):
@@ -35,6 +34,30 @@ class LineBatch:
         self._stream.write(b"".join(lines).decode())
         self._stream.flush()
         return left
+
+    def write_groups(
+        self, event: str, level: str, key: str, groups: Iterable[tuple[Sequence[str], Mapping[str, object]]]
+    ) -> bool:
+        """Write a line for each name, under ``key``, with what its group has in common.
+
+        False where not all of them are plain: then none was written.
+        """
+        rest = self._rest(event, level).decode()
+        lines: list[str] = []
+        for names, common in groups:
+            end = f'",{encode(common)[1:-1].decode()},{rest}\n'
+            lines += [f'{{"{key}":"{name}{end}' for name in names]
+        text = "".join(lines)
+        if not self._is_plain(text.encode()):
+            return False
+        self._stream.write(text)
+        self._stream.flush()
+        return True
+
+    def _rest(self, event: str, level: str) -> bytes:
+        """The end of each line."""
+        time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        return encode({**self._bound, "event": event, "level": level, "time": time})[1:]
 
     def _is_plain(self, line: bytes) -> bool:
         if not line.isascii() or b"\\" in line or b"\x7f" in line:

@@ -21,7 +21,7 @@ from dispatcher.log_facts import dropped_facts, facts_of, own_line, subject_fact
 from dispatcher.log_lines import TerminalLine
 from dispatcher.message_parts import Part
 from dispatcher.model import Denied, Reason
-from dispatcher.outcome import Parked, Sent, Settlement
+from dispatcher.outcome import Parked, Sent, Settlement, TurnedAway
 from dispatcher.policy import limit_reason
 from dispatcher.tally import Suppressed
 
@@ -182,6 +182,21 @@ class EventLog:
                 known[id(denied)] = facts
             entries.append({"event_id": leased.name, "category": leased.event.category, **facts})
         self._write_all("event.settled", entries)
+
+    def turned_away(self, groups: Sequence[TurnedAway]) -> None:
+        """``event.settled`` for events that were dropped as they were taken: by the hundred, of a few categories."""
+        now_us, at = self._now()
+        told: list[tuple[Sequence[str], dict[str, object]]] = []
+        for category, denied, names in groups:
+            facts = {"category": category, **dropped_facts(denied, limit_reason(denied.scope))}
+            facts["sentence"] = explaining.dropped(denied, now_us, at)
+            told.append((names, facts))
+        try:
+            if self._batch is not None and self._batch.write_groups("event.settled", "info", "event_id", told):
+                return
+        except (OSError, ValueError):
+            return  # see _write
+        self._write_all("event.settled", [{"event_id": name, **facts} for names, facts in told for name in names])
 
     def digested(self, events: Sequence[Suppressed]) -> None:
         """``event.settled`` for events that have ended in a digest."""

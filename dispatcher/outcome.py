@@ -148,6 +148,14 @@ class Told:
     detail: str | None = None
 
 
+class TurnedAway(NamedTuple):
+    """New events of one category that ``take`` has dropped, as ``denied`` said; ``names`` are those of the producer."""
+
+    category: str
+    denied: Denied
+    names: list[str]
+
+
 Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
 
 

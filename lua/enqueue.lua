@@ -10,7 +10,7 @@
 --           10 ...  HASH   the job of each event (RQ's): rq:job:<id>; lives until it is taken
 -- ARGV      1 layout version, 2 namespace, 3 most waiting, 4 instant in RQ's form (ISO 8601), 5 us | "" for the server's
 --           clock, then for each of up to 1,000 events one string: lane (1 to 3), 1 | 0 for whether a repeat of the id
---           has to be recognised, description, a line feed, data
+--           has to be recognised, the category where the event's id is the job's, a line feed, description, a line feed, data
 -- Returns   a string with a character for each event: 1 enqueued, 0 duplicate, - refused because the queue is full (all
 --           after it are refused as well, or duplicates); or {'layout', VERSION}, {'namespace', NAME} where it is another
 -- @include prelude
@@ -56,11 +56,12 @@ for n = 1, #KEYS - HEAD do
     results[n] = '-'
   else
     local lane = string.byte(row) - 48
-    local line_feed = string.find(row, '\n', 3, true)
-    redis.call('HSET', job, 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, line_feed + 1),
-      'description', string.sub(row, 3, line_feed - 1), 'origin', origins[lane], 'status', 'queued', 'timeout', '180',
-      'started_at', '', 'ended_at', '', 'last_heartbeat', '', 'worker_name', '', 'group_id', '',
-      'success_callback_name', '', 'failure_callback_name', '', 'stopped_callback_name', '')
+    local first = string.find(row, '\n', 3, true)
+    local second = string.find(row, '\n', first + 1, true)
+    local mark = first > 3 and { 'category', string.sub(row, 3, first - 1) .. ' ' .. string.sub(row, 2, 2) } or {}
+    redis.call('HSET', job, 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, second + 1),
+      'description', string.sub(row, first + 1, second - 1), 'origin', origins[lane], 'status', 'queued', 'timeout', '180',
+      unpack(mark))
     local ids = pushed[lane]
     ids[#ids + 1] = id
     room = room - 1

@@ -29,6 +29,8 @@
 --          31 version     STRING  the limits in force (include/version.lua)
 --          32 muted       HASH    category -> JSON (mute.lua); absent unless something is muted
 --          33 tallies     SET     see include/tally.lua
+--          34 names       SET     categories that the books name; permanent
+--          35 ...         ZSET    the scopes of ARGV[2] (include/slots.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits", "tally": prefixes of keys, "most_decisions", "grace_us": from a post of unknown fate
 --           until it is looked up,
@@ -37,10 +39,14 @@
 --           "undecided": the first seq of what this owner took before and is still deciding | absent: then nothing older is
 --             handed out that it could overtake, no heads of categories' lines and no orphans,
 --           "starts": true for the first take of a worker,
---           "version": of the limits by which "opened" was found | absent; by others it says nothing,
---           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes}
+--           "version": of the limits by which "opened" and ARGV[2] were found | absent; by others they say nothing,
+--           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes,
+--           "remember_us": as in settle.lua}
+-- ARGV[2]   absent, or what include/door.lua has to know to drop new events as they are taken
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which something may be taken), "more": lanes hold more,
---           "suspended", "muted": {category: JSON} | absent, "old_wait": older ones are to be taken that were not handed out, "duplicates": [id, ...],
+--           "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
+--           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped at
+--           the door, "from": what it has not decided and will take has no lower seq; null where it is to decide this first,
 --           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]
 -- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line, waits and tally keys are built from what was found: the one
@@ -56,6 +62,9 @@
 -- @include looking
 -- @include takeover
 -- @include decisions
+-- @include dropping
+-- @include slots
+-- @include decide
 
 local events, leases, leased, orphans, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local lines, timers, posting, pause, beat = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -81,7 +90,8 @@ redis.call('HDEL', beat, '')
 renew_lease(leases, beat, call.owner, call.lease_us, now)
 local grace = tonumber(redis.call('HGET', beat, 'grace')) or 0
 local version = redis.call('GET', KEYS[31])
-if call.version and version ~= call.version then
+local is_stale = call.version and version ~= call.version
+if is_stale then
   call.opened = nil
 end
 local has_decided = decided(at, call.owner, call.opened)
@@ -140,7 +150,7 @@ local function take_orphan(id)
   local record = told_record(id, header, payload)
   write_record(events, id, header, payload)
   hand_out(id, record)
-  to_decide(header.seq)
+  to_decide_again(header.seq)
 end
 
 local suspended = redis.call('EXISTS', KEYS[15]) == 1
@@ -224,6 +234,7 @@ if not suspended and not alone then
 end
 
 -- 6. New events. A known id is a duplicate; one without a job hash had a time to live that ended.
+-- @include door
 -- @include entering
 
 local more = alone
@@ -233,12 +244,15 @@ if call.adopt then
   if redis.call('EXISTS', job) == 1 then
     redis.call('HSET', job, 'adopted', '1') -- should the stock worker die, sweep.lua must not run it again
   end
-  enter({ call.adopt.id }, { call.adopt.payload }, { replays })
+  enter({ call.adopt.id }, { call.adopt.payload }, { replays }, {})
 elseif not suspended and not alone then
   local room = call.new - #ids_taken
+  local looks = closed and LOOKS * room or room
   local low = math.min(redis.call('LLEN', KEYS[18]), low_share(room)) -- kept for low, so that it never starves
   for i = 16, 18 do
-    room = room - take_new(KEYS[i], math.floor(i < 18 and room - low or room))
+    local kept = i < 18 and low or 0
+    local looked, gone = take_new(KEYS[i], math.floor(looks - kept), math.floor(room - kept))
+    looks, room = looks - looked, room - looked + gone
     more = more or redis.call('EXISTS', KEYS[i]) == 1
   end
 end
@@ -248,6 +262,10 @@ end
 for first = 1, #ids_taken, 1000 do
   redis.call('SADD', leased, unpack(ids_taken, first, math.min(first + 999, #ids_taken)))
 end
+note_dropped({
+  totals = totals, names = KEYS[34], seen = KEYS[13], limited = KEYS[23], limited_older = KEYS[24], now = now,
+  remember_us = call.remember_us, most_decisions = call.most_decisions,
+}, refused)
 if undecided then
   redis.call('HSET', KEYS[21], call.owner,
     cjson.encode({ seq = undecided, since = digits(now), scopes = heads_of }))
@@ -306,9 +324,10 @@ return { cjson.encode({
   next = next_at < math.huge and digits(next_at) or cjson.null,
   more = more,
   suspended = suspended,
-  old_wait = old_wait,
+  from = (alone or any_old or old_wait) and cjson.null or digits(undecided or (redis.call('GET', KEYS[11]) or 0) + 1),
   muted = redis.call('EXISTS', KEYS[32]) == 1 and hash_of(KEYS[32]) or nil,
   duplicates = #duplicates > 0 and duplicates or cjson.null,
+  refused = #refused > 0 and told_refusals() or cjson.null,
   ids = table.concat(ids_taken, ' '),
   sizes = #sizes > 0 and sizes or cjson.null,
   seqs = #seqs > 0 and seqs or cjson.null,

@@ -33,6 +33,7 @@ from dispatcher.store.pausing import Pausing
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Versions
 from dispatcher.worker.admission import Admission
+from dispatcher.worker.door import Door
 
 _BACKOFF_FROM_S: Final = 1.0
 _BACKOFF_TO_S: Final = 300.0
@@ -65,7 +66,7 @@ def build_backoff() -> Backoff:
     return backoff
 
 
-def build_outbox(settings: Settings, client: Client, owner: str) -> Outbox:
+def build_outbox(settings: Settings, client: Client, owner: str, door: Door | None = None) -> Outbox:
     """One owner's view of the namespace; to be told which limits to follow."""
     keys, queue = keys_of(settings)
     return Outbox(
@@ -76,6 +77,7 @@ def build_outbox(settings: Settings, client: Client, owner: str) -> Outbox:
         lease_us=_us(settings.lease.total_seconds()),
         remember_us=_us(settings.dedup_window.total_seconds()),
         grace_us=grace_of(settings),
+        door=door,
     )
 
 
@@ -84,11 +86,11 @@ def grace_of(settings: Settings) -> int:
     return _us(settings.reconcile_grace.total_seconds())
 
 
-def build_gate(settings: Settings, client: Client, outbox: Outbox) -> Admission:
+def build_gate(settings: Settings, client: Client, outbox: Outbox, door: Door | None = None) -> Admission:
     """The budget, for the events that the outbox's owner holds; to be told which limits to follow."""
     keys, _ = keys_of(settings)
     remember_us = _us(settings.dedup_window.total_seconds())
-    return Admission(client, keys, outbox.leased_key, remember_us=remember_us)
+    return Admission(client, keys, outbox.leased_key, remember_us=remember_us, door=door)
 
 
 def build_producer(settings: Settings, server: Server) -> Producer:

@@ -23,11 +23,13 @@ from dispatcher.ports import Overtaken, Sink
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
-from dispatcher.store.outbox import Outbox, Taken
+from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books
 from dispatcher.store.sweep import Sweep
+from dispatcher.store.taken import Taken
 from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.collaborators import FleetLimits
+from dispatcher.worker.door import Door
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.loop import Worker
 from dispatcher.worker.upkeep import Upkeep
@@ -118,13 +120,13 @@ class _Run:
     def versions(self) -> Versions:
         return Versions(self.client, keys_of(self.settings)[0])
 
-    def follow(self, begun: InForce, outbox: Outbox) -> Following:
+    def follow(self, begun: InForce, outbox: Outbox, door: Door | None = None) -> Following:
         """The core, by the limits in force from ``begun`` on."""
         return Following(
             versions=self.versions,
             begun=begun,
             read=partial(open_limits, self.settings),
-            gate=build_gate(self.settings, self.client, outbox),
+            gate=build_gate(self.settings, self.client, outbox, door),
             outbox=outbox,
             sink=self.sink,
             events=self.events,
@@ -136,12 +138,13 @@ class _Run:
         """A worker by the limits in force from ``begun`` on."""
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
-        outbox = build_outbox(settings, client, self.owner)
+        door = Door(settings.namespace)
+        outbox = build_outbox(settings, client, self.owner, door)
         return Worker(
             name=self.owner,
             client=client,
             queue=queue,
-            limits=self.follow(begun, outbox),
+            limits=self.follow(begun, outbox, door),
             outbox=outbox,
             books=Books(client, keys, queue),
             upkeep=Upkeep(Sweep(client, keys, queue, owner=self.owner), DeadLetters(client, keys, queue)),

@@ -136,6 +136,12 @@ class Calls:
             for at in range(0, len(slots), BATCH)
         ]
 
+    def rows(self, demands: Sequence[tuple[Demand, ...]]) -> Call:
+        """For take.lua: what is asked for, a row for each. Raises as ``decide`` does."""
+        positions = _Positions()
+        texts = [f"[0{positions.row(each)}]" for each in demands]
+        return self._call(positions.found, f'"rows":[{",".join(texts)}]')
+
     def wait(self, waiting: Sequence[WaitingRequest]) -> Call:
         """For wait.lua."""
         positions = _Positions()

@@ -66,9 +66,9 @@ class EnqueueCalls:
         """
         remembered = "0" if is_generated or not is_remembered(event, job_id) else "1"
         text = event.text[:_DESCRIBED].replace("\n", " ")
-        return Job(
-            self._job_prefix + job_id, f"{_LANES[event.priority]}{remembered}{event.category}: {text}\n{seal(event)}"
-        )
+        known = event.category if event.id is None or event.id == job_id else ""
+        row = f"{_LANES[event.priority]}{remembered}{known}\n{event.category}: {text}\n{seal(event)}"
+        return Job(self._job_prefix + job_id, row)
 
     def enqueue(self, jobs: Sequence[Job], now_us: int | None) -> tuple[list[str], Arguments]:
         """Keys and arguments; ``now_us`` replaces the server's clock."""

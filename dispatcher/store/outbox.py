@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
 from dispatcher.errors import StaleLimits
 from dispatcher.json_text import decode
 from dispatcher.keys import Keys
-from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.leased import Candidate, Started, Waiting
 from dispatcher.model import US, Opening
-from dispatcher.mutes import Mute, read_mutes
-from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Deferral, Settlement, Turn, Turned
+from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Deferral, Settlement, Turn, Turned, TurnedAway
 from dispatcher.queue_keys import QueueKeys
 from dispatcher.reading import GRACE_US
-from dispatcher.store.answers import lined_up, parted, started
+from dispatcher.store.answers import lined_up, started
 from dispatcher.store.reader import Reader
 from dispatcher.store.rows import Table, deferral_row, settlement_row
+from dispatcher.store.taken import Door, Taken, read_taken
 
 THREADS_US: Final = 24 * 3_600 * US
 """A thread is kept for so long after its last message, or for as long as ids are remembered."""
 AHEAD: Final = 2
 """Batches that may be asked for before the one in hand is decided."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one ``take`` brought. ``next_us`` is the next instant at which there may be something to take."""
-
-    batch: list[Leased | Spoiled]
-    now_us: int
-    next_us: int | None
-    more: bool
-    suspended: bool
-    duplicates: list[str]
-    muted: Mapping[str, Mute] = field(default_factory=dict)
-    """Categories of which nothing is to be posted that was not admitted before."""
-    first_new: int | None = None
-    """The first seq of a batch of which nothing was ever taken before; None of any other, and where lines have to be
-    looked after first."""
-    version: str | None = None
-    """The version of the limits that is in force."""
 
 
 class Outbox:
@@ -65,6 +46,7 @@ class Outbox:
         remember_us: int,
         bounds: Bounds = DEFAULT_BOUNDS,
         grace_us: int = GRACE_US,
+        door: Door | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
@@ -78,17 +60,26 @@ class Outbox:
         self._grace_us = grace_us
         self._version: dict[str, str] = {}
         self._opened: dict[str, list[Any]] = {}
+        self._door = door
         self._is_new = True
         self._reader: Reader[Taken] | None = None
-        self.ahead = 0
-        """Batches that were asked for and not taken."""
+        self._promised: deque[int] = deque()
         self.trimmed = 0
         """Dead letters lost to their bounds so far; whoever tells of them sets it back."""
+        self.turned_away: list[TurnedAway] = []
+        """What ``take`` has dropped; whoever tells of it empties it."""
+        self.duplicates: list[str] = []
+        """Repeats of ids that ``take`` has found; whoever tells of them empties it."""
         self.turned: list[Turned] = []
         """Pauses that began or ended with what this owner settled; whoever tells of them empties it."""
         self._take, self._line_up, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
         )
+
+    @property
+    def ahead(self) -> int:
+        """Batches that were asked for and not taken."""
+        return len(self._promised)
 
     def follow(self, version: str, bounds: Bounds) -> None:
         """From now on ask by this version of the limits: by any other nothing is lined up or started."""
@@ -100,33 +91,32 @@ class Outbox:
 
         It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for.
         """
-        ahead = self._arrived() if self.ahead else None
-        if ahead is not None and (ahead.batch or self.ahead):
+        if self.ahead and ((ahead := self._arrived()).batch or ahead.turned_away or self.ahead):
             return ahead
         call: dict[str, Any] = {"new": new, "due": due}
         if self._opened:
             call["opened"], self._opened = self._opened, {}
         if self._is_new:
             call["starts"] = True
-        taken = _taken(self._ask(call)())
+        taken = self._noted(self._ask(call)())
         self._is_new = False
-        return taken if ahead is None else replace(taken, duplicates=[*ahead.duplicates, *taken.duplicates])
+        return taken
 
     def take_ahead(self, taken: Taken, new: int, due: int) -> None:
-        """Let the server take another batch while this one is decided, if there is more and all of this one is new.
+        """Let the server take another batch while this one is decided, if there is more and nothing against it.
 
         It brings new events, and admitted ones that are due. Up to ``AHEAD`` batches are asked for at once: one is read
         while the server takes the next, so that neither waits for the other.
         """
-        if self.ahead < AHEAD and taken.more and not taken.suspended and taken.first_new is not None:
-            answer = self._ask({"new": new, "due": due, "undecided": taken.first_new})
+        if len(self._promised) < AHEAD and taken.more and not taken.suspended and taken.undecided is not None:
+            due = max(0, due - taken.old - sum(self._promised))
             self._reader = self._reader or Reader()
-            self._reader.ask(lambda: _taken(answer()))
-            self.ahead += 1
+            self._reader.ask(self._ask({"new": new, "due": due, "undecided": taken.undecided}))
+            self._promised.append(due)
 
     def adopt(self, job_id: str, payload: str) -> Taken:
         """Enter one event that a stock RQ worker is running, as if it had been taken from its lane."""
-        return _taken(self._ask({"new": 0, "due": 0, "adopt": {"id": job_id, "payload": payload}})())
+        return self._ask({"new": 0, "due": 0, "adopt": {"id": job_id, "payload": payload}})()
 
     def expect(self, openings: Sequence[Opening]) -> None:
         """See ``dispatch.Outbox.expect``."""
@@ -228,8 +218,13 @@ class Outbox:
     def _arrived(self) -> Taken:
         if self._reader is None:
             raise RuntimeError("nothing was asked for ahead")
-        self.ahead -= 1
-        return self._reader.result()
+        self._promised.popleft()
+        return self._noted(self._reader.result())
+
+    def _noted(self, taken: Taken) -> Taken:
+        self.turned_away += taken.turned_away
+        self.duplicates += taken.duplicates
+        return taken
 
     def _await_ahead(self) -> None:
         """Let what was asked for ahead arrive, to be given back with the rest."""
@@ -253,14 +248,15 @@ class Outbox:
             keys.pause, keys.totals, keys.names, keys.wake,
         ]  # fmt: skip
 
-    def _ask(self, call: dict[str, Any]) -> Callable[[], Any]:
+    def _ask(self, call: dict[str, Any]) -> Callable[[], Taken]:
         keys = self._keys
         names = [
             keys.events, keys.leases, self.leased_key(), keys.orphans, keys.parked, keys.lines, keys.timers,
             keys.posting, keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
             *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions, keys.freed,
-            keys.paused, keys.cooldowns, keys.places, keys.limits_version, keys.muted, keys.tallies,
+            keys.paused, keys.cooldowns, keys.places, keys.limits_version, keys.muted, keys.tallies, keys.names,
         ]  # fmt: skip
+        closed = None if self._door is None else self._door.closed()
         call |= {
             "grace_us": self._grace_us,
             "owner": self.owner,
@@ -268,10 +264,15 @@ class Outbox:
             "leased": keys.leased_prefix,
             "tally": keys.tally_prefix,
             "most_decisions": self._bounds.decisions,
+            "remember_us": self._remember_us,
             **self._version,
             **self._prefixes,
         }
-        return self._take.ask(names, call)
+        if closed is None:
+            answer = self._take.ask(names, call)
+        else:
+            answer = self._take.ask([*names, *closed.keys], call, closed.text)
+        return lambda: read_taken(answer(), closed)
 
     def _renewed(self, call: dict[str, Any]) -> int:
         keys = self._keys
@@ -287,18 +288,3 @@ def _turned(row: dict[str, str]) -> Turned:
     if "began" in row:
         return Turned(row["began"], began=True, code=row["code"], detail=row["detail"])
     return Turned(row["ended"], began=False)
-
-
-def _taken(answer: Any) -> Taken:  # noqa: ANN401 - what take.lua returns
-    facts = decode(answer[0])
-    return Taken(
-        batch=parted(facts, answer[1]) if facts["sizes"] else [],
-        now_us=int(facts["now"]),
-        next_us=int(facts["next"]) if facts["next"] else None,
-        more=facts["more"],
-        suspended=facts["suspended"],
-        duplicates=facts["duplicates"] or [],
-        muted=read_mutes(facts.get("muted"), int(facts["now"])),
-        first_new=min(facts["seqs"]) or None if facts["seqs"] and not facts["old_wait"] else None,
-        version=facts["version"],
-    )

@@ -53,7 +53,7 @@ class _Queue:
 
     def _enqueue(self, job: Job) -> Enqueued:
         job_id = job.key.removeprefix(self._prefix)
-        head, _, data = job.row.partition("\n")
+        head, _, data = job.row.split("\n", 2)
         is_remembered = head[1] == "1"
         if is_remembered and job_id in self.ids:
             return Enqueued.DUPLICATE

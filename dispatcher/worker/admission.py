@@ -10,10 +10,11 @@ from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.leased import Candidate
 from dispatcher.limiter.calls import Call, Calls, openings_of, verdicts_of
-from dispatcher.model import Admitted, Scope
+from dispatcher.model import Admitted, Denied, Scope, Verdict
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
 from dispatcher.policy import SHADOW_PREFIX, Policy
 from dispatcher.ports import Admitting, Asking
+from dispatcher.worker.door import Door
 from dispatcher.worker.ends import Ends, read_joined
 
 
@@ -22,7 +23,8 @@ class Admission:
 
     ``StaleLimits``: it follows another version of the limits than the one in force, and nothing was decided.
     Redis being away raises ``GateUnavailable``: whether a slot was charged, or an event dropped, is then unknown until
-    the same is asked again, and what was not dropped is still leased.
+    the same is asked again, and what was not dropped is still leased. At the ``door`` it names the categories whose
+    events it has dropped.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -33,6 +35,7 @@ class Admission:
         *,
         remember_us: int,
         bounds: Bounds = DEFAULT_BOUNDS,
+        door: Door | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._calls = Calls(keys.namespace)
@@ -40,6 +43,8 @@ class Admission:
         self._keys = keys
         self._leased = leased
         self._remember_us = remember_us
+        self._door = door
+        self._policy: Policy | None = None
         self._version = ""
         self._has_shadows = True
         self._facts = self._facts_of(bounds)
@@ -50,6 +55,9 @@ class Admission:
         self._version = version
         self._facts = f'{self._facts_of(policy.dead_letters)},"version":"{version}"'
         self._has_shadows = policy.has_shadows
+        self._policy = policy
+        if self._door is not None:
+            self._door.open()
 
     def _facts_of(self, bounds: Bounds) -> str:
         return f'"remember_us":{self._remember_us},"most_decisions":{bounds.decisions}'
@@ -81,14 +89,28 @@ class Admission:
         facts = decode(self._admit(names, [text]))
         if "stale" in facts:
             raise StaleLimits(self._version, facts["stale"])
+        verdicts = verdicts_of(facts, call, None)
+        self._close(asking, verdicts)
         return Admitting(
-            verdicts_of(facts, call, None),
+            verdicts,
             openings_of(facts, ahead),
             frozenset(n - 1 for n in facts["lost"]),
             _shadowed(facts["shadowed"], call),
             {n - 1: wait_us for n, wait_us in facts.get("lone", ())},
             [read_joined(name, why) for name, why in facts.get("joined", ())],
         )
+
+    def _close(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
+        if self._door is None or self._policy is None:
+            return
+        named: set[str] = set()
+        for each, verdict in zip(asking, verdicts, strict=True):
+            if isinstance(verdict, Denied) and each.drops and each.counting is None:
+                leased, terms = each.candidate
+                category = leased.event.category
+                if category not in named and not self._policy.rule(category).per_label:
+                    self._door.close(category, terms.scopes, verdict, configured=terms.configured)
+                named.add(category)
 
 
 def _shadows(candidate: Candidate) -> tuple[Scope, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from dispatcher.dispatch import Dispatcher
 from dispatcher.leased import Started
 from dispatcher.model import PostResult
-from dispatcher.outcome import Lookup, Settlement
+from dispatcher.outcome import Lookup, Settlement, TurnedAway
 from dispatcher.reading import Reading
 
 
@@ -16,6 +17,10 @@ class WorkerLog(Protocol):
 
     def duplicates(self, ids: list[str]) -> None:
         """Ids that were taken and are present or remembered already."""
+        ...
+
+    def turned_away(self, groups: Sequence[TurnedAway]) -> None:
+        """New events that ``take`` has dropped, since a limit refuses them."""
         ...
 
     def say(self, event: str, **facts: object) -> None:

@@ -38,7 +38,7 @@ class Ends:
             "jobs": [each.candidate.leased.id for each in self._asking],
             "kind": self._kind_of,
             "kinds": self._rows,
-            "told": [_told(scope, named.get(scope.name)) for scope in call.scopes],
+            "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
         if not self.tallies:
             return facts
@@ -90,7 +90,7 @@ def read_joined(name: str, why: str) -> Suppressed:
 
 
 @lru_cache(maxsize=4096)
-def _told(scope: Scope, known: tuple[str, Limit] | None) -> list[str]:
+def told_of(scope: Scope, known: tuple[str, Limit] | None = None) -> list[str]:
     """What the decision record says of a refusal by each limit of the scope, up to the time until there is room.
 
     ``known`` is how people know a scope that keeps the slot of a digest apart.

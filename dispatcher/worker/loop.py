@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Final
 
@@ -24,8 +25,9 @@ from dispatcher.model import US, Lane
 from dispatcher.outcome import Settlement
 from dispatcher.ports import Overtaken
 from dispatcher.queue_keys import QueueKeys
-from dispatcher.store.outbox import Outbox, Taken
+from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books
+from dispatcher.store.taken import Taken
 from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.mute_watch import MuteWatch
@@ -152,6 +154,7 @@ class Worker(RegisteredWorker):
             self._tell_trimmed()
             if self._is_blameless:
                 returned += self._outbox.give_back()
+            self._tell_ended()
             self._doorbell.close()
             with answered():
                 super().teardown()  # type: ignore[no-untyped-call]  # RQ's
@@ -173,12 +176,15 @@ class Worker(RegisteredWorker):
                     self._rereads = False
                     self._limits.reread()
                 taken = self._outbox.take(self._batch, self._senders.free)
+                if taken.turned_away and not taken.batch:
+                    self._take_ahead(taken)
+                self._tell_ended()
                 self._limits.follow(taken.version)
                 self._mutes.tell(taken.muted)
-                if taken.duplicates:
-                    self._tell.duplicates(taken.duplicates)
                 if taken.batch:
                     return taken, None
+                if taken.turned_away or self._outbox.ahead:
+                    continue
                 if burst and (taken.suspended or self._books.is_drained()):
                     return None
                 if not taken.more or taken.suspended:
@@ -209,16 +215,13 @@ class Worker(RegisteredWorker):
             self._tell_turned()
 
     def _dispatch(self, taken: Taken) -> None:
-        def take_ahead() -> None:
-            if not self._stop_requested:
-                self._outbox.take_ahead(taken, self._batch, self._senders.free)
-
         try:
             if not self._outbox.ahead:
-                take_ahead()
-            for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.first_new is None else ():
+                self._take_ahead(taken)
+            for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.old else ():
                 self._senders.start(lookup)
             batch: Sequence[Leased | Spoiled] = taken.batch
+            take_ahead = partial(self._take_ahead, taken)
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._senders.free
                 try:
@@ -231,6 +234,10 @@ class Worker(RegisteredWorker):
                     return
         except GateUnavailable as error:
             self._reconnect(error)
+
+    def _take_ahead(self, taken: Taken) -> None:
+        if not self._stop_requested:
+            self._outbox.take_ahead(taken, self._batch, self._senders.free)
 
     def _beat(self) -> None:
         """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""
@@ -290,9 +297,20 @@ class Worker(RegisteredWorker):
                 self._unsettled += self._senders.collect()
                 continue
             self._lost = None
+            self._tell_ended()
             away_s = round(time.monotonic() - lost_at, 3)
             self._tell.say("redis.found", away_s=away_s, given_back=returned)
             return
+
+    def _tell_ended(self) -> None:
+        """What has ended as it was taken."""
+        outbox = self._outbox
+        turned_away, outbox.turned_away = outbox.turned_away, []
+        duplicates, outbox.duplicates = outbox.duplicates, []
+        if turned_away:
+            self._tell.turned_away(turned_away)
+        if duplicates:
+            self._tell.duplicates(duplicates)
 
     def _tell_turned(self) -> None:
         turned, self._outbox.turned = self._outbox.turned, []

@@ -16,30 +16,43 @@ local function remember(at, ids)
   keep_alive(at.seen, at.remember_us)
 end
 
+-- The books, the memory and the decision record of what ends: the `ids` of each group.
+local function note_dropped(at, groups)
+  local rows = {}
+  for _, group in ipairs(groups) do
+    if #group.ids > 0 then
+      local why = digits(at.now) .. ' ' .. group.why
+      for _, id in ipairs(group.ids) do
+        rows[#rows + 1] = id
+        rows[#rows + 1] = why
+      end
+      count(at.totals, group.outcome, counted_name(at.names, group.category, group.configured), #group.ids)
+      if group.remember then
+        remember(at, group.ids)
+      end
+    end
+  end
+  if #rows > 0 then
+    record_decisions(at.limited, at.limited_older, rows, at.most_decisions)
+  end
+end
+
 -- Ends what is still this owner's, those with 1 in `ours`: `count` of the ids belong to the first group, and so on.
 local function drop(at, ids, ours, groups)
-  local gone, rows, last = {}, {}, 0
+  local gone, last = {}, 0
   for _, group in ipairs(groups) do
-    local why, first = digits(at.now) .. ' ' .. group.why, #gone + 1
+    group.ids = {}
     for n = last + 1, last + group.count do
       if ours[n] == 1 then
         gone[#gone + 1] = ids[n]
-        rows[#rows + 1] = ids[n]
-        rows[#rows + 1] = why
+        group.ids[#group.ids + 1] = ids[n]
       end
     end
     last = last + group.count
-    local ended = #gone - first + 1
-    if ended > 0 then
-      count(at.totals, group.outcome, counted_name(at.names, group.category, group.configured), ended)
-      if group.remember then
-        remember(at, { unpack(gone, first) })
-      end
-    end
   end
   if #gone > 0 then
     redis.call('SREM', at.leased, unpack(gone))
     redis.call('HDEL', at.events, unpack(gone))
-    record_decisions(at.limited, at.limited_older, rows, at.most_decisions)
+    note_dropped(at, groups)
   end
 end

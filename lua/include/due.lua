@@ -83,7 +83,7 @@ local function take_heads(scope, most)
     end
     leave_line(at, id, header)
     unpark(id, header, payload)
-    to_decide(header.seq)
+    to_decide_again(header.seq)
   end
   return most
 end

@@ -1,8 +1,10 @@
--- New events for take.lua: jobs are opened, known ids are duplicates, the others enter `fresh` and are handed out.
+-- New events for take.lua: jobs are opened, known ids are duplicates, what a limit refuses at the door ends, the others enter
+-- `fresh` and are handed out.
 local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut; the
 -- ids of own events hold a colon, so nobody else's may
 local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
 local CHUNK = 64 -- jobs that are read at once
+local LOOKS = 4 -- where events are refused at the door, so many times as many are looked at as may be handed out
 
 local duplicates = {}
 local fresh = {} -- id, record, ... to add to events
@@ -23,20 +25,25 @@ local any_event = redis.call('EXISTS', events) == 1
 local any_seen = redis.call('EXISTS', KEYS[13]) == 1
 local any_dead = redis.call('EXISTS', KEYS[14]) == 1
 
-local function enter(ids, payloads, replays)
+-- `ends` holds, where an event is refused, its group.
+local function enter(ids, payloads, replays, ends)
   local present = any_event and redis.call('HMGET', events, unpack(ids)) or {}
   local seen = any_seen and redis.call('ZMSCORE', KEYS[13], unpack(ids)) or {}
   local dead = any_dead and redis.call('HMGET', KEYS[14], unpack(ids)) or {}
   local seq = redis.call('INCRBY', KEYS[11], #ids) - #ids
-  to_decide(seq + 1)
   local first_sight = string.format(',"seen":"%.0f"', now)
   for i, id in ipairs(ids) do
     local payload, again = payloads[i], replays[i]
     if present[i] or dead[i] or entered[id] or (not again and seen[i] and tonumber(seen[i]) > now)
       or (payload == '' and is_decided(id)) then
       duplicates[#duplicates + 1] = id
+    elseif ends[i] then
+      entered[id] = true
+      local ended = ends[i].ids
+      ended[#ended + 1] = id
     else
       entered[id] = true
+      to_decide(seq + i)
       local record = '{"seq":' .. seq + i .. first_sight .. (again and ',"replays":' .. again or '') .. '}\n' .. payload
       fresh[#fresh + 1] = id
       fresh[#fresh + 1] = record
@@ -66,25 +73,54 @@ local function low_share(room)
   return math.floor((seq + room) / 16) - math.floor(seq / 16)
 end
 
--- Up to `most` new events of one lane; fewer where they are large. Returns how many were popped.
-local function take_new(lane, most)
-  local popped = 0
-  while popped < most and bytes < MAX_BATCH do
-    local ids = redis.call('LPOP', lane, math.min(CHUNK, most - popped))
+local closed = ARGV[2] and not is_stale and ARGV[2]
+local door
+local any_muted = redis.call('EXISTS', KEYS[32]) == 1
+
+local function is_muted(category)
+  return any_muted and redis.call('HEXISTS', KEYS[32], category) == 1
+end
+
+-- The group in which the event of a job ends at the door, if it does.
+local function end_of(job)
+  local fields = redis.pcall('HMGET', job, 'category', 'replays')
+  local mark = not fields.err and not fields[2] and fields[1]
+  return mark and refusal(door, mark, 34, is_muted)
+end
+
+local function is_printable(id)
+  return string.find(id, '^[%w_-]+$') and #id <= MAX_ID
+end
+
+-- Looks at up to `most` new events of one lane, and hands out up to `room`; fewer where they are large. Returns how many
+-- it looked at, and how many of them were refused.
+local function take_new(lane, most, room)
+  local popped, gone = 0, 0
+  if closed and not door and redis.call('EXISTS', lane) == 1 then
+    door = cjson.decode(closed)
+  end
+  while popped < most and popped - gone < room and bytes < MAX_BATCH do
+    local ids = redis.call('LPOP', lane, math.min(CHUNK, most - popped, room - popped + gone))
     if not ids then
       break
     end
-    local jobs, payloads, replays = {}, {}, {}
+    local jobs, payloads, replays, ends = {}, {}, {}, {}
     for n, id in ipairs(ids) do
-      jobs[n] = 'rq:job:' .. id
-      payloads[n], replays[n] = read_job(jobs[n])
-      if not string.find(id, '^[%w_-]+$') or #id > MAX_ID then
-        ids[n] = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
+      local job = 'rq:job:' .. id
+      jobs[n] = job
+      ends[n] = door and end_of(job)
+      if not ends[n] then
+        payloads[n], replays[n] = read_job(job)
+        if not is_printable(id) then
+          ids[n] = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
+        end
       end
     end
-    enter(ids, payloads, replays)
+    local before = #ids_taken + #duplicates
+    enter(ids, payloads, replays, ends)
     redis.call('DEL', unpack(jobs))
     popped = popped + #ids
+    gone = gone + #ids - (#ids_taken + #duplicates - before)
   end
-  return popped
+  return popped, gone
 end

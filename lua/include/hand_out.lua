@@ -14,6 +14,14 @@ local function to_decide(seq)
   undecided = math.min(undecided or seq, seq)
 end
 
+-- What was taken before and may be admitted or not: until it is decided its owner takes nothing else.
+local any_old = false
+
+local function to_decide_again(seq)
+  any_old = true
+  to_decide(seq)
+end
+
 -- What is to be looked up is looked for under Slack's own name of its channel, once that is known.
 local function name_place(header)
   header.place = header.doubt and redis.call('HGET', KEYS[30], header.channel) or nil

@@ -321,7 +321,7 @@ def test_after_any_cancel_the_books_balance_and_everything_fits(redis: Database,
     redis.flushdb()
     stage = Stage(redis, policy_of("4/1m", "3/1m", pace="1/5s", on_limit=OnLimit.DEFER))
     ann, sent = stage.worker("ann"), 0
-    for step, n in steps:
+    for turn, (step, n) in enumerate(steps):
         match step:
             case "send":
                 stage.send(
@@ -336,7 +336,7 @@ def test_after_any_cancel_the_books_balance_and_everything_fits(redis: Database,
             case "die":
                 ann.go(new=n + 1)
                 stage.clock.forward(40)
-                ann = stage.worker(f"ann{sent}{n}")
+                ann = stage.worker(f"ann{turn}")  # nobody comes back under the name of a dead one
             case "pass":
                 stage.clock.forward(5 * n)
             case _:

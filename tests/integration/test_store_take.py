@@ -8,7 +8,7 @@ from dispatcher.event import Event
 from dispatcher.leased import Candidate, Leased, Spoiled
 from dispatcher.model import Lane, Paused, Reason, Rejected, Retryable
 from dispatcher.store.envelope import seal
-from dispatcher.store.outbox import Taken
+from dispatcher.store.taken import Taken
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
 

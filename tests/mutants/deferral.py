@@ -413,7 +413,7 @@ DEFERRAL: Final = (
     _core(
         "old events are taken ahead of",
         "store/outbox",
-        "not taken.suspended and taken.first_new is not None",
+        "not taken.suspended and taken.undecided is not None",
         "not taken.suspended",
         _ORDER,
     ),

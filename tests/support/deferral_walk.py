@@ -20,7 +20,7 @@ from dispatcher.outcome import DeadLettered, Dropped, Outcome, Parked, Sent
 from dispatcher.policy import Policy
 from dispatcher.reading import Absent, Reading, Search, Unreadable
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.outbox import Taken
+from dispatcher.store.taken import Taken
 from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
@@ -107,7 +107,7 @@ class DeferralWalk:
         assert not owner.hands
         first = owner.worker.take(new, due)
         self._hold(owner, first.batch)
-        if ahead and first.more and not first.suspended and first.first_new is not None:
+        if ahead and first.more and not first.suspended and first.undecided is not None:
             owner.worker.outbox.take_ahead(first, new, due)
             second = owner.worker.outbox.take(new, due)
             self.stage.check()

@@ -44,8 +44,8 @@ class Life:
     At its end it held ``held``, with the posts of ``posting`` under way, and had settled ``untold`` last. Before that
     it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
     the fate of a post was unknown. ``batches`` are the events of each take that nobody had taken before, in order.
-    ``owners`` says what their slots are called, but for the number of posts of unknown fate. ``is_taking`` and
-    ``is_settling``: it had asked for that when the diary ended, and nobody knows with what result.
+    ``owners`` says what their slots are called, but for the number of posts of unknown fate. ``asked`` takes had no
+    answer when the diary ended, and nobody knows with what result; the same says ``is_settling`` of settling.
     """
 
     held: set[str] = field(default_factory=set)
@@ -55,7 +55,7 @@ class Life:
     lost: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
-    is_taking: bool = False
+    asked: int = 0
     is_settling: bool = False
     owners: dict[str, str] = field(default_factory=dict)
 
@@ -75,16 +75,18 @@ def read_diary(path: Path) -> Life:
 def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
     if entry != "settled" and life.is_settling:  # the answer got lost
         life.lost |= life.untold
-    if entry not in {"settled", "taking"}:  # what was dropped is told after the next batch was asked for
+    if entry not in {"settled", "taking", "not taking"}:  # what was dropped is told after the next batch was asked for
         life.untold = set()
     life.is_settling = entry == "settling"
-    if entry in {"taking", "took", "kept", "gave back"}:
-        life.is_taking = entry == "taking"
     match entry:
         case "taking":
-            pass
+            life.asked += 1
+        case "not taking":
+            life.asked -= 1
         case "took":
+            life.asked -= 1
             life.held |= ids["all"]
+            life.untold = ids["refused"]
         case "lined up" | "started":
             life.posting |= ids["started"]
             life.held -= ids["parked"] | ids["lost"]
@@ -100,6 +102,8 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
             life.returned |= life.held - ids["all"]
             life.held &= ids["all"]
             life.posting &= ids["all"]
+            life.untold = ids["refused"]
+            life.asked = 0
         case _:
             raise AssertionError(f"a diary says {entry!r}")
 
@@ -109,11 +113,12 @@ Note = Callable[..., None]
 
 def _taking(take: Method, note: Note) -> Method:
     def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take takes
-        note("taking")
+        if not outbox.ahead:
+            note("taking")
         taken = take(outbox, *arguments, **named)
         fresh = (each.id for each in taken.batch if isinstance(each, Leased) and each.is_fresh)
         slots = (each.slot.partition("#")[0] if isinstance(each, Leased) else "" for each in taken.batch)
-        note("took", all=(each.id for each in taken.batch), fresh=fresh, slots=slots)
+        note("took", all=(each.id for each in taken.batch), fresh=fresh, slots=slots, refused=_refused(outbox))
         return taken
 
     return call
@@ -121,10 +126,18 @@ def _taking(take: Method, note: Note) -> Method:
 
 def _taking_ahead(take_ahead: Method, note: Note) -> Method:
     def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take_ahead takes
+        before = outbox.ahead
         note("taking")
-        return take_ahead(outbox, *arguments, **named)
+        take_ahead(outbox, *arguments, **named)
+        if outbox.ahead == before:
+            note("not taking")
 
     return call
+
+
+def _refused(outbox: Outbox) -> list[str]:
+    """What was dropped as it was taken, and is still to be told of."""
+    return [name for group in outbox.turned_away for name in group.names]
 
 
 def _admitting(admit: Method, note: Note) -> Method:
@@ -189,7 +202,7 @@ def _keeping(keep_only: Method, note: Note) -> Method:
     def call(outbox: Outbox, ids: Iterable[str]) -> Any:  # noqa: ANN401 - what keep_only answers
         kept = list(ids)
         answer = keep_only(outbox, kept)
-        note("kept", all=kept)
+        note("kept", all=kept, refused=_refused(outbox))
         return answer
 
     return call
@@ -199,7 +212,7 @@ def _giving_back(give_back: Method, note: Note) -> Method:
     def call(outbox: Outbox, keep: Iterable[str] = ()) -> Any:  # noqa: ANN401 - what give_back answers
         kept = list(keep)
         answer = give_back(outbox, kept)
-        note("gave back", all=kept)
+        note("gave back", all=kept, refused=_refused(outbox))
         return answer
 
     return call

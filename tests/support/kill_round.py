@@ -163,11 +163,13 @@ def _check_outcomes(
     assert len(told) == len(lines), "an outcome was told twice"
     assert {id_ for id_, outcome in told.items() if decided[id_].outcome != outcome} == set()
     untold = set().union(*(life.untold for life in dead_lives), *(life.lost for life in lives))
-    assert decided.keys() - told.keys() <= untold, "an outcome that was not told, though nobody died before it could be"
+    unheard = sum(life.asked for life in dead_lives)
+    silent = [decided[id_] for id_ in decided.keys() - told.keys() - untold]
+    assert {each.outcome for each in silent} <= {"dropped"}, "not told, though nobody died before it could be"
+    assert len({each.at_us for each in silent}) <= unheard, "dropped by more takes than had no answer"
 
     deaths = Counter(id_ for life in dead_lives for id_ in life.held)
     deaths.update(id_ for life in lives for id_ in life.lost)  # taken over from one that was too slow
-    unheard = sum(life.is_taking for life in dead_lives)
     exhausted = {id_ for id_, each in decided.items() if each.reason == "exhausted"}
     too_few = {id_: deaths[id_] for id_ in exhausted if deaths[id_] + unheard < _DEATHS}
     assert too_few == {}, "dead letters that too few died with"

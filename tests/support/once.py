@@ -129,7 +129,7 @@ class Fleet:
         """Dead letters ``exhausted`` that fewer than three workers died with."""
         lives = [each.life() for each in self.nursery.mortals if each.code == -signal.SIGKILL]
         deaths = Counter(id_ for life in lives for id_ in life.held)
-        unheard = sum(life.is_taking for life in lives)
+        unheard = sum(life.asked for life in lives)
         letters = DeadLetters(self.client, KEYS, QUEUE).find(Filter())
         return [each.id for each in letters if each.reason == "exhausted" and deaths[each.id] + unheard < _DEATHS]
 

@@ -28,8 +28,9 @@ from dispatcher.queue_keys import QueueKeys
 from dispatcher.reading import GRACE_US
 from dispatcher.settings import read_limits, read_policy
 from dispatcher.store.intake import Enqueued, Intake
-from dispatcher.store.outbox import Outbox, Taken
+from dispatcher.store.outbox import Outbox
 from dispatcher.store.snapshot import Books, Snapshot
+from dispatcher.store.taken import Taken
 from dispatcher.store.versions import Unless, Version, Versions
 from dispatcher.worker.admission import Admission
 from tests.support.doubles import Clock, Desk, Told

@@ -1,0 +1,81 @@
+"""What one ``take`` brings, and what it is told of categories over their limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dispatcher.json_text import decode
+from dispatcher.leased import Leased, Spoiled
+from dispatcher.mutes import Mute, read_mutes
+from dispatcher.outcome import TurnedAway
+from dispatcher.store.answers import parted
+
+
+class Closed(Protocol):
+    """Categories of which new events are refused for now: keys and the rest of what take.lua has to know."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Of the scopes they ask for."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """See lua/include/door.lua."""
+        ...
+
+    def read(self, rows: Sequence[Sequence[Any]]) -> list[TurnedAway]:
+        """What was dropped."""
+        ...
+
+
+class Door(Protocol):
+    """Which categories are over their limit, by what their worker knows."""
+
+    def closed(self) -> Closed | None:
+        """Those of this moment; None where there are none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one ``take`` brought. ``next_us`` is the next instant at which there may be something to take."""
+
+    batch: list[Leased | Spoiled]
+    now_us: int
+    next_us: int | None
+    more: bool
+    suspended: bool
+    duplicates: list[str]
+    turned_away: list[TurnedAway] = field(default_factory=list)
+    """New events that a limit has refused at the door, and that were dropped."""
+    muted: Mapping[str, Mute] = field(default_factory=dict)
+    """Categories of which nothing is to be posted that was not admitted before."""
+    undecided: int | None = None
+    """The first seq that its owner has yet to decide. None where it has to before it takes anything else: with events
+    that were taken before to be decided, and where there are others to be looked after."""
+    old: int = 0
+    """How many of the batch were taken before."""
+    version: str | None = None
+    """The version of the limits that is in force."""
+
+
+def read_taken(answer: Any, closed: Closed | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns
+    """The answer to a call that named what is ``closed``."""
+    facts = decode(answer[0])
+    refused = facts["refused"]
+    return Taken(
+        batch=parted(facts, answer[1]) if facts["sizes"] else [],
+        now_us=int(facts["now"]),
+        next_us=int(facts["next"]) if facts["next"] else None,
+        more=facts["more"],
+        suspended=facts["suspended"],
+        duplicates=facts["duplicates"] or [],
+        turned_away=closed.read(refused) if closed is not None and refused else [],
+        muted=read_mutes(facts.get("muted"), int(facts["now"])),
+        undecided=int(facts["from"]) if facts["from"] else None,
+        old=facts["seqs"].count(0) if facts["seqs"] else 0,
+        version=facts["version"],
+    )
