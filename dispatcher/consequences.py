@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.category_rule import OnLimit
@@ -146,6 +147,14 @@ def again(candidates: Sequence[Candidate], ended: Sequence[Settlement] = ()) -> 
     """What the gate has decided by limits that are no longer in force, as what may own slots already."""
     subjects = [*(each.leased for each in candidates), *(each.subject for each in ended)]
     return [each._replace(takes=each.takes + 1) if isinstance(each, Leased) else each for each in subjects]
+
+
+def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
+    """The settlement with its channel's pace as the policy has it: the post may have been started by older limits."""
+    terms = settlement.terms
+    if terms is None or (pace := policy.pace(terms.channel)) == terms.pace:
+        return settlement
+    return settlement._replace(terms=replace(terms, pace=pace))
 
 
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:

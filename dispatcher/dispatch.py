@@ -116,7 +116,7 @@ class Dispatcher:
         """Make outcomes durable, then tell of them."""
         if not settlements:
             return
-        applied = self.outbox.settle(settlements)
+        applied = self.outbox.settle([rules.at_pace(each, self.policy) for each in settlements])
         self.observer.settled([each for each, done in zip(settlements, applied, strict=True) if done])
         self.observer.lost([each.subject for each, done in zip(settlements, applied, strict=True) if not done])
 

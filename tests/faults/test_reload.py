@@ -14,7 +14,7 @@ import pytest
 from dispatcher.connection import Client, connect
 from dispatcher.producer import Producer
 from dispatcher.settings import read_limits
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.slack.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Version, Versions
@@ -152,13 +152,30 @@ def test_a_raised_limit_wakes_an_idle_fleet_and_a_lowered_one_holds_it(shop: Sho
     shop.await_sent(6)
 
 
+SLOW = "channels: {default: {pace: 1/1h}}\ndefaults: {limits: []}\n"
+FREE = "channels: {default: {pace: none}}\ndefaults: {limits: []}\n"
+
+
 def test_a_lifted_pace_lets_a_line_go_at_once(shop: Shop) -> None:
-    shop.file.write_text("channels: {default: {pace: 1/1h}}\ndefaults: {limits: []}\n", encoding="utf-8")
+    shop.file.write_text(SLOW, encoding="utf-8")
     shop.bear(2)
     shop.send(4)
-    shop.await_sent(1)
-    watch(shop.books, lambda look: look.parked == 3, SOON_S)
-    shop.apply("channels: {default: {pace: none}}\ndefaults: {limits: []}\n")
+    watch(shop.books, lambda look: (look.totals.get("sent"), look.parked) == (1, 3), SOON_S)
+    shop.apply(FREE)
+    shop.await_sent(4)
+
+
+def test_a_pace_that_is_lifted_during_a_post_lets_the_line_go_behind_it(shop: Shop) -> None:
+    shop.file.write_text(SLOW, encoding="utf-8")
+    answer = Hold()
+    shop.slack.faults.add(landed(Held(answer)))
+    workers = shop.bear(2)
+    shop.send(4)
+    answer.wait_for_arrival()
+    shop.apply(FREE)
+    for worker in workers:
+        await_line(worker, "limits.followed")
+    answer.release()
     shop.await_sent(4)
 
 

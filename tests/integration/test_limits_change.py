@@ -322,6 +322,27 @@ def test_a_faster_pace_lets_the_line_of_a_channel_go_at_once(stage: Stage, ann: 
     assert ann.answer(second, Receipt("#slow", "1.0"))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "waits_s"),
+    [("1/1h", "none", 0), ("1/1h", "1/10s", 10), ("none", "1/10s", 10)],
+    ids=["lifted", "faster", "introduced"],
+)
+def test_a_post_that_is_answered_once_its_worker_follows_is_charged_to_the_pace_in_force(
+    stage: Stage, ann: Worker, before: str, after: str, waits_s: int
+) -> None:
+    text = 'channels: {"#slow": {pace: %s}}\nglobal: {limits: []}\ndefaults: {limits: [], channel: "#slow"}\n'
+    stage.same_pace = False
+    ann.follow(stage.put_in_force(text % before))
+    stage.send("a", "b")
+    (first,) = ann.go(free=1)
+    ann.follow(stage.put_in_force(text % after))
+    ann.answer(first, Receipt("#slow", "1.0"))
+    assert stage.line_at("#slow") == stage.clock.now_us + waits_s * US
+    stage.clock.forward(waits_s)
+    (second,) = ann.go()
+    assert second.candidate.leased.id == "b"
+
+
 def test_who_waits_on_a_timer_for_a_limit_asks_at_once(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(limits("2/30m")))
     send(stage, "a", "b")

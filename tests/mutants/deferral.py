@@ -363,8 +363,8 @@ DEFERRAL: Final = (
     _core(
         "an outcome is told before it is durable",
         "dispatch",
-        "        applied = self.outbox.settle(settlements)\n",
-        "        self.observer.settled(settlements)\n        applied = self.outbox.settle(settlements)\n",
+        "        applied = self.outbox.settle(",
+        "        self.observer.settled(settlements)\n        applied = self.outbox.settle(",
         _DECIDES,
     ),
     _core("what was lost is told as settled", "dispatch", "strict=True) if done])", "strict=True)])", _DECIDES),

@@ -121,6 +121,12 @@ VERSIONS: Final = (
         "rules.again(admitted, ended)",
     ),
     _python("what was admitted is forgotten", "dispatch.py", "undecided = rules.again(admitted)", "undecided = []"),
+    _python(
+        "a post is settled by the pace by which it was started",
+        "dispatch.py",
+        "rules.at_pace(each, self.policy) for each in settlements",
+        "*settlements",
+    ),
     _python("what was admitted counts as new", "consequences.py", "each._replace(takes=each.takes + 1)", "each"),
     _python(
         "openings of older limits are told",
