@@ -89,10 +89,15 @@ class Outbox:
     def take(self, new: int, due: int) -> Taken:
         """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``.
 
-        It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for.
+        It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for: the first of
+        these batches and, where it is small, what else has arrived.
         """
-        if self.ahead and ((ahead := self._arrived()).batch or ahead.turned_away or self.ahead):
-            return ahead
+        if self.ahead:
+            ahead = self._arrived()
+            while self._reader is not None and self.ahead and 2 * len(ahead.batch) < new and self._reader.has_result():
+                ahead = ahead.and_then(self._arrived())
+            if ahead.batch or ahead.turned_away or self.ahead:
+                return ahead
         call: dict[str, Any] = {"new": new, "due": due}
         if self._opened:
             call["opened"], self._opened = self._opened, {}

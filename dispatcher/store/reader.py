@@ -29,6 +29,10 @@ class Reader(Generic[T]):
             raise brought
         return brought
 
+    def has_result(self) -> bool:
+        """Whether ``result`` would not wait."""
+        return not self._brought.empty()
+
     def _run(self) -> None:
         while True:
             try:

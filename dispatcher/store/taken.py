@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dispatcher.json_text import decode
@@ -60,6 +60,18 @@ class Taken:
     """How many of the batch were taken before."""
     version: str | None = None
     """The version of the limits that is in force."""
+
+    def and_then(self, later: Taken) -> Taken:
+        """What the two brought, as one."""
+        can_go_on = self.undecided is not None and later.undecided is not None
+        return replace(
+            later,
+            batch=[*self.batch, *later.batch],
+            duplicates=[*self.duplicates, *later.duplicates],
+            turned_away=[*self.turned_away, *later.turned_away],
+            undecided=self.undecided if can_go_on else None,
+            old=self.old + later.old,
+        )
 
 
 def read_taken(answer: Any, closed: Closed | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns

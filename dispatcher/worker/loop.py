@@ -25,7 +25,7 @@ from dispatcher.model import US, Lane
 from dispatcher.outcome import Settlement
 from dispatcher.ports import Overtaken
 from dispatcher.queue_keys import QueueKeys
-from dispatcher.store.outbox import Outbox
+from dispatcher.store.outbox import AHEAD, Outbox
 from dispatcher.store.snapshot import Books
 from dispatcher.store.taken import Taken
 from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog
@@ -176,8 +176,7 @@ class Worker(RegisteredWorker):
                     self._rereads = False
                     self._limits.reread()
                 taken = self._outbox.take(self._batch, self._senders.free)
-                if taken.turned_away and not taken.batch:
-                    self._take_ahead(taken)
+                self._take_ahead(taken)
                 self._tell_ended()
                 self._limits.follow(taken.version)
                 self._mutes.tell(taken.muted)
@@ -216,8 +215,6 @@ class Worker(RegisteredWorker):
 
     def _dispatch(self, taken: Taken) -> None:
         try:
-            if not self._outbox.ahead:
-                self._take_ahead(taken)
             for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.old else ():
                 self._senders.start(lookup)
             batch: Sequence[Leased | Spoiled] = taken.batch
@@ -237,7 +234,8 @@ class Worker(RegisteredWorker):
 
     def _take_ahead(self, taken: Taken) -> None:
         if not self._stop_requested:
-            self._outbox.take_ahead(taken, self._batch, self._senders.free)
+            for _ in range(AHEAD):
+                self._outbox.take_ahead(taken, self._batch, self._senders.free)
 
     def _beat(self) -> None:
         """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""

@@ -81,11 +81,28 @@ local function is_muted(category)
   return any_muted and redis.call('HEXISTS', KEYS[32], category) == 1
 end
 
--- The group in which the event of a job ends at the door, if it does.
-local function end_of(job)
-  local fields = redis.pcall('HMGET', job, 'category', 'replays')
-  local mark = not fields.err and not fields[2] and fields[1]
-  return mark and refusal(door, mark, 34, is_muted)
+-- The marks of the next jobs of a lane, with `replays` behind each, all by one command; nil where the server does not let us.
+-- That wants the right to read every key (Redis 7), which a user with few rights lacks: then it goes job by job.
+local may_sort = true
+
+local function next_marks(lane, most)
+  local marks = may_sort and redis.pcall(
+    'SORT', lane, 'BY', 'nosort', 'LIMIT', 0, most, 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->replays'
+  )
+  may_sort = marks and not marks.err
+  return may_sort and marks or nil
+end
+
+-- The group in which the event of a job ends at the door, if it does; the n-th of those with `marks`.
+local function end_of(job, marks, n)
+  local mark, again
+  if marks then
+    mark, again = marks[2 * n - 1], marks[2 * n]
+  else
+    local fields = redis.pcall('HMGET', job, 'category', 'replays')
+    mark, again = fields[1], fields[2] -- none where it is no hash
+  end
+  return mark and not again and refusal(door, mark, 34, is_muted)
 end
 
 local function is_printable(id)
@@ -100,7 +117,9 @@ local function take_new(lane, most, room)
     door = cjson.decode(closed)
   end
   while popped < most and popped - gone < room and bytes < MAX_BATCH do
-    local ids = redis.call('LPOP', lane, math.min(CHUNK, most - popped, room - popped + gone))
+    local count = math.min(CHUNK, most - popped, room - popped + gone)
+    local marks = door and next_marks(lane, count)
+    local ids = redis.call('LPOP', lane, count)
     if not ids then
       break
     end
@@ -108,7 +127,7 @@ local function take_new(lane, most, room)
     for n, id in ipairs(ids) do
       local job = 'rq:job:' .. id
       jobs[n] = job
-      ends[n] = door and end_of(job)
+      ends[n] = door and end_of(job, marks, n)
       if not ends[n] then
         payloads[n], replays[n] = read_job(job)
         if not is_printable(id) then

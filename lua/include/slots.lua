@@ -176,6 +176,9 @@ local function room_at(view, window, own, id)
   end
   local held = 0
   if view.live > 0 and counts_held(window) then
+    if own and own > HELD + view.now and SLOTS.used(view, window) <= max then
+      return 0 -- at a glance: one of those that count is its own
+    end
     held = held_before(view, own, id)
   end
   if held == 0 then

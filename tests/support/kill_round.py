@@ -36,6 +36,8 @@ PACED: Final = ("#calm", "#quiet")
 """Channels in which order is looked at; what is deferred is handed out one by one, to any worker."""
 
 _LOOK_S: Final = 0.02
+_BAIT_S: Final = 2.0
+"""Twice a lease: by then somebody has taken over from the last one who died."""
 _DEATHS: Final = 3
 """An event that so many workers died with is a dead letter."""
 
@@ -78,6 +80,8 @@ class Round:
     env: Mapping[str, str]
     ids: list[str] = field(default_factory=list)
     killed: list[Mortal] = field(default_factory=list)
+    baits: int = 0
+    """How many were killed only so that others take over from them."""
 
     def run(self, dooms: Sequence[Doom], count: int, *, shots: Iterable[float] = (), timeout_s: float) -> Snapshot:
         """Kill one worker for each doom, and one at random at each instant of ``shots``; then let the others finish.
@@ -90,6 +94,7 @@ class Round:
         chance = random.Random(count)
         portion = max(20, count // max(1, len(fates) + len(instants)))
         began = time.monotonic()
+        bait_at = began + _BAIT_S
         while True:
             self._ended_well()
             self._fill_places(fates)
@@ -99,6 +104,9 @@ class Round:
                 instants.popleft()
                 self._shoot(chance)
             is_killing = bool(fates or instants) or any(each.doom for each in self.nursery.living())
+            if look.leased and not (fates or instants) and time.monotonic() > bait_at:
+                bait_at = time.monotonic() + _BAIT_S
+                self._bait(chance)
             if look.waiting < PLACES and (len(self.ids) < count or (is_killing and look.events < portion)):
                 self.ids += producer.send_many(mixed(len(self.ids), portion))
             elif not is_killing and is_settled(look):
@@ -125,6 +133,15 @@ class Round:
         victim.signal(signal.SIGKILL)
         while victim.code is None:
             self.nursery.poll(1.0)
+
+    def _bait(self, chance: random.Random) -> None:
+        """Kill one who is not to die, where all who are wait for somebody to take over from."""
+        living = self.nursery.living()
+        doomed = [each.doom for each in living if each.doom]
+        others = [each for each in living if not each.doom]
+        if doomed and others and all(doom.step == "take over" for doom in doomed):
+            chance.choice(others).signal(signal.SIGKILL)
+            self.baits += 1
 
     def _retries(self) -> list[str]:
         """What the workers say of posts that did not succeed at once."""
