@@ -89,8 +89,8 @@ class Outbox:
     def take(self, new: int, due: int) -> Taken:
         """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``.
 
-        It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for: the first of
-        these batches and, where it is small, what else has arrived.
+        It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for: the first
+        batch and, where that is small, what else has arrived.
         """
         if self.ahead:
             ahead = self._arrived()
