@@ -108,7 +108,7 @@ local function take_new(lane, most, room)
     for n, id in ipairs(ids) do
       local job = 'rq:job:' .. id
       jobs[n] = job
-      ends[n] = door and end_of(job)
+      ends[n] = door and is_printable(id) and end_of(job)
       if not ends[n] then
         payloads[n], replays[n] = read_job(job)
         if not is_printable(id) then
