@@ -1,4 +1,4 @@
-"""At the door: what a limit refuses anyway is dropped as it is taken, exactly as the gate would drop it. In made-up time."""
+"""At the door: what a limit refuses anyway is dropped as it is taken, as the gate would drop it. In made-up time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dispatcher.outcome import Bounds, TurnedAway
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.envelope import seal
+from dispatcher.store.intake import Intake
 from dispatcher.store.muting import Muting
 from dispatcher.store.taken import Taken
 from tests.support.deferral import keep_beating
@@ -26,6 +27,8 @@ DAY_US: Final = 86_400 * US
 CHANNELS: Final = f'channels: {{"{UNPACED}": {{pace: none}}}}\n'
 OURS: Final = f'{CHANNELS}global: {{limits: []}}\ndefaults: {{limits: [1/30m], channel: "{UNPACED}"}}\n'
 """One of each category in half an hour."""
+MOST: Final = 1_024
+"""The largest DISPATCHER_BATCH."""
 
 
 @pytest.fixture
@@ -99,6 +102,8 @@ def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: S
     bob = without_door(stage)
     stage.send("a")
     assert handed_out(bob.take()) == ["a"]
+    stage.send("b")
+    assert gone(ann.take()) == ["b"]
 
 
 def test_the_record_of_a_drop_at_the_door_is_that_of_a_drop_by_the_gate(stage: Stage, ann: Worker) -> None:
@@ -220,7 +225,9 @@ def test_of_several_windows_the_one_that_frees_up_last_is_told(stage: Stage) -> 
     stage.send("a", "b", "c")
     ann.run()
     stage.send("d")
-    assert [group.denied for group in ann.take().turned_away] == [Denied("category:errors", Limit.parse("2/1m"), 60 * US)]
+    assert [group.denied for group in ann.take().turned_away] == [
+        Denied("category:errors", Limit.parse("2/1m"), 60 * US)
+    ]
     stage.clock.forward(60)
     stage.send("e", "f")
     ann.run()
@@ -293,7 +300,7 @@ def test_an_id_that_was_dropped_at_the_door_is_remembered_as_long_as_any(stage: 
     assert (ann.take().duplicates, handed_out(ann.take(0, 0))) == ([], [])
 
 
-def test_an_id_whose_time_is_over_is_dropped_again(stage: Stage, ann: Worker) -> None:
+def test_an_id_whose_time_is_over_is_dropped_again(stage: Stage) -> None:
     stage.remember_us = 60 * US
     bob = close(stage, OURS, "deploys", owner="bob")
     stage.redis.zadd(stage.keys.seen, {"old": START_US, "other": START_US, "third": START_US, "fourth": START_US})
@@ -481,6 +488,20 @@ def test_four_times_as_many_are_looked_at_as_may_be_handed_out(stage: Stage, ann
     assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(400)])
     assert taken.more
     assert handed_out(ann.take(new=2)) == ["o0", "o1"]
+
+
+def test_the_largest_batch_of_all_may_be_dropped_at_once(stage: Stage, ann: Worker) -> None:
+    """As many ids are remembered, and twice as many whose time has come are forgotten."""
+    stage.intake = Intake(stage.redis, stage.keys, stage.queue, max_waiting=10_000, clock=stage.clock)
+    for first in range(0, 4_200, 700):
+        stage.send(*(f"e{n}" for n in range(first, first + 700)))
+    stage.redis.zadd(stage.keys.seen, {f"old{n}": START_US - n for n in range(9_000)})
+    most = MOST
+    taken = ann.take(new=most)
+    assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(4 * most)])
+    assert stage.redis.zcount(stage.keys.seen, START_US + 1, "+inf") == 2 + 4 * most
+    assert stage.redis.zcount(stage.keys.seen, "-inf", START_US) == 9_000 - 8 * most
+    assert stage.total("dropped") == 1 + 4 * most
 
 
 def test_no_more_is_handed_out_than_asked_for(stage: Stage, ann: Worker) -> None:
@@ -710,7 +731,7 @@ def test_with_a_lone_suspect_in_hand_nothing_is_asked_for_ahead(stage: Stage, bu
     assert not is_asked_ahead(busy, suspect)
 
 
-def test_what_is_undecided_counts_from_the_first_new_event(stage: Stage, busy: Worker) -> None:
+def test_what_is_undecided_counts_from_the_first_new_event(busy: Worker) -> None:
     taken = busy.outbox.take(5, 3)
     seqs = [int(each.slot) for each in taken.batch if isinstance(each, Leased) and each.id.startswith("new")]
     assert taken.undecided == min(seqs) == 10
