@@ -248,10 +248,11 @@ if call.adopt then
 elseif not suspended and not alone then
   local room = call.new - #ids_taken
   local looks = closed and LOOKS * room or room
-  local low = math.min(redis.call('LLEN', KEYS[18]), low_share(room)) -- kept for low, so that it never starves
+  local lows = redis.call('LLEN', KEYS[18]) -- a part of both is kept for low, so that it never starves
+  local low_looks, low = math.min(lows, low_share(looks)), math.min(lows, low_share(room))
   for i = 16, 18 do
-    local kept = i < 18 and low or 0
-    local looked, gone = take_new(KEYS[i], math.floor(looks - kept), math.floor(room - kept))
+    local kept_looks, kept = i < 18 and low_looks or 0, i < 18 and low or 0
+    local looked, gone = take_new(KEYS[i], math.floor(looks - kept_looks), math.floor(room - kept))
     looks, room = looks - looked, room - looked + gone
     more = more or redis.call('EXISTS', KEYS[i]) == 1
   end

@@ -4,15 +4,19 @@
 
 -- Remembers all of the ids, and forgets twice as many whose time has come.
 local function remember(at, ids)
-  local old = redis.call('ZRANGEBYSCORE', at.seen, '-inf', digits(at.now), 'LIMIT', 0, 2 * #ids)
-  if #old > 0 then
-    redis.call('ZREM', at.seen, unpack(old))
+  local until_us = digits(at.now + at.remember_us)
+  for first = 1, #ids, 1000 do
+    local rows = {}
+    for n = first, math.min(first + 999, #ids) do
+      rows[#rows + 1] = until_us
+      rows[#rows + 1] = ids[n]
+    end
+    local old = redis.call('ZRANGEBYSCORE', at.seen, '-inf', digits(at.now), 'LIMIT', 0, #rows)
+    if #old > 0 then
+      redis.call('ZREM', at.seen, unpack(old))
+    end
+    redis.call('ZADD', at.seen, unpack(rows))
   end
-  local until_us, rows = digits(at.now + at.remember_us), {}
-  for n, id in ipairs(ids) do
-    rows[2 * n - 1], rows[2 * n] = until_us, id
-  end
-  redis.call('ZADD', at.seen, unpack(rows))
   keep_alive(at.seen, at.remember_us)
 end
 

@@ -127,7 +127,7 @@ local function take_new(lane, most, room)
     for n, id in ipairs(ids) do
       local job = 'rq:job:' .. id
       jobs[n] = job
-      ends[n] = door and end_of(job, marks, n)
+      ends[n] = door and is_printable(id) and end_of(job, marks, n)
       if not ends[n] then
         payloads[n], replays[n] = read_job(job)
         if not is_printable(id) then

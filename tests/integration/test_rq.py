@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from rq import Queue, SimpleWorker, Worker
-from rq.job import Job
+from rq.job import Job, JobStatus
 from rq.registry import DeferredJobRegistry, FailedJobRegistry, StartedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
@@ -141,6 +142,25 @@ def test_rqs_own_commands_show_us_and_hold_us(
         assert "notifications:high,notifications,notifications:low" in said.replace(", ", ",")
         rq("resume", redis_url, tmp_path)
         until(lambda: len(slack.ledger) == 1, "the post")
+
+
+def test_rq_reads_our_jobs_with_all_their_fields(redis: Database, redis_url: str, tmp_path: Path) -> None:
+    """Fields that RQ writes empty are absent; one of ours is there, and is not RQ's matter."""
+    ids = [Producer(redis).send("errors", "disk full\non host a", id=id_) for id_ in ("e1", None)]
+    at = datetime.now(UTC)
+    for id_ in ids:
+        job = Job.fetch(id_, connection=redis, serializer=JSONSerializer)
+        assert (job.func_name, job.args[0]["text"], job.kwargs) == (FUNCTION, "disk full\non host a", {})
+        assert (job.id, job.origin, job.timeout) == (id_, "notifications", 180)
+        assert (job.get_status(), job.description) == (JobStatus.QUEUED, "errors: disk full on host a")
+        for instant in (job.created_at, job.enqueued_at):
+            assert instant is not None
+            assert abs((at - instant).total_seconds()) < 60
+        assert (job.started_at, job.ended_at, job.last_heartbeat, job.worker_name) == (None, None, None, None)
+        assert (job.group_id, job.success_callback, job.failure_callback, job.stopped_callback) == (None,) * 4
+        assert (job.result_ttl, job.failure_ttl, job.ttl, job.meta, job.dependency_ids) == (None, None, None, {}, [])
+    assert {each.id for each in Queue("notifications", connection=redis, serializer=JSONSerializer).jobs} == set(ids)
+    assert "queue notifications 2" in rq("info", redis_url, tmp_path, "--raw")
 
 
 def test_suspended_workers_take_nothing_until_resumed(

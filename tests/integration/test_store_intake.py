@@ -44,6 +44,38 @@ def test_an_id_of_any_characters_comes_back_with_its_event(stage: Stage, name: s
     assert (leased.id, leased.event.id) == (job_id_for(name), name)  # type: ignore[union-attr]  # is what the test asks
 
 
+def mark_of(redis: Database, job_id: str) -> bytes | None:
+    """What a job says of itself to the door, as lua/include/door.lua reads it."""
+    mark: bytes | None = redis.hget(f"rq:job:{job_id}", "category")
+    return mark
+
+
+def test_a_job_bears_its_category_and_whether_its_id_is_to_be_remembered(stage: Stage, redis: Database) -> None:
+    stage.send("chosen", category="deploys.eu-1")
+    assert mark_of(redis, "chosen") == b"deploys.eu-1 1"
+    assert mark_of(redis, stage.send_unnamed("news")) == b"news 0"
+    assert mark_of(redis, Producer(redis).send("news", "x")) == b"news 0"
+    assert mark_of(redis, Producer(redis).send("news", "x", id="named")) == b"news 1"
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "a/b:c", "{stage}"])
+def test_a_job_that_is_not_called_as_its_event_bears_no_mark(stage: Stage, redis: Database, name: str) -> None:
+    stage.send(name)
+    (job_id,) = (id_.decode() for id_ in redis.lrange(stage.queue.lanes[1], 0, -1))
+    assert job_id == job_id_for(name) != name
+    assert mark_of(redis, job_id) is None
+    assert redis.hget(f"rq:job:{job_id}", "description") == f"errors: text of {name}".encode()
+
+
+@pytest.mark.parametrize("text", ["first\nsecond", "\nx", "x\n", "x"])
+def test_what_a_job_bears_depends_on_no_line_of_its_text(stage: Stage, redis: Database, text: str) -> None:
+    stage.intake.enqueue([("x", Event("errors", text, id="x"))])
+    assert mark_of(redis, "x") == b"errors 1"
+    assert redis.hget("rq:job:x", "description") == f"errors: {text}".replace("\n", " ").encode()
+    (leased,) = stage.worker().take().batch
+    assert leased.event.text == text  # type: ignore[union-attr]  # is what the test asks
+
+
 def test_a_repeated_id_is_a_duplicate_within_a_call_and_later(stage: Stage, redis: Database) -> None:
     assert stage.send("x", "y", "x") == [DONE, DONE, DUPLICATE]
     assert stage.send("y") == [DUPLICATE]

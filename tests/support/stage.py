@@ -33,6 +33,7 @@ from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.taken import Taken
 from dispatcher.store.versions import Unless, Version, Versions
 from dispatcher.worker.admission import Admission
+from dispatcher.worker.door import Door
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.models import HELD
 from tests.support.places import INF, places_of
@@ -117,6 +118,8 @@ class Worker:
         self.desk = Desk()
         self.own_policy: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
+        self.door = Door(stage.keys.namespace, lambda: stage.clock.now_us / US)
+        """It closes for no category before a version is followed."""
         self.outbox = Outbox(
             stage.redis,
             stage.keys,
@@ -125,6 +128,7 @@ class Worker:
             lease_us=lease_us,
             remember_us=stage.remember_us,
             bounds=stage.bounds,
+            door=self.door,
             clock=stage.clock,
         )
         self._watched = WatchedOutbox(stage, self.outbox)
@@ -134,6 +138,7 @@ class Worker:
             self.outbox.leased_key,
             remember_us=stage.remember_us,
             bounds=stage.bounds,
+            door=self.door,
             clock=stage.clock,
         )
 

@@ -6,7 +6,7 @@ import io
 import json
 import time
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -16,7 +16,7 @@ from dispatcher.log_facts import OWN_LINES
 from dispatcher.logs import EventLog, build_event_log, build_log
 from dispatcher.message_parts import LeftOut, Part
 from dispatcher.model import Denied, Limit, Reason, Receipt
-from dispatcher.outcome import DeadLettered, Dropped, Outcome, Parked, Place, Sent, Settlement, Step, Told
+from dispatcher.outcome import DeadLettered, Dropped, Outcome, Parked, Place, Sent, Settlement, Step, Told, TurnedAway
 from dispatcher.tally import Suppressed, Tally, Telling, counting_of
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
@@ -102,6 +102,7 @@ def test_the_line_of_an_event_says_what_explain_says(
     log.settled([Settlement(LEASED, TERMS, outcome)])
     if isinstance(outcome, Dropped) and outcome.denied is not None:
         log.dropped([(LEASED, outcome.denied)])
+        log.turned_away([TurnedAway("errors", outcome.denied, ["disk-1"])])
     sentences = {json.loads(line)["sentence"] for line in stream.getvalue().splitlines()}
     assert sentences == {said}
     monkeypatch.undo()
@@ -204,6 +205,79 @@ def test_a_reader_that_is_gone_does_not_stop_the_worker() -> None:
     log = build_event_log(style="json", stream=stream)
     stream.close()
     log.settled([Settlement(LEASED, TERMS, Sent(Receipt("C1", None)))])
+
+
+GLOBAL: Final = Denied("global", Limit.parse("100/30m"), 900_000)
+GROUPS: Final = [TurnedAway("errors", DENIED, ["e-1", "e-2"]), TurnedAway("news", GLOBAL, ["n-1"])]
+"""Three events that were dropped as they were taken."""
+
+
+def dropped_one_by_one(log: EventLog) -> None:
+    """The same three as the gate drops them."""
+    log.dropped(
+        [
+            (Leased(name, Event(category, "x", id=name), 1, 0), denied)
+            for category, denied, names in GROUPS
+            for name in names
+        ]
+    )
+
+
+@pytest.mark.parametrize("worker", ["w1", None])
+def test_what_is_dropped_as_it_is_taken_has_the_lines_of_what_the_gate_drops(
+    worker: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_795_176_191_500_000_000)  # sentences hold the time of day
+    said = []
+    for tell in (lambda log: log.turned_away(GROUPS), dropped_one_by_one):
+        stream = io.StringIO()
+        tell(build_event_log(style="json", stream=stream, worker=worker))
+        assert stream.getvalue().endswith("}\n")
+        rows = [list(json.loads(line).items()) for line in stream.getvalue().splitlines()]
+        said.append([[(key, value if key != "time" else "") for key, value in row] for row in rows])
+    assert said[0] == said[1]
+    assert [dict(row)["event_id"] for row in said[0]] == ["e-1", "e-2", "n-1"]
+    assert [dict(row)["limit"] for row in said[0]] == ["10/30m", "10/30m", "100/30m"]
+    assert [key for key, _ in said[0][0]] == [
+        *("event_id", "category", "outcome", "reason", "scope", "limit", "retry_after_s", "sentence"),
+        *(("worker",) if worker else ()),
+        *("event", "level", "time"),
+    ]
+
+
+@pytest.mark.parametrize("secret", ["news", "global", "n-1", "100/30m"])
+def test_a_secret_in_what_is_dropped_as_it_is_taken_is_removed(secret: str) -> None:
+    stream = io.StringIO()
+    build_event_log(style="json", stream=stream, secrets=[secret]).turned_away(GROUPS)
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert secret not in stream.getvalue()
+    assert sorted(line["event_id"] for line in told) == sorted(["e-1", "e-2", "n-1" if secret != "n-1" else "***"])
+    assert all(line.keys() == told[0].keys() for line in told)
+
+
+def test_what_is_dropped_as_it_is_taken_is_told_to_people_in_their_style() -> None:
+    told = []
+    for tell in (lambda log: log.turned_away(GROUPS), dropped_one_by_one):
+        stream = io.StringIO()
+        log = EventLog(build_log(style="console", stream=stream), clock=lambda: 1_795_176_191_500_000)
+        tell(log)
+        told.append([line.partition(" ")[2] for line in stream.getvalue().splitlines()])
+    assert told[0] == told[1]
+    assert ["e-1" in told[0][0], "e-2" in told[0][1], "n-1" in told[0][2]] == [True] * 3
+
+
+def test_what_is_dropped_as_it_is_taken_is_no_warning() -> None:
+    assert lines(lambda log: log.turned_away(GROUPS), level="warning") == []
+    assert len(lines(lambda log: log.turned_away(GROUPS), level="info")) == 3
+    assert lines(lambda log: log.turned_away([])) == []
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_reader_that_is_gone_does_not_stop_what_is_dropped_as_it_is_taken(style: Literal["json", "console"]) -> None:
+    stream = io.StringIO()
+    log = build_event_log(style=style, stream=stream)
+    stream.close()
+    log.turned_away(GROUPS)
 
 
 def told(settlement: Settlement) -> list[dict[str, Any]]:
