@@ -1,4 +1,4 @@
-"""A million events (in short fewer): memory of workers and server stays what it was after the first of them, and no key is left over."""
+"""A million events, or in short fewer: memory stays what it was after the first of them, and no key is left over."""
 
 from __future__ import annotations
 
