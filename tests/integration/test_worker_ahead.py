@@ -67,7 +67,7 @@ class Stand:
     bell: NotedDoorbell = field(init=False)
 
     def __post_init__(self) -> None:
-        settings = Settings()
+        settings = Settings.isolated()
         keys, queue = keys_of(settings)
         events = build_event_log(stream=io.StringIO(), style="json")
         limits = read_limits(LIMITS, "limits.yaml")
