@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +33,7 @@ from dispatcher.worker.loop import Worker
 from dispatcher.worker.upkeep import Upkeep
 from tests.support.doubles import Desk
 from tests.support.processes import until
-from tests.support.servers import Database
+from tests.support.servers import Database, RedisServer
 
 LANE: Final = "rq:queue:notifications"
 LIMITS: Final = """\
@@ -62,6 +64,7 @@ class Stand:
     batch: int
     tmp_path: Path
     desk: Desk = field(default_factory=Desk)
+    said: io.StringIO = field(default_factory=io.StringIO)
     worker: Worker = field(init=False)
     outbox: Outbox = field(init=False)
     bell: NotedDoorbell = field(init=False)
@@ -69,7 +72,7 @@ class Stand:
     def __post_init__(self) -> None:
         settings = Settings.isolated()
         keys, queue = keys_of(settings)
-        events = build_event_log(stream=io.StringIO(), style="json")
+        events = build_event_log(stream=self.said, style="json")
         limits = read_limits(LIMITS, "limits.yaml")
         file = LimitsFile(limits.policy, self.tmp_path / "limits.yaml", (), limits.content)
         door = Door(settings.namespace)
@@ -115,6 +118,11 @@ class Stand:
         taken = self.take()
         self.worker.execute_job(taken, None)
         return self.ids_of(taken)
+
+    def told(self) -> list[tuple[str, str]]:
+        """Of which events the log says what became of them, and what that is."""
+        lines = [json.loads(line) for line in self.said.getvalue().splitlines()]
+        return [(line["event_id"], line["outcome"]) for line in lines if line["event"] == "event.settled"]
 
     @staticmethod
     def ids_of(taken: Taken) -> list[str]:
@@ -165,3 +173,25 @@ def test_with_nothing_on_its_way_it_sleeps_until_something_comes(stand: Stand) -
     stand.bell.meanwhile = lambda: send(stand, "b") if stand.bell.sleeps == 1 else None
     assert stand.next() == ["b"]
     assert stand.bell.sleeps >= 1
+
+
+@pytest.mark.parametrize("server_is_away", [False, True])
+def test_who_stops_tells_of_what_a_batch_on_its_way_has_dropped(
+    own_server: RedisServer, tmp_path: Path, *, server_is_away: bool
+) -> None:
+    client: Database = own_server.client()
+    stand = Stand(client, 2, tmp_path)
+    send(stand, "a1", "a2", category="errors")
+    assert stand.next() == ["a1", "a2"]
+    send(stand, "b1", "b2")
+    send(stand, "a3", "a4", category="errors")
+    taken = stand.take()
+    assert stand.ids_of(taken) == ["b1", "b2"]
+    stand.outbox.take_ahead(taken, 2, 4)
+    until(lambda: not client.exists(LANE), "the batch ahead to be taken")
+    stand.worker.request_stop(signal.SIGTERM, None)
+    if server_is_away:
+        own_server.kill()
+    stand.worker.teardown()
+    assert [each for each in stand.told() if each[0] in {"a3", "a4"}] == [("a3", "dropped"), ("a4", "dropped")]
+    client.close()
