@@ -45,15 +45,20 @@ categories: {errors: {limits: [1/1h]}}
 
 
 class NotedDoorbell(Doorbell):
-    """Counts how often its worker went to sleep, and lets something happen then."""
+    """Counts how often it rang and how often its worker went to sleep, and lets something happen then."""
 
     sleeps = 0
+    rings = 0
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
     def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> None:
         self.sleeps += 1
         self.meanwhile()
         super().sleep(seconds, lanes=lanes, wake=wake, server=server)
+
+    def ring(self) -> None:
+        self.rings += 1
+        super().ring()
 
 
 @dataclass(slots=True)
@@ -183,6 +188,7 @@ def test_who_stops_tells_of_what_a_batch_on_its_way_has_dropped(
     stand = Stand(client, 2, tmp_path)
     send(stand, "a1", "a2", category="errors")
     assert stand.next() == ["a1", "a2"]
+    until(lambda: stand.bell.rings, "the end of the post")  # a stop would wait for it
     send(stand, "b1", "b2")
     send(stand, "a3", "a4", category="errors")
     taken = stand.take()

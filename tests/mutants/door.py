@@ -92,7 +92,6 @@ DOOR: Final = (
     # The take
     _lua("take", "what is dropped is not received by the books", "}, refused)\n", "}, {})\n"),
     _lua("take", "it is counted where the worker counts", "names = KEYS[34]", "names = KEYS[33]"),
-    _lua("take", "more are looked at without a door", "closed and LOOKS * room or room", "LOOKS * room"),
     _lua(
         "take",
         "low has the share of what is handed out",
