@@ -159,6 +159,7 @@ class Worker(RegisteredWorker):
             with answered():
                 super().teardown()  # type: ignore[no-untyped-call]  # RQ's
         except GateUnavailable as error:
+            self._tell_ended()
             self._tell.say("worker.stopped", worker=self.name, detail=str(error))
             return
         self._tell.say("worker.stopped", worker=self.name, given_back=returned)

@@ -219,21 +219,26 @@ def test_an_aligned_window_opens_at_its_end(stage: Stage) -> None:
     assert handed_out(ann.take()) == ["b"]
 
 
-def test_of_several_windows_the_one_that_frees_up_last_is_told(stage: Stage) -> None:
+def test_of_several_limits_the_one_that_frees_up_last_is_told_and_on_record(stage: Stage) -> None:
+    text = OURS.replace("[1/30m]", "[2/1m, 3/30m]").replace("limits: []", "limits: [50/30m]")
     ann = stage.worker("ann")
-    ann.follow(stage.put_in_force(OURS.replace("[1/30m]", "[2/1m, 3/30m]")))
+    ann.follow(stage.put_in_force(text))
     stage.send("a", "b", "c")
     ann.run()
     stage.send("d")
-    assert [group.denied for group in ann.take().turned_away] == [
-        Denied("category:errors", Limit.parse("2/1m"), 60 * US)
-    ]
+    (first,) = ann.take().turned_away
+    assert first.denied == Denied("category:errors", Limit.parse("2/1m"), 60 * US)
     stage.clock.forward(60)
     stage.send("e", "f")
     ann.run()
     stage.send("g")
-    assert [group.denied for group in ann.take().turned_away] == [
-        Denied("category:errors", Limit.parse("3/30m"), HALF_HOUR_US - 60 * US)
+    (second,) = ann.take().turned_away
+    assert second.denied == Denied("category:errors", Limit.parse("3/30m"), HALF_HOUR_US - 60 * US)
+    decisions = Decisions(stage.redis, stage.keys)
+    found = [decisions.find(id_) for id_ in ("d", "g")]
+    assert [(each.scope, each.limit) for each in found if each] == [
+        ("category:errors", "2/1m"),
+        ("category:errors", "3/30m"),
     ]
 
 
@@ -511,6 +516,15 @@ def test_no_more_is_handed_out_than_asked_for(stage: Stage, ann: Worker) -> None
     taken = ann.take(new=70)
     assert (handed_out(taken), len(gone(taken))) == ([f"o{n}" for n in range(70)], 70)
     assert taken.more
+
+
+def test_a_repeat_takes_a_place_as_one_that_is_handed_out(stage: Stage, ann: Worker) -> None:
+    stage.send("e1")
+    push_again(stage, "errors-sent", "errors-dropped")
+    stage.send("o1", "o2", category="others")
+    taken = ann.take(new=2)
+    assert (gone(taken), taken.duplicates, taken.batch) == (["e1"], ["errors-sent", "errors-dropped"], [])
+    assert handed_out(ann.take(new=2)) == ["o1", "o2"]
 
 
 def test_no_more_are_looked_at_while_nothing_is_refused(stage: Stage) -> None:

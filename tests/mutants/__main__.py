@@ -7,6 +7,7 @@ import sys
 from tests.mutants.deferral import DEFERRAL
 from tests.mutants.delivery import DELIVERY
 from tests.mutants.digest import DIGEST
+from tests.mutants.door import DOOR
 from tests.mutants.gate import GATE
 from tests.mutants.harness import survivors
 from tests.mutants.limiter import LIMITER
@@ -18,7 +19,7 @@ from tests.mutants.versions import VERSIONS
 
 
 def main(part: str = "") -> int:
-    every = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *DELIVERY, *OPERATOR, *VERSIONS, *SHADOW, *DIGEST)
+    every = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *DELIVERY, *OPERATOR, *VERSIONS, *SHADOW, *DIGEST, *DOOR)
     chosen = [mutant for mutant in every if part in mutant.name]
     alive = survivors(chosen)
     print(f"{len(chosen)} mutants, {len(alive)} survived", *alive, sep="\n  ")  # noqa: T201 - what the command says

@@ -217,7 +217,7 @@ DEFERRAL: Final = (
     _take(
         "heads are not to be decided",
         "include/due",
-        "    unpark(id, header, payload)\n    to_decide(header.seq)",
+        "    unpark(id, header, payload)\n    to_decide_again(header.seq)",
         "    unpark(id, header, payload)",
         _ORDER,
         _DEFERS,
@@ -296,14 +296,12 @@ DEFERRAL: Final = (
     _together("what was lost is settled", "if ours[n] == 1 then", "if true then"),
     _together(
         "what was lost is counted",
-        "group.configured), ended)",
-        "group.configured), group.count)",
+        "group.configured), #group.ids)",
+        "group.configured), group.count or #group.ids)",
     ),
     _together("nothing is remembered", "if group.remember then", "if false then"),
     _together("all are remembered", "if group.remember then", "if true then"),
-    _together(
-        "earlier groups are remembered too", "remember(at, { unpack(gone, first) })", "remember(at, { unpack(gone) })"
-    ),
+    _together("the first group is remembered for others", "remember(at, group.ids)", "remember(at, groups[1].ids)"),
     _together("what was dropped stays leased", "redis.call('SREM', at.leased, unpack(gone))", ""),
     _together("what was dropped stays an event", "redis.call('HDEL', at.events, unpack(gone))", ""),
     _admit("all are of the first kind", "= call.kind[n], verdicts[n]", "= call.kind[1], verdicts[n]"),

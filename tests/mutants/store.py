@@ -94,7 +94,7 @@ STORE: Final = (
     _part("nothing ends a pause", "pause", "(kind == 'operator' and posted)", "false", _WAITS),
     _settle("the bell never rings", "keys.timers) < before then", "keys.timers) < 0 then"),
     _settle("the bell rings for what is no earlier", "keys.timers) < before then", "keys.timers) <= before then"),
-    _part("memory only grows", "dropping", "'LIMIT', 0, 2 * #ids)", "'LIMIT', 0, 0)", _SETTLES),
+    _part("memory only grows", "dropping", "'LIMIT', 0, #rows)", "'LIMIT', 0, 0)", _SETTLES),
     _part("memory has no lifetime", "dropping", "  keep_alive(at.seen, at.remember_us)\n", "", _WAITS),
     _settle("nothing is remembered", "    if event.remember then", "    if false then", _SENDS),
     _settle("lowered bounds are never reached", "now, 2 * buried)", "now, buried)"),

@@ -129,17 +129,22 @@ TAKE: Final = (
         _WAITS,
     ),
     # New events
-    _take("low starves", "math.min(redis.call('LLEN', KEYS[18]), low_share(room))", "0"),
+    _take("low starves", "math.min(lows, low_share(room))", "0"),
     _part(
         "entering",
         "low has a share that depends on the batch",
         "math.floor((seq + room) / 16) - math.floor(seq / 16)",
         "math.floor(room / 16)",
     ),
-    _take("each lane fills the batch", "room = room - take_new(", "room = room + 0 * take_new("),
+    _take("each lane fills the batch", "looks - looked, room - looked + gone", "looks - looked, room"),
     _part("entering", "an id that is held is taken again", "if present[i] or dead[i]", "if dead[i]"),
     _part("entering", "an id that is dead is taken again", "if present[i] or dead[i]", "if present[i]"),
-    _part("entering", "an id on two lanes is taken twice", "entered[id] = true", "entered[i] = true"),
+    _part(
+        "entering",
+        "an id on two lanes is taken twice",
+        "entered[id] = true\n      to_decide",
+        "entered[i] = true\n      to_decide",
+    ),
     _part(
         "entering",
         "an id is remembered for a microsecond too long",
@@ -153,7 +158,12 @@ TAKE: Final = (
         "redis.call('DEL', unpack(jobs))",
         "redis.call('EXISTS', unpack(jobs))",
     ),
-    _part("entering", "a job of another type stops the worker", "redis.pcall('HMGET', job", "redis.call('HMGET', job"),
+    _part(
+        "entering",
+        "a job of another type stops the worker",
+        "redis.pcall('HMGET', job, 'data'",
+        "redis.call('HMGET', job, 'data'",
+    ),
     _part("entering", "payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
     _part("entering", "ids keep bytes that nobody can print", "'[^\\33-\\57\\59-\\126]'", "'[^\\1-\\255]'"),
     # When to come again

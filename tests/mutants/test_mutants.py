@@ -10,6 +10,7 @@ import pytest
 from tests.mutants.deferral import DEFERRAL
 from tests.mutants.delivery import DELIVERY
 from tests.mutants.digest import DIGEST
+from tests.mutants.door import DOOR
 from tests.mutants.gate import GATE
 from tests.mutants.harness import PROJECT, Mutant, is_noticed, passes, project_copy
 from tests.mutants.limiter import LIMITER
@@ -19,7 +20,7 @@ from tests.mutants.store import STORE
 from tests.mutants.take import TAKE
 from tests.mutants.versions import VERSIONS
 
-MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *DELIVERY, *OPERATOR, *VERSIONS, *SHADOW, *DIGEST)
+MUTANTS: Final = (*GATE, *LIMITER, *TAKE, *STORE, *DEFERRAL, *DELIVERY, *OPERATOR, *VERSIONS, *SHADOW, *DIGEST, *DOOR)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -1,0 +1,173 @@
+"""A storm far over its limits, dropped at the doors of workers that stop, or change their limits, in its midst."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dispatcher.connection import Client, connect
+from dispatcher.event import Event
+from dispatcher.producer import Producer
+from dispatcher.settings import read_limits
+from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.snapshot import Books, Snapshot
+from dispatcher.store.versions import Unless, Versions
+from tests.support.doom import Doom
+from tests.support.kill_round import KEYS, QUEUE
+from tests.support.looks import is_drained, watch
+from tests.support.nursery import Mortal, Nursery
+from tests.support.processes import environment, until
+from tests.support.servers import RedisServer
+
+EVENTS: Final = 3_000
+CATEGORIES: Final = 5
+BATCH: Final = 32
+
+
+def limits(each: int) -> str:
+    return f"""\
+global: {{limits: []}}
+channels: {{default: {{pace: none}}}}
+defaults: {{limits: [{each}/1h], channel: "#loud"}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """A server with all events of a storm on its lanes, a Slack, and workers born when they are needed."""
+
+    nursery: Nursery
+    client: Client
+    slack: StandIn
+    file: Path
+    env: dict[str, str]
+    ids: list[str]
+
+    @property
+    def books(self) -> Books:
+        return Books(self.client, KEYS, QUEUE)
+
+    def bear(self, doom: Doom | None = None) -> Mortal:
+        return self.nursery.bear(self.env, doom)
+
+    def ended(self, worker: Mortal) -> Snapshot:
+        """The books when the worker has stopped as it was told."""
+        until(lambda: self._code(worker) is not None, f"its end; said: {worker.said()[-2000:]}")
+        assert worker.code == 0
+        look = self.books.snapshot()
+        assert look.imbalances() == []
+        return look
+
+    def drained(self, *workers: Mortal) -> dict[str, int]:
+        """The totals, when every event has its outcome and all have stopped. Each was told of once, as it ended."""
+        look = watch(self.books, is_drained, 60)
+        self.nursery.stop()
+        told = lines(*workers)
+        assert Counter(line["event_id"] for line in told) == Counter(self.ids)
+        outcomes = Counter(line["outcome"] for line in told)
+        assert outcomes == ended_of(look)
+        assert len(self.slack.ledger) == outcomes["sent"]
+        for category in {line["category"] for line in told}:
+            dropped = sum(line["category"] == category and line["outcome"] == "dropped" for line in told)
+            assert look.by_category("dropped")[category] == dropped
+        decided = {each.id: each.outcome for each in Decisions(self.client, KEYS).all()}
+        assert decided == {line["event_id"]: line["outcome"] for line in told}
+        return look.overall()
+
+    def _code(self, worker: Mortal) -> int | None:
+        self.nursery.poll()
+        return worker.code
+
+
+def ended_of(look: Snapshot) -> dict[str, int]:
+    """What the books say has ended, by its outcome."""
+    return {name: look.totals[name] for name in ("sent", "dropped") if look.totals.get(name)}
+
+
+def lines(*workers: Mortal) -> list[dict[str, Any]]:
+    """What they said of events at their end."""
+    return [line for worker in workers for line in worker.lines("event.settled")]
+
+
+def handed_out(*workers: Mortal) -> int:
+    """How many new events they got from ``take``."""
+    return sum(len(batch) for worker in workers for batch in worker.life().batches)
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
+        yield bearing
+
+
+@pytest.fixture
+def storm(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[Storm]:
+    file = tmp_path / "limits.yaml"
+    file.write_text(limits(10), encoding="utf-8")
+    with StandIn() as slack, connect(own_server.url) as client:
+        env = environment(
+            own_server.url, slack.base_url, slack.token, file, DISPATCHER_LEASE="60", DISPATCHER_BATCH=str(BATCH)
+        )
+        events: Sequence[Event] = [
+            Event(f"loud{n % CATEGORIES}", f"message {n}", id=f"event-{n}" if n % 2 else None) for n in range(EVENTS)
+        ]
+        yield Storm(nursery, client, slack, file, env, Producer(client).send_many(events))
+        nursery.clear()
+
+
+@pytest.mark.parametrize(
+    ("step", "moment", "call"),
+    [
+        ("ask for more", "before", 5),
+        ("ask for more", "after", 5),
+        ("take ahead", "after", 3),
+        ("take ahead", "after", 5),
+        ("settle", "after", 1),
+    ],
+)
+def test_a_worker_stopped_in_the_midst_of_a_storm_tells_of_all_it_has_dropped(
+    storm: Storm, step: str, moment: str, call: int
+) -> None:
+    first = storm.bear(Doom(step, moment, call, signal.SIGTERM))
+    look = storm.ended(first)
+    told = lines(first)
+    assert 0 < len(told) < EVENTS
+    assert (look.leased, Counter(line["outcome"] for line in told)) == (0, ended_of(look))
+    second = storm.bear()
+    totals = storm.drained(first, second)
+    assert (totals["sent"], totals["dropped"]) == (10 * CATEGORIES, EVENTS - 10 * CATEGORIES)
+    assert handed_out(first, second) < EVENTS / 2, "most of it was dropped at the door"
+
+
+def apply(storm: Storm) -> None:
+    """As ``limits apply`` does."""
+    content = read_limits(storm.file.read_text(encoding="utf-8"), "x").content
+    versions = Versions(storm.client, KEYS)
+    versions.publish(content.text, content.digest, by="ed@desk", file="x.yaml", unless=Unless.NEVER)
+
+
+@pytest.mark.parametrize("by", ["hangup", "apply"])
+def test_limits_that_are_raised_in_the_midst_of_a_storm_are_used_up(storm: Storm, by: str) -> None:
+    worker = storm.bear(Doom("ask for more", "before", 6, signal.SIGSTOP))
+    until(worker.is_stopped, "its stop")
+    told = lines(worker)
+    assert {line["outcome"] for line in told} == {"sent", "dropped"}
+    waiting = storm.books.snapshot().waiting
+    assert waiting > EVENTS / 2
+    storm.file.write_text(limits(60), encoding="utf-8")
+    if by == "hangup":
+        worker.signal(signal.SIGHUP)
+    else:
+        apply(storm)
+    worker.signal(signal.SIGCONT)
+    assert storm.drained(worker)["sent"] == 60 * CATEGORIES
+    refused = Counter(line["limit"] for line in lines(worker) if line["outcome"] == "dropped")
+    assert refused.keys() == {"10/1h", "60/1h"}
+    assert handed_out(worker) < EVENTS / 2

@@ -1,0 +1,276 @@
+"""With doors and without: the same traffic at the same instants ends in the same way, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from dispatcher.event import Event
+from dispatcher.leased import Started
+from dispatcher.model import Lane, PostResult, Receipt, Rejected, Verdict
+from dispatcher.store.envelope import seal
+from tests.support.servers import Database
+from tests.support.stage import Stage, Worker
+
+CATEGORIES: Final = ("errors", "deploys", "kept", "mystery")
+
+LIMITS: Final = (
+    """\
+global: {limits: [4/10s, 12/1m]}
+channels: {default: {pace: none}}
+defaults: {limits: [2/10s, 5/1m]}
+categories:
+  errors: {limits: [3/20s]}
+  deploys: {limits: [2/1m fixed]}
+  kept: {guarantee: 2}
+""",
+    """\
+global: {limits: [9/1m]}
+channels: {default: {pace: none}}
+defaults: {limits: [1/30s]}
+categories:
+  deploys: {limits: [4/30s], on_limit: dead-letter}
+  kept: {guarantee: 3, limits: []}
+""",
+    """\
+global: {limits: []}
+channels: {default: {pace: none}}
+defaults: {limits: [2/10s]}
+categories:
+  errors: {per_label: {host: [1/1m]}}
+""",
+)
+RESULTS: Final[tuple[PostResult, ...]] = (
+    Receipt("#general", "1.1"),
+    Receipt("#general", "1.2"),
+    Rejected("is_archived", "archived"),
+)
+
+
+@dataclass(slots=True)
+class World:
+    """A namespace with two workers that take by turns; ``has_doors`` says whether these name anything."""
+
+    stage: Stage
+    has_doors: bool
+    workers: list[Worker] = field(default_factory=list)
+    births: int = 0
+    sent: list[str] = field(default_factory=list)
+    followed: dict[str, str] = field(default_factory=dict)
+    turned_away: int = 0
+
+    def __post_init__(self) -> None:
+        self.publish(0)
+        self.workers = [self._bear(), self._bear()]
+
+    def _bear(self) -> Worker:
+        self.births += 1
+        worker = self.stage.worker(f"w{self.births}")
+        self._follow(worker)
+        return worker
+
+    def _follow(self, worker: Worker) -> None:
+        version = self.stage.versions.in_force()
+        assert version is not None
+        worker.follow(version)
+        self.followed[worker.owner] = version.name
+
+    def publish(self, at: int) -> None:
+        """Other limits; workers hear of it as they take."""
+        self.stage.put_in_force(LIMITS[at])
+
+    def send(self, count: int, category: str, lane: Lane, *, named: bool) -> None:
+        """Events whose ids are the producer's, or are generated: then their repeats are nobody's matter."""
+        for _ in range(count):
+            id_ = f"e{len(self.sent)}"
+            self.sent.append(id_)
+            event = Event(category, "t", id=id_ if named else None, priority=lane, labels={"host": "a"})
+            self.stage.intake.enqueue([(id_, event)])
+
+    def send_again(self, nth: int, lane: Lane) -> None:
+        """One of the ids once more, by a producer that does not look."""
+        if self.sent:
+            id_ = self.sent[nth % len(self.sent)]
+            self.stage.redis.hset(f"rq:job:{id_}", mapping={"data": seal(Event("errors", "t")), "category": "errors 1"})
+            self.stage.redis.rpush(self.stage.queue.lane(lane), id_)
+
+    def run(self, new: int, results: Sequence[PostResult], dies: int) -> None:
+        """Take by turns until nothing is left. One who dies leaves a post unanswered, and another takes its place."""
+        answered = idle = turn = 0
+        while idle < 2:
+            assert turn < 400, "they find something to do for ever"
+            worker = self.workers[turn % 2]
+            started = self._take(worker, new)
+            idle = idle + 1 if started is None else 0
+            for each in started or ():
+                answered += 1
+                if answered == dies:
+                    self.workers[turn % 2] = self._bear()
+                    break
+                worker.answer(each, results[answered % len(results)])
+            turn += 1
+
+    def _take(self, worker: Worker, new: int) -> list[Started] | None:
+        """Who was started of a batch, or None where there was none."""
+        if not self.has_doors:
+            worker.door.open()
+        expected = {category: self._ask(worker, category) for category in CATEGORIES}
+        taken = worker.take(new)
+        for category, denied, names in taken.turned_away:
+            assert denied == expected[category]
+            self.turned_away += len(names)
+        if taken.version != self.followed[worker.owner]:
+            assert taken.turned_away == []
+            self._follow(worker)
+        if not (taken.batch or taken.turned_away or taken.duplicates):
+            return None
+        return worker.dispatch(taken.batch, muted=taken.muted)
+
+    def _ask(self, worker: Worker, category: str) -> Verdict:
+        """What a new event of the category would be answered now."""
+        (verdict,) = self.stage.gate.peek([("new", worker.policy.scopes(category))])
+        return verdict
+
+    def ends(self) -> dict[str, object]:
+        """All that is stored of what became of events, byte by byte, and the order in which they were posted."""
+        redis, keys = self.stage.redis, self.stage.keys
+        limited, older_limited, others, older_others = (redis.hgetall(key) for key in keys.decisions)
+        return {
+            "limited": older_limited | limited,
+            "others": older_others | others,
+            "remembered": redis.zrange(keys.seen, 0, -1, withscores=True),
+            "totals": redis.hgetall(keys.totals),
+            "waiting": set(redis.hkeys(keys.events)),
+            "posted": [(at_us, started.candidate.leased.id) for at_us, started in self.stage.attempts],
+            "slots": {key: redis.zrange(key, 0, -1, withscores=True) for key in redis.scan_iter(keys.scope("*"))},
+        }
+
+
+@dataclass(slots=True)
+class Worlds:
+    """The two of them. Where ``new`` is small batches are cut elsewhere, so nothing may depend on where."""
+
+    both: tuple[World, World]
+    new: int
+
+    def step(self, happens: Callable[[World], None]) -> None:
+        for world in self.both:
+            happens(world)
+            assert world.stage.look().imbalances() == []
+
+    def work(self, results: Sequence[PostResult], dies: int) -> None:
+        self.step(lambda world: world.run(self.new, results, dies))
+        with_doors, without = (world.ends() for world in self.both)
+        assert with_doors == without
+
+
+Step: TypeAlias = Callable[[Worlds], None]
+ALL_AT_ONCE: Final = 500
+
+
+def _send(count: int, category: str, lane: Lane, named: bool) -> Step:  # noqa: FBT001 - as the strategy draws it
+    return lambda worlds: worlds.step(lambda world: world.send(count, category, lane, named=named))
+
+
+def _send_again(nth: int, lane: Lane) -> Step:
+    return lambda worlds: worlds.step(lambda world: world.send_again(nth, lane))
+
+
+def _pass(seconds: float) -> Step:
+    def step(worlds: Worlds) -> None:
+        for world in worlds.both:
+            world.stage.clock.forward(seconds)
+
+    return step
+
+
+def _publish(at: int) -> Step:
+    return lambda worlds: worlds.step(lambda world: world.publish(at))
+
+
+def _work(results: Sequence[PostResult], dies: int) -> Step:
+    return lambda worlds: worlds.work(results, dies)
+
+
+def steps_of(lanes: Sequence[Lane], works: st.SearchStrategy[Step]) -> st.SearchStrategy[Step]:
+    lane = st.sampled_from(lanes)
+    sends = st.builds(_send, st.sampled_from([1, 3, 9, 20]), st.sampled_from(CATEGORIES), lane, st.booleans())
+    passes = st.builds(_pass, st.sampled_from([0.000001, 0.5, 1.2, 3, 9.999999, 10, 31, 61]))
+    agains = st.builds(_send_again, st.integers(0, 99), lane)
+    publishes = st.builds(_publish, st.integers(0, 2))
+    often = [*[sends] * 9, *[works] * 9, *[passes] * 4, agains, publishes]
+    return st.sampled_from(often).flatmap(lambda step: step)
+
+
+whole = st.tuples(
+    st.just(ALL_AT_ONCE),
+    st.lists(
+        steps_of(
+            list(Lane),
+            st.builds(
+                _work, st.lists(st.sampled_from(RESULTS), min_size=1, max_size=4), st.sampled_from([0, 0, 0, 1, 2])
+            ),
+        ),
+        min_size=20,
+        max_size=40,
+    ),
+)
+in_pieces = st.tuples(
+    st.integers(1, 7),
+    st.lists(steps_of([Lane.NORMAL], st.just(_work(RESULTS[:2], 0))), min_size=20, max_size=40),
+)
+
+
+@pytest.fixture
+def other(redis_url: str) -> Iterator[Database]:
+    """Another database of the same server, empty as well."""
+    with Redis.from_url(redis_url.replace("db=0", "db=1")) as client:
+        yield client
+
+
+def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
+    """How many events were dropped at doors and how many were sent."""
+    turned_away = sent = 0
+
+    @settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(st.one_of(whole, in_pieces))
+    def hold(walk: tuple[int, list[Step]]) -> None:
+        nonlocal turned_away, sent
+        redis.flushall()
+        new, steps = walk
+        worlds = Worlds((World(Stage(redis), has_doors=True), World(Stage(other), has_doors=False)), new)
+        for step in steps:
+            step(worlds)
+        worlds.work(RESULTS[:1], 0)
+        assert worlds.both[1].turned_away == 0
+        turned_away += worlds.both[0].turned_away
+        sent += worlds.both[0].stage.total("sent")
+
+    search: Callable[[], None] = hold
+    search()
+    return turned_away, sent
+
+
+def test_with_doors_every_event_ends_as_it_does_without(redis: Database, other: Database) -> None:
+    turned_away, sent = explore(redis, other, 8)
+    assert turned_away >= 120
+    assert sent >= 40
+
+
+@pytest.mark.slow
+def test_with_doors_every_event_ends_as_it_does_without_for_long(redis: Database, other: Database) -> None:
+    turned_away, sent = explore(redis, other, 100)
+    assert turned_away >= 2_000
+    assert sent >= 500
