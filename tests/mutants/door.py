@@ -63,7 +63,14 @@ DOOR: Final = (
         "entered[id] = true\n      local ended",
         "local ended",
     ),
-    _lua("include/entering", "replayed ones are dropped", "not fields.err and not fields[2] and", "not fields.err and"),
+    _lua("include/entering", "replayed ones are dropped", "mark and not again and refusal", "mark and refusal"),
+    _lua(
+        "include/entering",
+        "marks are of the job before",
+        "marks[2 * n - 1], marks[2 * n]",
+        "marks[2 * n - 3], marks[2 * n]",
+    ),
+    _lua("include/entering", "who may not sort stops", "may_sort = marks and not marks.err", "may_sort = true"),
     _lua(
         "include/entering",
         "a job of another type stops the worker",
@@ -238,8 +245,8 @@ DOOR: Final = (
     _py(
         "store/outbox",
         "a batch that only dropped is none",
-        "(ahead := self._arrived()).batch or ahead.turned_away or self.ahead",
-        "(ahead := self._arrived()).batch or self.ahead",
+        "if ahead.batch or ahead.turned_away or self.ahead:",
+        "if ahead.batch or self.ahead:",
     ),
     _py(
         "store/outbox",
