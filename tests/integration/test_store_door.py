@@ -745,6 +745,18 @@ def test_with_a_lone_suspect_in_hand_nothing_is_asked_for_ahead(stage: Stage, bu
     assert not is_asked_ahead(busy, suspect)
 
 
+def test_with_a_lone_suspect_whose_post_is_to_be_looked_up_nothing_is_asked_for_ahead(stage: Stage) -> None:
+    stage.send("x", channel=UNPACED)
+    ann = stage.worker("ann")
+    for owner in ("cid", "dan"):
+        assert [each.candidate.leased.id for each in stage.worker(owner).go_on()] == ["x"]
+        keep_beating(stage, 60, "ann")
+    stage.send("new1", "new2")
+    suspect = ann.outbox.take(1, 5)
+    assert (handed_out(suspect), suspect.undecided, suspect.more) == (["x"], None, True)
+    assert not is_asked_ahead(ann, suspect)
+
+
 def test_what_is_undecided_counts_from_the_first_new_event(busy: Worker) -> None:
     taken = busy.outbox.take(5, 3)
     seqs = [int(each.slot) for each in taken.batch if isinstance(each, Leased) and each.id.startswith("new")]

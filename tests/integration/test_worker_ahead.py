@@ -171,6 +171,21 @@ def test_after_a_batch_that_was_dropped_at_the_door_the_next_comes_without_a_sle
     assert stand.outbox.turned_away == []
 
 
+def test_what_a_batch_that_was_dropped_says_of_the_lanes_is_no_reason_to_sleep(stand: Stand) -> None:
+    """It was taken a while ago: what came meanwhile, or was not asked for ahead, would wait."""
+    send(stand, "a1", "a2", category="errors")
+    assert [stand.next() for _ in range(2)] == [["a1"], ["a2"]]
+    send(stand, "b")
+    send(stand, "e1", "e2", category="errors")
+    taken = stand.take()
+    assert stand.ids_of(taken) == ["b"]
+    stand.outbox.take_ahead(taken, 1, 0)
+    until(lambda: not stand.client.exists(LANE), "the batch ahead to be taken")
+    send(stand, "c")
+    assert stand.next() == ["c"]
+    assert stand.bell.sleeps == 0
+
+
 def test_with_nothing_on_its_way_it_sleeps_until_something_comes(stand: Stand) -> None:
     send(stand, "a")
     assert stand.next() == ["a"]
