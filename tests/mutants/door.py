@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.harness import Mutant
 
 _STORE: Final = "tests/integration/test_store_door.py"
+_RIGHTS: Final = "tests/integration/test_door_rights.py"
 _NAMES: Final = "tests/unit/test_door.py"
 _LOGS: Final = "tests/unit/test_logs.py"
 _INTAKE: Final = "tests/integration/test_store_intake.py"
@@ -70,12 +71,27 @@ DOOR: Final = (
         "marks[2 * n - 1], marks[2 * n]",
         "marks[2 * n - 3], marks[2 * n]",
     ),
-    _lua("include/entering", "who may not sort stops", "may_sort = marks and not marks.err", "may_sort = true"),
+    _lua(
+        "include/entering",
+        "who may not sort drops none",
+        "may_sort = marks and not marks.err",
+        "may_sort = true",
+        _RIGHTS,
+    ),
+    _lua("include/entering", "nobody may sort", "may_sort = marks and not marks.err", "may_sort = false", _RIGHTS),
+    _lua(
+        "include/entering",
+        "one by one, replayed ones too",
+        "mark, again = fields[1], fields[2]",
+        "mark = fields[1]",
+        _RIGHTS,
+    ),
     _lua(
         "include/entering",
         "a job of another type stops the worker",
         "redis.pcall('HMGET', job, 'category', 'replays')",
         "redis.call('HMGET', job, 'category', 'replays')",
+        _RIGHTS,
     ),
     _lua("include/entering", "other limits in force close it", "ARGV[2] and not is_stale and", "ARGV[2] and"),
     _lua("include/entering", "any id may be dropped", "door and is_printable(id) and", "door and"),
