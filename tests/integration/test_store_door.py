@@ -547,6 +547,20 @@ def test_lanes_are_taken_in_order_and_in_the_order_of_each(stage: Stage, ann: Wo
     assert [each.seen_us for each in taken.batch if isinstance(each, Leased)] == [START_US] * 6
 
 
+def test_over_all_lanes_no_more_is_handed_out_and_looked_at_than_may(stage: Stage, ann: Worker) -> None:
+    for lane in (Lane.HIGH, Lane.NORMAL):
+        stage.send(*(f"{lane}-o{n}" for n in range(2)), category="others", priority=lane)
+        stage.send(*(f"{lane}-e{n}" for n in range(7)), priority=lane)
+    first = ann.take(new=3)
+    assert (handed_out(first), len(gone(first))) == (["high-o0", "high-o1", "normal-o0"], 7)
+    second = ann.take(new=1)
+    assert (handed_out(second), gone(second)) == (["normal-o1"], [])
+    third = ann.take(new=1)
+    assert gone(third) == [f"normal-e{n}" for n in range(4)]
+    stage.send(*(f"more{n}" for n in range(3)), priority=Lane.HIGH)
+    assert gone(ann.take(1, 0)) == ["more0", "more1", "more2", "normal-e4"]
+
+
 @pytest.mark.parametrize("new", [1, 2, 3, 8, 15, 16, 17, 24, 100])
 @pytest.mark.parametrize("on_high", ["errors", "others"])
 def test_low_has_one_place_in_sixteen_of_what_is_looked_at_in_a_storm(

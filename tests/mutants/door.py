@@ -149,6 +149,11 @@ DOOR: Final = (
         "for first = 1, #ids, 1000 do\n    local rows",
         "for first = 1, #ids, 1001 do\n    local rows",
     ),
+    _lua("take", "low has no share of what is handed out", "math.min(lows, low_share(room))", "0"),
+    _lua("take", "each lane hands out a whole batch", "looks - looked, room - looked + gone", "looks - looked, room"),
+    _lua(
+        "take", "each lane is looked at as far", "looks - looked, room - looked + gone", "looks, room - looked + gone"
+    ),
     # What a job bears
     _lua("enqueue", "no id is to be remembered", "' ' .. string.sub(row, 2, 2) }", "' 0' }", _INTAKE),
     _lua("enqueue", "a job without a category bears one", "first > 3 and {", "true and {", _INTAKE),

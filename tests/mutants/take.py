@@ -129,14 +129,18 @@ TAKE: Final = (
         _WAITS,
     ),
     # New events
-    _take("low starves", "math.min(lows, low_share(room))", "0"),
+    _take("low starves", "math.min(lows, low_share(looks)), math.min(lows, low_share(room))", "math.min(lows, 0), 0"),
     _part(
         "entering",
         "low has a share that depends on the batch",
         "math.floor((seq + room) / 16) - math.floor(seq / 16)",
         "math.floor(room / 16)",
     ),
-    _take("each lane fills the batch", "looks - looked, room - looked + gone", "looks - looked, room"),
+    _take(
+        "each lane fills the batch",
+        "looks, room = looks - looked, room - looked + gone",
+        "looks, room = looks - 0 * looked, room - 0 * gone",
+    ),
     _part("entering", "an id that is held is taken again", "if present[i] or dead[i]", "if dead[i]"),
     _part("entering", "an id that is dead is taken again", "if present[i] or dead[i]", "if present[i]"),
     _part(
