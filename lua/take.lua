@@ -247,7 +247,7 @@ if call.adopt then
   enter({ call.adopt.id }, { call.adopt.payload }, { replays }, {})
 elseif not suspended and not alone then
   local room = call.new - #ids_taken
-  local looks = closed and LOOKS * room or room
+  local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room
   local lows = redis.call('LLEN', KEYS[18]) -- a part of both is kept for low, so that it never starves
   local low_looks, low = math.min(lows, low_share(looks)), math.min(lows, low_share(room))
   for i = 16, 18 do

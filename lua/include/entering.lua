@@ -4,7 +4,8 @@ local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was push
 -- ids of own events hold a colon, so nobody else's may
 local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
 local CHUNK = 64 -- jobs that are read at once
-local LOOKS = 4 -- where events are refused at the door, so many times as many are looked at as may be handed out
+local LOOKS = 8 -- where events are refused at the door, so many times as many are looked at as may be handed out
+local MOST_LOOKS = 1024 -- unless more may be handed out
 
 local duplicates = {}
 local fresh = {} -- id, record, ... to add to events

@@ -486,11 +486,11 @@ def test_a_worker_that_wants_nothing_new_drops_nothing(stage: Stage, ann: Worker
 # How many
 
 
-def test_four_times_as_many_are_looked_at_as_may_be_handed_out(stage: Stage, ann: Worker) -> None:
-    stage.send(*(f"e{n}" for n in range(400)))
+def test_eight_times_as_many_are_looked_at_as_may_be_handed_out(stage: Stage, ann: Worker) -> None:
+    stage.send(*(f"e{n}" for n in range(800)))
     stage.send("o0", "o1", "o2", category="others")
     taken = ann.take(new=100)
-    assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(400)])
+    assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(800)])
     assert taken.more
     assert handed_out(ann.take(new=2)) == ["o0", "o1"]
 
@@ -498,15 +498,15 @@ def test_four_times_as_many_are_looked_at_as_may_be_handed_out(stage: Stage, ann
 def test_the_largest_batch_of_all_may_be_dropped_at_once(stage: Stage, ann: Worker) -> None:
     """As many ids are remembered, and twice as many whose time has come are forgotten."""
     stage.intake = Intake(stage.redis, stage.keys, stage.queue, max_waiting=10_000, clock=stage.clock)
-    for first in range(0, 4_200, 700):
+    for first in range(0, 2_100, 700):
         stage.send(*(f"e{n}" for n in range(first, first + 700)))
     stage.redis.zadd(stage.keys.seen, {f"old{n}": START_US - n for n in range(9_000)})
     most = MOST
     taken = ann.take(new=most)
-    assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(4 * most)])
-    assert stage.redis.zcount(stage.keys.seen, START_US + 1, "+inf") == 2 + 4 * most
-    assert stage.redis.zcount(stage.keys.seen, "-inf", START_US) == 9_000 - 8 * most
-    assert stage.total("dropped") == 1 + 4 * most
+    assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(most)])
+    assert stage.redis.zcount(stage.keys.seen, START_US + 1, "+inf") == 2 + most
+    assert stage.redis.zcount(stage.keys.seen, "-inf", START_US) == 9_000 - 2 * most
+    assert stage.total("dropped") == 1 + most
 
 
 def test_no_more_is_handed_out_than_asked_for(stage: Stage, ann: Worker) -> None:
@@ -548,17 +548,17 @@ def test_lanes_are_taken_in_order_and_in_the_order_of_each(stage: Stage, ann: Wo
 
 
 def test_over_all_lanes_no_more_is_handed_out_and_looked_at_than_may(stage: Stage, ann: Worker) -> None:
-    for lane in (Lane.HIGH, Lane.NORMAL):
+    for lane, count in ((Lane.HIGH, 10), (Lane.NORMAL, 20)):
         stage.send(*(f"{lane}-o{n}" for n in range(2)), category="others", priority=lane)
-        stage.send(*(f"{lane}-e{n}" for n in range(7)), priority=lane)
+        stage.send(*(f"{lane}-e{n}" for n in range(count)), priority=lane)
     first = ann.take(new=3)
-    assert (handed_out(first), len(gone(first))) == (["high-o0", "high-o1", "normal-o0"], 7)
+    assert (handed_out(first), len(gone(first))) == (["high-o0", "high-o1", "normal-o0"], 10)
     second = ann.take(new=1)
     assert (handed_out(second), gone(second)) == (["normal-o1"], [])
     third = ann.take(new=1)
-    assert gone(third) == [f"normal-e{n}" for n in range(4)]
+    assert gone(third) == [f"normal-e{n}" for n in range(8)]
     stage.send(*(f"more{n}" for n in range(3)), priority=Lane.HIGH)
-    assert gone(ann.take(1, 0)) == ["more0", "more1", "more2", "normal-e4"]
+    assert gone(ann.take(1, 0)) == ["more0", "more1", "more2", *(f"normal-e{n}" for n in range(8, 13))]
 
 
 @pytest.mark.parametrize("new", [1, 2, 3, 8, 15, 16, 17, 24, 100])
