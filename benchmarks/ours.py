@@ -29,6 +29,7 @@ RECORDED: Final = 50_000
 """Decisions about dropped events that are kept for certain: half of the most."""
 
 _HELD: Final = "held"
+_PIPED: Final = 1_000
 _STEADY: Final = 5
 """Looks in a row at which the same number of connections is blocked: all workers sleep."""
 
@@ -44,11 +45,15 @@ class Ours:
     folder: Path
     processes: int = 1
     command: Sequence[str] = COMMAND
+    is_marked: bool = True
+    """Whether jobs bear what only producers of ours write, so that they can be dropped unread."""
 
     def fill(self, client: Database) -> None:
         """By ``send_many``, and then out of sight: RENAME shows the whole lane at once."""
         self.slack.reset()
         send(client, self.storm)
+        if not self.is_marked:
+            unmark(client)
         client.rename(LANE, _HELD)
 
     @contextmanager
@@ -92,6 +97,16 @@ class Ours:
 def send(client: Database, storm: Storm) -> None:
     """Hand a storm over."""
     Producer(client).send_many({"category": category, "text": text} for category, text, _ in storm.rows())
+
+
+def unmark(client: Database) -> None:
+    """Leave of each job on the lane what a stock RQ producer writes too."""
+    ids = client.lrange(LANE, 0, -1)
+    for first in range(0, len(ids), _PIPED):
+        pipe = client.pipeline(transaction=False)
+        for id_ in ids[first : first + _PIPED]:
+            pipe.hdel(QUEUE.job(id_.decode()), "category")
+        pipe.execute()
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from tests.support.servers import RedisServer
 ONE: Final = "ours, 1 process"
 TWO: Final = "ours, 2 processes"
 FOUR: Final = "ours, 4 processes"
+STOCK: Final = "ours, 1 process, jobs of a stock producer"
 
 
 def run(effort: Effort) -> Report:
@@ -47,6 +48,7 @@ def _queues(effort: Effort, server: RedisServer, posted: Slack, folder: Path) ->
         Ours(name, storm, server.url, posted, folder, processes)
         for name, processes in effort.of(((ONE, 1), (TWO, 2), (FOUR, 4)), quick=((ONE, 1), (TWO, 2)))
     ]
+    queues.append(Ours(STOCK, Storm(effort.of(50_000, quick=1_000)), server.url, posted, folder, is_marked=False))
     queues.append(StockRQ(Storm(effort.of(5_000, quick=200)), server, folder))
     if effort.peers:
         queues.append(Dramatiq(Storm(effort.of(20_000, quick=1_000)), server, folder))
