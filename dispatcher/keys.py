@@ -120,7 +120,7 @@ class Keys:
 
     @property
     def freed(self) -> str:
-        """HASH, scope -> instant (us) at which a slot became free; lives while somebody is deciding."""
+        """HASH, scope -> number of the last slot that became free of it; lives while somebody is deciding."""
         return self._key("freed")
 
     @property

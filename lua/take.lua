@@ -19,10 +19,10 @@
 --          16 17 18       LIST    the lanes high, normal, low (RQ's queues)
 --          19 awaited     HASH    line of a category -> scope it waits for (include/deferred.lua)
 --          20 deferred    HASH    category -> how many stand in its lines
---          21 deciding    HASH    owner -> JSON {seq, since, scopes} of what it has not decided
+--          21 deciding    HASH    owner -> JSON {seq, since, scopes, freed} of what it has not decided
 --          22 wake        LIST    a token for one sleeper
 --          23 24 25 26    HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
---          27 freed       HASH    scope -> instant at which a slot became free, while somebody is deciding
+--          27 freed       HASH    scope -> number of the last slot that became free, while somebody is deciding; '' -> how many
 --          28 paused      HASH    "*" or category -> JSON, what is paused by hand
 --          29 cooldowns   ZSET    channel -> end of its cool-down; also of reading what was posted
 --          30 places      HASH    channel as events name it -> Slack's id of it; permanent
@@ -94,7 +94,7 @@ local is_stale = call.version and version ~= call.version
 if is_stale then
   call.opened = nil
 end
-local has_decided = decided(at, call.owner, call.opened)
+local mark = decided(at, call.owner, call.opened, call.undecided)
 if call.starts then -- its limits may be others than those by which instants were found: each scope is asked anew
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', lines, digits(now), '(inf')) do
     if string.find(entry, '^scope:') then
@@ -219,7 +219,7 @@ if not suspended and not alone then
     due = due - taken
     passed = passed + (taken == 0 and 1 or 0)
   end
-  if has_decided and due == 0 and redis.call('ZCOUNT', lines, '-inf', digits(now)) > 0 then
+  if mark and due == 0 and redis.call('ZCOUNT', lines, '-inf', digits(now)) > 0 then
     ring(KEYS[22]) -- others may have waited for what this one has decided
   end
 
@@ -269,7 +269,10 @@ note_dropped({
 }, refused)
 if undecided then
   redis.call('HSET', KEYS[21], call.owner,
-    cjson.encode({ seq = undecided, since = digits(now), scopes = heads_of }))
+    cjson.encode({
+      seq = undecided, since = digits(now), scopes = heads_of,
+      freed = mark and call.undecided and mark.freed or tonumber(redis.call('HGET', KEYS[27], '') or nil) or 0,
+    }))
 end
 if #duplicates > 0 then
   redis.call('HINCRBY', totals, 'duplicate', #duplicates)

@@ -43,7 +43,7 @@ end
 -- guarantees leave takes either.
 local function reopen_scope(at, scope)
   if redis.call('EXISTS', at.deciding) == 1 then
-    redis.call('HSET', at.freed, scope, digits(at.now))
+    redis.call('HSET', at.freed, scope, redis.call('HINCRBY', at.freed, '', 1))
   end
   local known = tonumber(redis.call('ZSCORE', at.lines, 'scope:' .. scope) or nil)
   if known and known < math.huge then
@@ -60,10 +60,10 @@ local function reopen_scope(at, scope)
   end
 end
 
--- Whether a slot of the scope has become free since the instant.
-local function is_freed(at, scope, since)
+-- Whether a slot of the scope has become free since the mark of who is deciding was made.
+local function is_freed(at, scope, mark)
   local freed = tonumber(redis.call('HGET', at.freed, scope) or nil)
-  return freed and freed >= tonumber(since)
+  return freed and freed > (mark.freed or 0)
 end
 
 -- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
@@ -74,7 +74,7 @@ local function stand(at, id, header, payload, scope, instant)
   rank_line(at, header.line, scope)
   if instant or not redis.call('ZSCORE', at.lines, 'scope:' .. scope) then
     local mark = instant and redis.call('HGET', at.deciding, at.owner)
-    if mark and is_freed(at, scope, cjson.decode(mark).since) then
+    if mark and is_freed(at, scope, cjson.decode(mark)) then
       instant = at.now
     end
     open_scope_at(at, scope, instant or at.now)
@@ -95,23 +95,23 @@ local function leave_line(at, id, header)
 end
 
 -- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of scopes the
--- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. Returns whether
--- there was anything.
-local function decided(at, owner, opened)
+-- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. One that goes on
+-- (`goes_on`) has not decided all, and makes another mark. Returns its mark, if there was one.
+local function decided(at, owner, opened, goes_on)
   local mark = redis.call('HGET', at.deciding, owner)
   if not mark then
-    return false
+    return nil
   end
   redis.call('HDEL', at.deciding, owner)
   mark = cjson.decode(mark)
   for _, scope in ipairs(mark.scopes) do
-    local known = opened and opened[scope] and not is_freed(at, scope, mark.since)
+    local known = opened and opened[scope] and not is_freed(at, scope, mark)
     open_scope_at(at, scope, known and tonumber(opened[scope][1]) or at.now)
   end
-  if redis.call('EXISTS', at.deciding) == 0 then
+  if not goes_on and redis.call('EXISTS', at.deciding) == 0 then
     redis.call('DEL', at.freed)
   end
-  return true
+  return mark
 end
 
 local marks -- of other owners that are not slow; read when they are needed

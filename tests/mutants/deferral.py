@@ -112,11 +112,16 @@ DEFERRAL: Final = (
     _deferred("a scope opens a microsecond late", "tonumber(opened[scope][1]) or", "tonumber(opened[scope][1]) + 1 or"),
     _deferred(
         "a slot freed since the refusal is forgotten",
-        "return freed and freed >= tonumber(since)",
+        "return freed and freed > (mark.freed or 0)",
         "return false",
         _ORDER,
     ),
-    _deferred("nobody notes that a slot was freed", "redis.call('HSET', at.freed, scope, digits(at.now))", "", _ORDER),
+    _deferred(
+        "nobody notes that a slot was freed",
+        "redis.call('HSET', at.freed, scope, redis.call('HINCRBY', at.freed, '', 1))",
+        "",
+        _ORDER,
+    ),
     _deferred(
         "an opening that is known is ignored",
         "known and tonumber(opened[scope][1]) or at.now",
@@ -179,11 +184,11 @@ DEFERRAL: Final = (
         _ORDER,
     ),
     _take("who is behind is not told when to come", "take", "behind or math.huge", "math.huge", _DEFERS),
-    _take("who has decided wakes nobody", "take", "if has_decided and due == 0", "if false and due == 0"),
+    _take("who has decided wakes nobody", "take", "if mark and due == 0", "if false and due == 0"),
     _take(
         "who has decided wakes others for what is its own",
         "take",
-        "if has_decided and due == 0 and",
+        "if mark and due == 0 and",
         "if has_decided and",
         _ORDER,
     ),

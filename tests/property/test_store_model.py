@@ -6,6 +6,7 @@ own log of what was posted when, and holds it against the limits, the pace, the 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,6 +45,9 @@ CATEGORY: Final = "5/1m"
 PACE: Final = Limit.parse("2/5s")
 PROBE_US: Final = 60 * US
 SENDERS: Final = 3
+ORDER_US: Final = US
+"""How long at most what is due waits for what others are deciding."""
+
 LATENCY_US: Final = 400_000
 
 RESULTS: Final[tuple[PostResult, ...]] = (
@@ -269,7 +273,8 @@ class Walk:
 
     def _nobody_oversleeps(self, wakes_us: int) -> bool:
         look = self.stage.look()
-        due = self.stage.first_instant()
+        marks = [json.loads(mark) for mark in self.stage.redis.hvals(self.stage.keys.deciding)]
+        due = max([self.stage.first_instant(), *(int(mark["since"]) + ORDER_US for mark in marks)])
         idle = any(len(owner.flights) < SENDERS for owner in self.owners)
         return not look.orphans and (look.pause is not None or not idle or wakes_us <= due)
 
