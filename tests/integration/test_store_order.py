@@ -475,3 +475,44 @@ def test_a_slot_that_comes_back_between_a_refusal_and_the_line_lets_the_event_pa
     assert opens_at(stage, "category:errors") == START_US
     run(bob)
     assert posted(stage) == ["a", "b"]
+
+
+def test_so_it_does_where_its_owner_takes_ahead_meanwhile(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    send(stage, "a")
+    (started,) = ann.go()
+    ann.decided()
+    send(stage, "b", "c")
+    taken = bob.outbox.take(1, 8)
+
+    def between() -> None:
+        ann.answer(started, Rejected("channel_not_found", "no such channel"))
+        stage.clock.now_us += 1
+        bob.outbox.take_ahead(taken, 1, 8)
+        assert [each.id for each in bob.outbox.take(1, 8).batch] == ["c"]
+
+    stage.watch = Between(between)
+    bob.dispatch(taken.batch)
+    assert category_line(stage) == ["b"]
+    assert opens_at(stage, "category:errors") == START_US + 1
+
+
+def test_a_slot_that_comes_back_while_a_head_is_being_decided_lets_nobody_else_pass(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "2/30m", on_limit=OnLimit.DEFER))
+    ann, bob, cid = (stage.worker(name) for name in ("ann", "bob", "cid"))
+    send(stage, "a1", "a2")
+    first, second = ann.go()
+    ann.decided()
+    send(stage, "b", "c")
+    run(bob)
+    assert category_line(stage) == ["b", "c"]
+    ann.answer(first, Rejected("channel_not_found", "no such channel"))
+    batch = bob.take().batch
+    assert [each.id for each in batch] == ["b"]
+    ann.answer(second, Rejected("channel_not_found", "no such channel"))
+    assert cid.taken() == []
+    bob.deliver(bob.dispatch(batch))
+    bob.decided()
+    run(cid)
+    assert posted(stage)[-2:] == ["b", "c"]

@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.event import Event
 from dispatcher.leased import Candidate, Leased, Spoiled
-from dispatcher.model import Lane, Paused, Reason, Rejected, Retryable
+from dispatcher.model import US, Lane, Paused, Reason, Rejected, Retryable
 from dispatcher.store.envelope import seal
 from dispatcher.store.taken import Taken
 from tests.support.servers import Database
@@ -384,6 +384,22 @@ def test_a_worker_that_wants_nothing_new_gets_no_orphans(stage: Stage) -> None:
     ann.give_back()
     assert bob.taken(new=0) == []
     assert bob.taken() == ["a", "b"]
+
+
+def test_what_has_waited_too_long_does_not_go_with_a_suspect(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("late", max_age=60)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("refused", "connection refused"))
+    stage.send("a")
+    for owner in ("bob", "cat"):
+        assert stage.worker(owner).taken(1, 0) == ["a"]
+        stage.clock.forward(LEASE_US // US + 1)
+        ann.renew()
+        stage.clock.forward(2)
+    dan = stage.worker("dan")
+    assert dan.taken(1, 0) == ["a"]
+    assert dan.taken(0, 0) == ["late"]
 
 
 def test_a_worker_that_wants_nothing_new_gets_no_suspect(stage: Stage) -> None:

@@ -183,13 +183,25 @@ DEFERRAL: Final = (
         _DEFERS,
         _ORDER,
     ),
+    _take(
+        "a batch asked for ahead forgets what became free",
+        "take",
+        "freed = mark and call.undecided and mark.freed or tonumber",
+        "freed = tonumber",
+    ),
+    _take(
+        "what became free is forgotten with a batch asked for ahead",
+        "include/deferred",
+        "if not goes_on and redis",
+        "if redis",
+    ),
     _take("who is behind is not told when to come", "take", "behind or math.huge", "math.huge", _DEFERS),
     _take("who has decided wakes nobody", "take", "if mark and due == 0", "if false and due == 0"),
     _take(
         "who has decided wakes others for what is its own",
         "take",
         "if mark and due == 0 and",
-        "if has_decided and",
+        "if mark and",
         _ORDER,
     ),
     _pace(

@@ -301,7 +301,7 @@ DOOR: Final = (
         "at its end it tells of nothing",
         "                returned += self._outbox.give_back()\n            self._tell_ended()\n",
         "                returned += self._outbox.give_back()\n",
-        _STORM,
+        _LOOP,
     ),
     _py(
         "worker/loop",
