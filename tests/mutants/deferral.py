@@ -266,7 +266,7 @@ DEFERRAL: Final = (
         "include/takeover",
         "elseif header.line and header.deaths < SUSPECT then",
         "elseif header.line then",
-        _ORDER,
+        _DEFERS,
     ),
     _take(
         "a dead worker is deciding for ever",
