@@ -133,12 +133,6 @@ DEFERRAL: Final = (
         "if false then",
         _ORDER,
     ),
-    _deferred(
-        "a scope opens while its heads are being decided",
-        "if known and known < math.huge then",
-        "if known then",
-        _ORDER,
-    ),
     # Marks
     _take("nobody says what it is deciding", "take", "\nif undecided then", "\nif false then"),
     _take(
