@@ -96,19 +96,21 @@ end
 
 -- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of scopes the
 -- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. One that goes on
--- (`goes_on`) has not decided all, and makes another mark. Returns its mark, if there was one.
+-- (`goes_on`) has not decided all: its mark stays until it makes another. Returns its mark, if there was one.
 local function decided(at, owner, opened, goes_on)
   local mark = redis.call('HGET', at.deciding, owner)
   if not mark then
     return nil
   end
-  redis.call('HDEL', at.deciding, owner)
+  if not goes_on then
+    redis.call('HDEL', at.deciding, owner)
+  end
   mark = cjson.decode(mark)
   for _, scope in ipairs(mark.scopes) do
     local known = opened and opened[scope] and not is_freed(at, scope, mark)
     open_scope_at(at, scope, known and tonumber(opened[scope][1]) or at.now)
   end
-  if not goes_on and redis.call('EXISTS', at.deciding) == 0 then
+  if redis.call('EXISTS', at.deciding) == 0 then
     redis.call('DEL', at.freed)
   end
   return mark

@@ -498,6 +498,34 @@ def test_so_it_does_where_its_owner_takes_ahead_meanwhile(redis: Database) -> No
     assert opens_at(stage, "category:errors") == START_US + 1
 
 
+def test_so_it_does_where_what_its_owner_takes_ahead_takes_over_from_the_last_other_one_who_was_deciding(
+    redis: Database,
+) -> None:
+    stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
+    ann, bob, eve = (stage.worker(name) for name in ("ann", "bob", "eve"))
+    send(stage, "a")
+    send(stage, "other", category="others")
+    first, other = ann.go()
+    ann.decided()
+    send(stage, "x", category="third")
+    assert eve.taken(1, 0) == ["x"]
+    ann.answer(other, Rejected("channel_not_found", "no such channel"))
+    keep_beating(stage, 20, "ann", "bob")
+    send(stage, "b", "c")
+    taken = bob.outbox.take(1, 8)
+
+    def between() -> None:
+        keep_beating(stage, 10, "ann", "bob")
+        bob.outbox.take_ahead(taken, 1, 8)
+        assert [each.id for each in bob.outbox.take(1, 8).batch] == ["c"]
+        ann.answer(first, Rejected("channel_not_found", "no such channel"))
+
+    stage.watch = Between(between)
+    bob.dispatch(taken.batch)
+    assert category_line(stage) == ["b"]
+    assert opens_at(stage, "category:errors") == stage.clock.now_us
+
+
 def test_a_slot_that_comes_back_while_a_head_is_being_decided_lets_nobody_else_pass(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "2/30m", on_limit=OnLimit.DEFER))
     ann, bob, cid = (stage.worker(name) for name in ("ann", "bob", "cid"))

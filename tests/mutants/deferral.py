@@ -186,8 +186,8 @@ DEFERRAL: Final = (
     _take(
         "what became free is forgotten with a batch asked for ahead",
         "include/deferred",
-        "if not goes_on and redis",
-        "if redis",
+        "if not goes_on then",
+        "if true then",
     ),
     _take("who is behind is not told when to come", "take", "behind or math.huge", "math.huge", _DEFERS),
     _take("who has decided wakes nobody", "take", "if mark and due == 0", "if false and due == 0"),
