@@ -6,7 +6,7 @@ Two steps, never mixed: the *budget* (global, category) is decided at once for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, assert_never
@@ -44,13 +44,11 @@ class Dispatcher:
         batch: Sequence[Leased | Spoiled],
         now_us: int,
         free: int,
-        meanwhile: Callable[[], None] = lambda: None,
         muted: Mapping[str, Mute] = NOTHING_MUTED,
     ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
-        ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``meanwhile`` is
-        called when the gate has answered: from then on the store has nothing to do for a while. ``muted`` are the
+        ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``muted`` are the
         categories of which nothing is posted that was not admitted before. Raises ``GateUnavailable`` with nothing
         posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force, also with
         nothing posted. What is to be looked up is left to ``lookups``.
@@ -63,7 +61,7 @@ class Dispatcher:
                 undecided = [*(each.leased for each in candidates), *(each.subject for each in ended)]
             going = self._behind_others(candidates, ended)
             undecided = [*(each.leased for each in going), *(each.subject for each in ended)]
-            admitted, refused = self._ask(going, ended, meanwhile)
+            admitted, refused = self._ask(going, ended)
             undecided = rules.again([*admitted, *(each.candidate for each in refused)], ended)
             self._line_up(refused, ended)
             self.settle(ended)
@@ -174,15 +172,12 @@ class Dispatcher:
         going = self._line_up(list(newcomers.values()), ended)
         return [each for each in candidates if each.leased.id not in newcomers or each.leased.id in going]
 
-    def _ask(
-        self, candidates: Sequence[Candidate], ended: list[Settlement], meanwhile: Callable[[], None]
-    ) -> tuple[list[Candidate], list[Deferral]]:
+    def _ask(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> tuple[list[Candidate], list[Deferral]]:
         """The budget: who was admitted, and who was refused and waits; other ends of a refusal are in ``ended``."""
         heads = [each for each in candidates if each.leased.line]
         ahead = {scope.name: scope for each in heads for scope in all_scopes(each.terms.scopes)}
         asking = [Asking(each, *rules.drops(each, self.policy)) for each in candidates]
         answer = self.gate.admit(asking, ahead=list(ahead.values()))
-        meanwhile()
         self.outbox.expect(answer.openings)
         admitted: list[Candidate] = []
         refused: list[Deferral] = []

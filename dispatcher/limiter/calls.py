@@ -249,7 +249,7 @@ def verdicts_of(facts: dict[str, Any], call: Call, ids: Sequence[str] | None) ->
         denial = tuple(row)
         denied = known.get(denial)
         if denied is None:
-            denied = known[denial] = _denied(row, call.scopes)
+            denied = known[denial] = denied_of(row, call.scopes)
         verdicts.append(denied)
     return verdicts
 
@@ -265,7 +265,8 @@ def openings_of(facts: dict[str, Any], ahead: Sequence[Scope]) -> list[Opening]:
     return [Opening(scope.name, int(at), room) for scope, (at, room) in zip(ahead, rows, strict=True)]
 
 
-def _denied(row: Sequence[int], scopes: Sequence[Scope]) -> Denied:
+def denied_of(row: Sequence[int], scopes: Sequence[Scope]) -> Denied:
+    """A denial as the scripts say it: the positions of scope and window, and the time until there is room."""
     scope, window, retry_after_us = row
     denier = scopes[scope - 1]
     return Denied(denier.name, denier.limits[window - 1], retry_after_us)
@@ -282,7 +283,7 @@ def read_usage(answer: bytes | str, scopes: Sequence[Scope]) -> list[list[Usage]
 def read_turns(answer: bytes | str, call: Call) -> list[Turn]:
     """The answers of wait.lua."""
     return [
-        Turn(arrived, _denied(denial[:3], call.scopes), denial[3] / US) if denial else Turn(arrived, None)
+        Turn(arrived, denied_of(denial[:3], call.scopes), denial[3] / US) if denial else Turn(arrived, None)
         for arrived, *denial in json.loads(answer)["turns"]
     ]
 

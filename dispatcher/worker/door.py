@@ -9,18 +9,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dispatcher.json_text import encode
-from dispatcher.limiter.calls import Calls
+from dispatcher.limiter.calls import Calls, denied_of
 from dispatcher.model import US, Demand, Denied, Scope
 from dispatcher.outcome import TurnedAway
 from dispatcher.worker.ends import told_of
 
 MOST_CLOSED: Final = 256
-"""Categories that are named at a time. Each costs the server a microsecond per ``take``; more go the longer way."""
+"""Categories that are named at a time; more go the longer way. To be named costs the server about a microsecond in each
+``take``, and where events of the category come, to ask its limits some twenty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """See ``store.outbox.Closed``."""
+    """See ``store.taken.Closed``."""
 
     keys: Sequence[str]
     text: str
@@ -29,14 +30,10 @@ class Closed:
     def read(self, rows: Sequence[Sequence[Any]]) -> list[TurnedAway]:
         """What the answer says of those that were dropped."""
         return [
-            TurnedAway(category, self._denied(scope, window, int(wait_us)), ids.split(" "))
+            TurnedAway(category, denied_of((scope, window, int(wait_us)), self.scopes), ids.split(" "))
             for category, scope, window, wait_us, ids in rows
             if ids
         ]
-
-    def _denied(self, scope: int, window: int, wait_us: int) -> Denied:
-        denier = self.scopes[scope - 1]
-        return Denied(denier.name, denier.limits[window - 1], wait_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from functools import partial
 from types import FrameType
 from typing import Final
 
@@ -219,11 +218,10 @@ class Worker(RegisteredWorker):
             for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.old else ():
                 self._senders.start(lookup)
             batch: Sequence[Leased | Spoiled] = taken.batch
-            take_ahead = partial(self._take_ahead, taken)
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._senders.free
                 try:
-                    for started in dispatcher.dispatch(batch, taken.now_us, free, take_ahead, taken.muted):
+                    for started in dispatcher.dispatch(batch, taken.now_us, free, taken.muted):
                         self._senders.start(started)
                 except Overtaken as error:
                     batch = error.undecided

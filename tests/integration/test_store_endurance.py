@@ -29,7 +29,7 @@ from dispatcher.model import (
     Retryable,
 )
 from dispatcher.outcome import DeadLettered, Settlement
-from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, run, send
+from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -52,11 +52,8 @@ def charge(stage: Stage, slot: str, scope: str) -> None:
 
 def dispatch_while(worker: Worker, batch: Sequence[Leased | Spoiled], happens: Callable[[], object]) -> None:
     """Decide about the batch; what happens does so between the gate's answer and what follows from it."""
-
-    def meanwhile() -> None:
-        happens()
-
-    worker.dispatcher.dispatch(batch, worker.stage.clock.now_us, 100, meanwhile)
+    worker.stage.watch = Between(happens)
+    worker.dispatcher.dispatch(batch, worker.stage.clock.now_us, 100)
 
 
 def admitted_by_one_who_dies(stage: Stage, id_: str, category: str = "errors") -> None:
@@ -132,7 +129,7 @@ def test_who_waits_for_a_held_slot_goes_a_window_after_it_was_posted_by_a_worker
 
     batch = ann.take().batch
     with pytest.raises(GateUnavailable):
-        ann.dispatcher.dispatch(batch, stage.clock.now_us, 100, lose)
+        dispatch_while(ann, batch, lose)
     assert ann.keep_only() == 1
     ann.run()
     assert posted(stage) == ["a", "a"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dispatcher.errors import GateUnavailable
 from dispatcher.leased import Leased, Started, Waiting
 from dispatcher.model import Admitted
 from dispatcher.outcome import Turn
@@ -24,8 +25,8 @@ def keep_diary(path: Path) -> None:
     """From now on the steps of this process are written to ``path``; wrap what is to die around this."""
     book = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def note(entry: str, **ids: Iterable[str]) -> None:
-        os.write(book, (json.dumps([entry, {name: list(each) for name, each in ids.items()}]) + "\n").encode())
+    def note(entry: str, asked: int | None = None, **ids: Iterable[str]) -> None:
+        os.write(book, (json.dumps([entry, asked, {name: list(each) for name, each in ids.items()}]) + "\n").encode())
 
     wrap(Outbox, "take", lambda take: _taking(take, note))
     wrap(Outbox, "take_ahead", lambda take_ahead: _taking_ahead(take_ahead, note))
@@ -45,7 +46,8 @@ class Life:
     it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
     the fate of a post was unknown. ``batches`` are the events of each take that nobody had taken before, in order.
     ``owners`` says what their slots are called, but for the number of posts of unknown fate. ``asked`` takes had no
-    answer when the diary ended, and nobody knows with what result; the same says ``is_settling`` of settling.
+    answer when the diary ended, and nobody knows with what result; the same says ``is_settling`` of settling. The
+    answers to ``unheard`` others got lost.
     """
 
     held: set[str] = field(default_factory=set)
@@ -56,6 +58,7 @@ class Life:
     unknown: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
     asked: int = 0
+    unheard: int = 0
     is_settling: bool = False
     owners: dict[str, str] = field(default_factory=dict)
 
@@ -64,7 +67,8 @@ def read_diary(path: Path) -> Life:
     """The life that was written down; a process that died before it took anything has none."""
     life = Life()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        entry, ids = json.loads(line)
+        entry, asked, ids = json.loads(line)
+        life.asked = life.asked if asked is None else asked
         _live(life, entry, {name: set(each) for name, each in ids.items()})
         if entry == "took":
             life.batches.append(ids["fresh"])
@@ -75,16 +79,15 @@ def read_diary(path: Path) -> Life:
 def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
     if entry != "settled" and life.is_settling:  # the answer got lost
         life.lost |= life.untold
-    if entry not in {"settled", "taking", "not taking"}:  # what was dropped is told after the next batch was asked for
+    if entry not in {"settled", "asking", "unheard"}:  # what was dropped is told after the next batch was asked for
         life.untold = set()
     life.is_settling = entry == "settling"
     match entry:
-        case "taking":
-            life.asked += 1
-        case "not taking":
-            life.asked -= 1
+        case "asking":
+            pass
+        case "unheard":
+            life.unheard += 1
         case "took":
-            life.asked -= 1
             life.held |= ids["all"]
             life.untold = ids["refused"]
         case "lined up" | "started":
@@ -103,7 +106,6 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
             life.held &= ids["all"]
             life.posting &= ids["all"]
             life.untold = ids["refused"]
-            life.asked = 0
         case _:
             raise AssertionError(f"a diary says {entry!r}")
 
@@ -114,11 +116,16 @@ Note = Callable[..., None]
 def _taking(take: Method, note: Note) -> Method:
     def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take takes
         if not outbox.ahead:
-            note("taking")
-        taken = take(outbox, *arguments, **named)
+            note("asking", 1)
+        try:
+            taken = take(outbox, *arguments, **named)
+        except GateUnavailable:
+            note("unheard", outbox.ahead)
+            raise
         fresh = (each.id for each in taken.batch if isinstance(each, Leased) and each.is_fresh)
         slots = (each.slot.partition("#")[0] if isinstance(each, Leased) else "" for each in taken.batch)
-        note("took", all=(each.id for each in taken.batch), fresh=fresh, slots=slots, refused=_refused(outbox))
+        ids = (each.id for each in taken.batch)
+        note("took", outbox.ahead, all=ids, fresh=fresh, slots=slots, refused=_refused(outbox))
         return taken
 
     return call
@@ -126,11 +133,9 @@ def _taking(take: Method, note: Note) -> Method:
 
 def _taking_ahead(take_ahead: Method, note: Note) -> Method:
     def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take_ahead takes
-        before = outbox.ahead
-        note("taking")
+        note("asking", outbox.ahead + 1)
         take_ahead(outbox, *arguments, **named)
-        if outbox.ahead == before:
-            note("not taking")
+        note("asking", outbox.ahead)
 
     return call
 
@@ -200,9 +205,14 @@ def _settling(settle: Method, note: Note) -> Method:
 
 def _keeping(keep_only: Method, note: Note) -> Method:
     def call(outbox: Outbox, ids: Iterable[str]) -> Any:  # noqa: ANN401 - what keep_only answers
-        kept = list(ids)
-        answer = keep_only(outbox, kept)
-        note("kept", all=kept, refused=_refused(outbox))
+        kept, asked = list(ids), outbox.ahead
+        try:
+            answer = keep_only(outbox, kept)
+        except GateUnavailable:
+            if outbox.ahead < asked:
+                note("unheard", outbox.ahead)
+            raise
+        note("kept", outbox.ahead, all=kept, refused=_refused(outbox))
         return answer
 
     return call
@@ -212,7 +222,7 @@ def _giving_back(give_back: Method, note: Note) -> Method:
     def call(outbox: Outbox, keep: Iterable[str] = ()) -> Any:  # noqa: ANN401 - what give_back answers
         kept = list(keep)
         answer = give_back(outbox, kept)
-        note("gave back", all=kept, refused=_refused(outbox))
+        note("gave back", outbox.ahead, all=kept, refused=_refused(outbox))
         return answer
 
     return call

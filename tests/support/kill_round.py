@@ -180,7 +180,7 @@ def _check_outcomes(
     assert len(told) == len(lines), "an outcome was told twice"
     assert {id_ for id_, outcome in told.items() if decided[id_].outcome != outcome} == set()
     untold = set().union(*(life.untold for life in dead_lives), *(life.lost for life in lives))
-    unheard = sum(life.asked for life in dead_lives)
+    unheard = sum(life.asked + life.unheard for life in lives)
     silent = [decided[id_] for id_ in decided.keys() - told.keys() - untold]
     assert {each.outcome for each in silent} <= {"dropped"}, "not told, though nobody died before it could be"
     assert len({each.at_us for each in silent}) <= unheard, "dropped by more takes than had no answer"
