@@ -13,7 +13,7 @@ from dispatcher.connection import Client, connect
 from dispatcher.errors import QueueUnavailable
 from dispatcher.producer import Producer
 from tests.support.cut_proxy import CutProxy
-from tests.support.fleets import Fleet, fleet_of
+from tests.support.fleets import BUSY, Fleet, fleet_of
 from tests.support.looks import is_settled, watch
 from tests.support.nursery import Nursery
 from tests.support.processes import until
@@ -159,7 +159,8 @@ def test_connections_that_are_cut_in_the_middle_of_a_reply(nursery: Nursery, tmp
 
 def _keep_busy_until(fleet: Fleet, is_done: Callable[[], bool]) -> None:
     def look() -> bool:
-        if fleet.books.snapshot().waiting == 0:
+        seen = fleet.books.snapshot()
+        if seen.waiting == 0 and seen.events < BUSY:  # what waits for room has to pass before the end
             fleet.send(20)
         return is_done()
 
