@@ -171,26 +171,12 @@ class EventLog:
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
-        now_us, at = self._now()
-        known: dict[int, dict[str, object]] = {}
-        entries = []
-        for leased, denied in events:
-            facts = known.get(id(denied))
-            if facts is None:
-                facts = dropped_facts(denied, limit_reason(denied.scope))
-                facts["sentence"] = explaining.dropped(denied, now_us, at)
-                known[id(denied)] = facts
-            entries.append({"event_id": leased.name, "category": leased.event.category, **facts})
-        self._write_all("event.settled", entries)
+        self._suppressed("dropped", ((leased.name, leased.event.category, denied) for leased, denied in events))
 
     def turned_away(self, groups: Sequence[TurnedAway]) -> None:
         """``event.settled`` for events that were dropped as they were taken: by the hundred, of a few categories."""
-        now_us, at = self._now()
-        told: list[tuple[Sequence[str], dict[str, object]]] = []
-        for category, denied, names in groups:
-            facts = {"category": category, **dropped_facts(denied, limit_reason(denied.scope))}
-            facts["sentence"] = explaining.dropped(denied, now_us, at)
-            told.append((names, facts))
+        now = self._now()
+        told = [(names, {"category": name, **_denial_facts(denied, "dropped", now)}) for name, denied, names in groups]
         try:
             if self._batch is not None and self._batch.write_groups("event.settled", "info", "event_id", told):
                 return
@@ -200,17 +186,7 @@ class EventLog:
 
     def digested(self, events: Sequence[Suppressed]) -> None:
         """``event.settled`` for events that have ended in a digest."""
-        now_us, at = self._now()
-        known: dict[int, dict[str, object]] = {}
-        entries = []
-        for name, category, denied in events:
-            facts = known.get(id(denied))
-            if facts is None:
-                facts = dropped_facts(denied, limit_reason(denied.scope), "digested")
-                facts["sentence"] = explaining.dropped(denied, now_us, at, "digested")
-                known[id(denied)] = facts
-            entries.append({"event_id": name, "category": category, **facts})
-        self._write_all("event.settled", entries)
+        self._suppressed("digested", events)
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
@@ -239,6 +215,18 @@ class EventLog:
         """A defect of ours, with its traceback."""
         self._log.error("worker.failed", exc_info=error)
 
+    def _suppressed(self, outcome: str, events: Iterable[tuple[str, str, Denied]]) -> None:
+        """``event.settled`` for events that a limit has suppressed: many of one denial, one after another."""
+        now = self._now()
+        known: dict[int, dict[str, object]] = {}
+        entries = []
+        for name, category, denied in events:
+            facts = known.get(id(denied))
+            if facts is None:
+                facts = known[id(denied)] = _denial_facts(denied, outcome, now)
+            entries.append({"event_id": name, "category": category, **facts})
+        self._write_all("event.settled", entries)
+
     def _now(self) -> tuple[int, Clock]:
         now_us = self._clock()
         return now_us, clock_of(now_us)
@@ -258,6 +246,12 @@ class EventLog:
             method(event, **facts)
         except (OSError, ValueError):
             return  # the log's reader is gone; the event's outcome is durable already
+
+
+def _denial_facts(denied: Denied, outcome: str, now: tuple[int, Clock]) -> dict[str, object]:
+    facts = dropped_facts(denied, limit_reason(denied.scope), outcome)
+    facts["sentence"] = explaining.dropped(denied, *now, outcome)
+    return facts
 
 
 def _printable(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:

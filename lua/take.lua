@@ -274,47 +274,14 @@ if undecided then
       freed = mark and call.undecided and mark.freed or tonumber(redis.call('HGET', KEYS[27], '') or nil) or 0,
     }))
 end
-if #duplicates > 0 then
-  redis.call('HINCRBY', totals, 'duplicate', #duplicates)
-  local rows = {}
-  for _, id in ipairs(duplicates) do
-    if not is_decided(id) then
-      rows[#rows + 1] = id
-      rows[#rows + 1] = digits(now) .. ' ["duplicate",null,"duplicate",null,{}]'
-    end
-  end
-  if #rows > 0 then
-    record_decisions(KEYS[23], KEYS[24], rows, call.most_decisions)
-  end
-end
+note_duplicates()
 
 -- 7. When to come again.
-local next_at = math.huge
-local function consider(instant)
-  instant = tonumber(instant)
-  if instant and instant < next_at then
-    next_at = instant
-  end
+-- @include again
+if not suspended and redis.call('EXISTS', orphans) == 1 then
+  more, old_wait = true, true
 end
-local function first_score(key)
-  return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-end
-local ending = first_score(leases)
-if ending then
-  consider(math.max(tonumber(ending), grace))
-end
-if not suspended then
-  consider(first_score(parked))
-  local from = behind and '(' .. digits(now) or '-inf'
-  local waits_until = tonumber(redis.call('ZRANGEBYSCORE', lines, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
-  waits_until = math.min(waits_until or math.huge, behind or math.huge, tonumber(first_score(timers)) or math.huge)
-  if call.due > 0 and not stopped and waits_until < math.huge then
-    consider(math.max(waits_until, tonumber(redis.call('HGET', pause, 'probe')) or 0))
-  end
-  if redis.call('EXISTS', orphans) == 1 then
-    more, old_wait = true, true
-  end
-end
+local next_at = come_again()
 local function hash_of(key)
   local result, rows = {}, redis.call('HGETALL', key)
   for i = 1, #rows, 2 do
@@ -325,7 +292,7 @@ end
 return { cjson.encode({
   now = digits(now),
   version = version or cjson.null,
-  next = next_at < math.huge and digits(next_at) or cjson.null,
+  next = next_at and digits(next_at) or cjson.null,
   more = more,
   suspended = suspended,
   from = (alone or any_old or old_wait) and cjson.null or digits(undecided or (redis.call('GET', KEYS[11]) or 0) + 1),

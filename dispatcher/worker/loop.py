@@ -30,6 +30,7 @@ from dispatcher.store.taken import Taken
 from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.mute_watch import MuteWatch
+from dispatcher.worker.outbox_watch import OutboxWatch
 from dispatcher.worker.registered import RegisteredWorker
 from dispatcher.worker.senders import Senders
 from dispatcher.worker.upkeep import Upkeep
@@ -81,6 +82,7 @@ class Worker(RegisteredWorker):
         self._upkeep = upkeep
         self._doorbell = doorbell
         self._tell = log
+        self._watch = OutboxWatch(outbox, log)
         self._mutes = MuteWatch(log.say)
         self._batch = batch
         self._beat_s = lease_s / 3
@@ -150,15 +152,15 @@ class Worker(RegisteredWorker):
         returned = 0
         try:
             returned = self._finish_posts()
-            self._tell_trimmed()
+            self._watch.tell_trimmed()
             if self._is_blameless:
                 returned += self._outbox.give_back()
-            self._tell_ended()
+            self._watch.tell_ended()
             self._doorbell.close()
             with answered():
                 super().teardown()  # type: ignore[no-untyped-call]  # RQ's
         except GateUnavailable as error:
-            self._tell_ended()
+            self._watch.tell_ended()
             self._tell.say("worker.stopped", worker=self.name, detail=str(error))
             return
         self._tell.say("worker.stopped", worker=self.name, given_back=returned)
@@ -177,7 +179,7 @@ class Worker(RegisteredWorker):
                     self._limits.reread()
                 taken = self._outbox.take(self._batch, self._senders.free)
                 self._take_ahead(taken)
-                self._tell_ended()
+                self._watch.tell_ended()
                 self._limits.follow(taken.version)
                 self._mutes.tell(taken.muted)
                 if taken.batch:
@@ -211,7 +213,7 @@ class Worker(RegisteredWorker):
         if self._unsettled:
             self._limits.dispatcher.settle(self._unsettled)
             self._unsettled = []
-            self._tell_turned()
+            self._watch.tell_turned()
 
     def _dispatch(self, taken: Taken) -> None:
         try:
@@ -244,7 +246,7 @@ class Worker(RegisteredWorker):
             self._outbox.renew()
             self.register_alive()
         self._beat_due = time.monotonic() + self._beat_s
-        self._tell_trimmed(self._upkeep.keep_up(self._tell.say, self._limits.dispatcher.policy.dead_letters))
+        self._watch.tell_trimmed(self._upkeep.keep_up(self._tell.say, self._limits.dispatcher.policy.dead_letters))
 
     def _finish_posts(self) -> int:
         """Give back what is not in flight and settle what is, as long as a stop may take; returns how many went back.
@@ -294,30 +296,7 @@ class Worker(RegisteredWorker):
                 self._unsettled += self._senders.collect()
                 continue
             self._lost = None
-            self._tell_ended()
+            self._watch.tell_ended()
             away_s = round(time.monotonic() - lost_at, 3)
             self._tell.say("redis.found", away_s=away_s, given_back=returned)
             return
-
-    def _tell_ended(self) -> None:
-        """What has ended as it was taken."""
-        outbox = self._outbox
-        turned_away, outbox.turned_away = outbox.turned_away, []
-        duplicates, outbox.duplicates = outbox.duplicates, []
-        if turned_away:
-            self._tell.turned_away(turned_away)
-        if duplicates:
-            self._tell.duplicates(duplicates)
-
-    def _tell_turned(self) -> None:
-        turned, self._outbox.turned = self._outbox.turned, []
-        for each in turned:
-            if each.began:
-                self._tell.say("slack.paused", kind=each.kind, code=each.code, detail=each.detail)
-            else:
-                self._tell.say("slack.resumed", kind=each.kind)
-
-    def _tell_trimmed(self, now: int = 0) -> None:
-        count, self._outbox.trimmed = self._outbox.trimmed + now, 0
-        if count:
-            self._tell.say("dead_letters.trimmed", count=count)

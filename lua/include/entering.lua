@@ -58,6 +58,24 @@ local function enter(ids, payloads, replays, ends)
   redis.call('HINCRBY', totals, 'received', #ids)
 end
 
+-- Counts the duplicates, and puts those on record about whose id it says nothing yet.
+local function note_duplicates()
+  if #duplicates == 0 then
+    return
+  end
+  redis.call('HINCRBY', totals, 'duplicate', #duplicates)
+  local rows = {}
+  for _, id in ipairs(duplicates) do
+    if not is_decided(id) then
+      rows[#rows + 1] = id
+      rows[#rows + 1] = digits(now) .. ' ["duplicate",null,"duplicate",null,{}]'
+    end
+  end
+  if #rows > 0 then
+    record_decisions(KEYS[23], KEYS[24], rows, call.most_decisions)
+  end
+end
+
 -- The payload of a job, and how often it was a dead letter (a field that replay.lua writes).
 local function read_job(job)
   local fields = redis.pcall('HMGET', job, 'data', 'replays')

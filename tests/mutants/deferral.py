@@ -189,7 +189,7 @@ DEFERRAL: Final = (
         "if not goes_on then",
         "if true then",
     ),
-    _take("who is behind is not told when to come", "take", "behind or math.huge", "math.huge", _DEFERS),
+    _take("who is behind is not told when to come", "include/again", "behind or math.huge", "math.huge", _DEFERS),
     _take("who has decided wakes nobody", "take", "if mark and due == 0", "if false and due == 0"),
     _take(
         "who has decided wakes others for what is its own",
@@ -346,8 +346,10 @@ DEFERRAL: Final = (
         "redis.call('DEL', present)",
     ),
     _record("it has no lifetime", "include/decisions", "redis.call('PEXPIRE', present, DECISIONS_MS)", ""),
-    _record("a duplicate hides what became of the first", "take", "if not is_decided(id) then", "if true then"),
-    _record("duplicates are not written", "take", "if not is_decided(id) then", "if false then"),
+    _record(
+        "a duplicate hides what became of the first", "include/entering", "if not is_decided(id) then", "if true then"
+    ),
+    _record("duplicates are not written", "include/entering", "if not is_decided(id) then", "if false then"),
     # The gate: whole batches, and what is ahead
     _gate(
         "a refusal holds after others were charged",

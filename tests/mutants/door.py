@@ -233,7 +233,7 @@ DOOR: Final = (
         "if known is None:",
         _NAMES,
     ),
-    _py("worker/door", "all wait for the first limit", "denier.limits[window - 1]", "denier.limits[0]", _NAMES),
+    _py("limiter/calls", "all wait for the first limit", "denier.limits[window - 1]", "denier.limits[0]", _NAMES),
     _py(
         "worker/door", "positions count from nought", "self._refusals.items(), 1)", "self._refusals.items(), 0)", _NAMES
     ),
@@ -299,12 +299,12 @@ DOOR: Final = (
     _py(
         "worker/loop",
         "at its end it tells of nothing",
-        "                returned += self._outbox.give_back()\n            self._tell_ended()\n",
+        "                returned += self._outbox.give_back()\n            self._watch.tell_ended()\n",
         "                returned += self._outbox.give_back()\n",
         _LOOP,
     ),
     _py(
-        "worker/loop",
+        "worker/outbox_watch",
         "it tells of each again",
         "turned_away, outbox.turned_away = outbox.turned_away, []",
         "turned_away = outbox.turned_away",
@@ -313,8 +313,8 @@ DOOR: Final = (
     _py(
         "logs",
         "a line has another order",
-        'facts = {"category": category, **dropped_facts(denied, limit_reason(denied.scope))}',
-        'facts = {**dropped_facts(denied, limit_reason(denied.scope)), "category": category}',
+        '{"category": name, **_denial_facts(denied, "dropped", now)}',
+        '{**_denial_facts(denied, "dropped", now), "category": name}',
         _LOGS,
     ),
     _py(

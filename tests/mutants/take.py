@@ -171,24 +171,27 @@ TAKE: Final = (
     _part("entering", "payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
     _part("entering", "ids keep bytes that nobody can print", "'[^\\33-\\57\\59-\\126]'", "'[^\\1-\\255]'"),
     # When to come again
-    _take(
+    _part(
+        "again",
         "the end of a lease wakes workers within the grace",
-        "consider(math.max(tonumber(ending), grace))",
-        "consider(ending)",
+        "math.max(first_score(leases), grace)",
+        "first_score(leases)",
     ),
-    _take("nobody wakes for a deadline", "  consider(first_score(parked))\n", "", _WAITS),
-    _take(
+    _part("again", "nobody wakes for a deadline", "math.min(next_at, first_score(parked))", "next_at", _WAITS),
+    _part(
+        "again",
         "a pause wakes workers for what may not go",
         "math.max(waits_until, tonumber(redis.call('HGET', pause, 'probe')) or 0)",
         "waits_until",
         _WAITS,
     ),
-    _take(
+    _part(
+        "again",
         "who cannot post is woken for what waits",
         "if call.due > 0 and not stopped and waits_until",
         "if not stopped and waits_until",
         _WAITS,
     ),
-    _take("nobody wakes for what waits", "if call.due > 0 and not stopped and", "if false and", _WAITS),
+    _part("again", "nobody wakes for what waits", "if call.due > 0 and not stopped and", "if false and", _WAITS),
     _take("what dead workers left is no more", "more, old_wait = true, true", "old_wait = true"),
 )
