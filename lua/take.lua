@@ -19,7 +19,7 @@
 --          16 17 18       LIST    the lanes high, normal, low (RQ's queues)
 --          19 awaited     HASH    line of a category -> scope it waits for (include/deferred.lua)
 --          20 deferred    HASH    category -> how many stand in its lines
---          21 deciding    HASH    owner -> JSON {seq, since, scopes, freed} of what it has not decided
+--          21 deciding    HASH    owner -> JSON {seq, since, scopes, freed, nth} of what it has not decided
 --          22 wake        LIST    a token for one sleeper
 --          23 24 25 26    HASH    the decision record (include/decisions.lua): limited, its older part, others, their older part
 --          27 freed       HASH    scope -> number of the last slot that became free, while somebody is deciding; '' -> how many
@@ -36,8 +36,9 @@
 --           until it is looked up,
 --           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
 --           when on one more may pass and how many at once,
---           "undecided": the first seq of what this owner took before and is still deciding | absent: then nothing older is
---             handed out that it could overtake, no heads of categories' lines and no orphans,
+--           "undecided": {"seq", "freed"} of what this owner took before and is still deciding, as that answer had them | absent:
+--             then nothing older is handed out that it could overtake, no heads of categories' lines and no orphans, and
+--             nothing that has to be taken alone,
 --           "starts": true for the first take of a worker,
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; by others they say nothing,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes,
@@ -46,7 +47,8 @@
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which something may be taken), "more": lanes hold more,
 --           "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped at
---           the door, "from": what it has not decided and will take has no lower seq; null where it is to decide this first,
+--           the door, "from": what is taken here and later has no lower seq; null where it is to be decided before anything else is
+--           taken, "freed": of include/deferred.lua, "nth": of the calls in a row with "undecided"; 0 without,
 --           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]
 -- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line, waits and tally keys are built from what was found: the one
@@ -84,6 +86,13 @@ redis.call('EXISTS', 'rq:job:' .. call.owner)
 for i = 16, 18 do
   redis.call('LLEN', KEYS[i])
 end
+for _, key in ipairs({ totals, KEYS[23], KEYS[24], KEYS[25], KEYS[26], KEYS[27] }) do
+  redis.call('HLEN', key)
+end
+redis.call('SCARD', leased)
+redis.call('SCARD', KEYS[34])
+local any_event, any_seen = redis.call('HLEN', events) > 0, redis.call('ZCARD', KEYS[13]) > 0
+local any_dead, any_muted = redis.call('HLEN', KEYS[14]) > 0, redis.call('HLEN', KEYS[32]) > 0
 redis.call('HDEL', beat, '')
 
 -- 1. Renew this lease; what was taken the last time is decided.
@@ -157,7 +166,8 @@ local suspended = redis.call('EXISTS', KEYS[15]) == 1
 local stopped = redis.call('HEXISTS', KEYS[28], '*') == 1 -- by hand: nobody posts, nobody tries
 if not suspended then
   local orphan = call.new > 0 and not call.undecided and redis.call('ZRANGE', orphans, 0, 0)[1]
-  local timer = redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, call.due > 0 and 1 or 0)[1]
+  local most = call.due > 0 and not call.undecided and 1 or 0
+  local timer = redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, most)[1]
   if orphan and is_suspect(orphan) then
     alone = true
     take_orphan(orphan)
@@ -267,11 +277,14 @@ note_dropped({
   totals = totals, names = KEYS[34], seen = KEYS[13], limited = KEYS[23], limited_older = KEYS[24], now = now,
   remember_us = call.remember_us, most_decisions = call.most_decisions,
 }, refused)
-if undecided then
+local nth = call.undecided and (mark and mark.nth or 0) + 1 or 0
+local freed = tonumber(redis.call('HGET', KEYS[27], '') or nil) or 0
+if undecided or call.undecided then
+  local before = call.undecided or { seq = undecided, freed = freed }
   redis.call('HSET', KEYS[21], call.owner,
     cjson.encode({
-      seq = undecided, since = digits(now), scopes = heads_of,
-      freed = mark and call.undecided and mark.freed or tonumber(redis.call('HGET', KEYS[27], '') or nil) or 0,
+      seq = math.min(before.seq, undecided or before.seq), since = digits(now), scopes = heads_of,
+      freed = mark and math.min(before.freed, freed) or freed, nth = nth,
     }))
 end
 note_duplicates()
@@ -296,7 +309,9 @@ return { cjson.encode({
   more = more,
   suspended = suspended,
   from = (alone or any_old or old_wait) and cjson.null or digits(undecided or (redis.call('GET', KEYS[11]) or 0) + 1),
-  muted = redis.call('EXISTS', KEYS[32]) == 1 and hash_of(KEYS[32]) or nil,
+  freed = freed,
+  nth = nth,
+  muted = any_muted and hash_of(KEYS[32]) or nil,
   duplicates = #duplicates > 0 and duplicates or cjson.null,
   refused = #refused > 0 and told_refusals() or cjson.null,
   ids = table.concat(ids_taken, ' '),

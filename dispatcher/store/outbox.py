@@ -64,6 +64,8 @@ class Outbox:
         self._is_new = True
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()
+        self._nth = 0
+        self._goes_on = True
         self.trimmed = 0
         """Dead letters lost to their bounds so far; whoever tells of them sets it back."""
         self.turned_away: list[TurnedAway] = []
@@ -103,6 +105,7 @@ class Outbox:
             call["opened"], self._opened = self._opened, {}
         if self._is_new:
             call["starts"] = True
+        self._nth, self._goes_on = 0, True
         taken = self._noted(self._ask(call)())
         self._is_new = False
         return taken
@@ -111,12 +114,14 @@ class Outbox:
         """Let the server take another batch while this one is decided, if there is more and nothing against it.
 
         It brings new events, and admitted ones that are due. Up to ``AHEAD`` batches are asked for at once: one is read
-        while the server takes the next, so that neither waits for the other.
+        while the server takes the next, so that neither waits for the other. When one tells of something that does not
+        come ahead, no more are asked for until all of them are decided.
         """
-        if len(self._promised) < AHEAD and taken.more and not taken.suspended and taken.undecided is not None:
+        has_room = len(self._promised) < AHEAD and self._goes_on
+        if has_room and taken.more and not taken.suspended and taken.undecided is not None:
             due = max(0, due - taken.old - sum(self._promised))
             self._reader = self._reader or Reader()
-            self._reader.ask(self._ask({"new": new, "due": due, "undecided": taken.undecided}))
+            self._reader.ask(self._ask({"new": new, "due": due, "undecided": taken.undecided._asdict()}))
             self._promised.append(due)
 
     def adopt(self, job_id: str, payload: str) -> Taken:
@@ -224,7 +229,12 @@ class Outbox:
         if self._reader is None:
             raise RuntimeError("nothing was asked for ahead")
         self._promised.popleft()
-        return self._noted(self._reader.result())
+        taken = self._noted(self._reader.result())
+        self._nth += 1
+        self._goes_on = self._goes_on and taken.undecided is not None
+        if taken.nth > self._nth and self.ahead:  # a later call was there before, on another connection
+            return self._arrived().and_then(taken)
+        return taken
 
     def _noted(self, taken: Taken) -> Taken:
         self.turned_away += taken.turned_away

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dispatcher.json_text import decode
 from dispatcher.leased import Leased, Spoiled
@@ -39,6 +39,15 @@ class Door(Protocol):
         ...
 
 
+class Undecided(NamedTuple):
+    """From where on an owner has yet to decide what it took: what it names when it takes more before it has."""
+
+    seq: int
+    """No event of these, and none that is taken later for the first time, has a lower one."""
+    freed: int
+    """How many slots had become free by then, while somebody was deciding; see lua/include/deferred.lua."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What one ``take`` brought. ``next_us`` is the next instant at which there may be something to take."""
@@ -53,9 +62,11 @@ class Taken:
     """New events that a limit has refused at the door, and that were dropped."""
     muted: Mapping[str, Mute] = field(default_factory=dict)
     """Categories of which nothing is to be posted that was not admitted before."""
-    undecided: int | None = None
-    """The first seq that its owner has yet to decide. None where it has to before it takes anything else: with events
-    that were taken before to be decided, and where there are others to be looked after."""
+    undecided: Undecided | None = None
+    """None where its owner has to decide before it takes anything else: with events that were taken before to be
+    decided, and where there are others to be looked after."""
+    nth: int = 0
+    """Of the takes in a row before whose batches the owner had something to decide."""
     old: int = 0
     """How many of the batch were taken before."""
     version: str | None = None
@@ -87,7 +98,8 @@ def read_taken(answer: Any, closed: Closed | None = None) -> Taken:  # noqa: ANN
         duplicates=facts["duplicates"] or [],
         turned_away=closed.read(refused) if closed is not None and refused else [],
         muted=read_mutes(facts.get("muted"), int(facts["now"])),
-        undecided=int(facts["from"]) if facts["from"] else None,
+        undecided=Undecided(int(facts["from"]), facts["freed"]) if facts["from"] else None,
+        nth=facts["nth"],
         old=facts["seqs"].count(0) if facts["seqs"] else 0,
         version=facts["version"],
     )

@@ -12,7 +12,7 @@ local function may_take(id)
   if alone or not is_suspect(id) then
     return not alone
   end
-  alone = #ids_taken == 0
+  alone = #ids_taken == 0 and not call.undecided
   old_wait = old_wait or not alone
   return alone
 end
@@ -27,6 +27,7 @@ local function take_timed(most, is_paused)
     if is_too_soon(header) then
       redis.call('ZADD', timers, digits(read_at), id)
     elseif is_suspect(id) then
+      old_wait = true
       break
     elseif most > 0 or (place and read[place]) then
       redis.call('ZREM', timers, id)

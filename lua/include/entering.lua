@@ -21,11 +21,6 @@ local function is_decided(id)
   return false
 end
 
--- Most of the time there is nothing to look for.
-local any_event = redis.call('EXISTS', events) == 1
-local any_seen = redis.call('EXISTS', KEYS[13]) == 1
-local any_dead = redis.call('EXISTS', KEYS[14]) == 1
-
 -- `ends` holds, where an event is refused, its group.
 local function enter(ids, payloads, replays, ends)
   local present = any_event and redis.call('HMGET', events, unpack(ids)) or {}
@@ -82,7 +77,7 @@ local function read_job(job)
   if fields.err or not fields[1] then
     return '', nil
   end
-  local replays = fields[2] and string.find(fields[2], '^%d+$') and #fields[2] < 10 and fields[2]
+  local replays = fields[2] and string.find(fields[2], '^[1-9]%d*$') and #fields[2] < 10 and fields[2]
   return string.sub(fields[1], 1, MAX_RAW), replays or nil
 end
 
@@ -94,7 +89,6 @@ end
 
 local closed = ARGV[2] and not is_stale and ARGV[2]
 local door
-local any_muted = redis.call('EXISTS', KEYS[32]) == 1
 
 local function is_muted(category)
   return any_muted and redis.call('HEXISTS', KEYS[32], category) == 1
@@ -128,6 +122,12 @@ local function is_printable(id)
   return string.find(id, '^[%w_-]+$') and #id <= MAX_ID
 end
 
+-- The id as it is known from here on. What had to be changed ends in a digest: no two of them become one.
+local function printable(id)
+  local shown = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
+  return shown == id and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
+end
+
 -- Looks at up to `most` new events of one lane, and hands out up to `room`; fewer where they are large. Returns how many
 -- it looked at, and how many of them were refused.
 local function take_new(lane, most, room)
@@ -149,9 +149,7 @@ local function take_new(lane, most, room)
       ends[n] = door and is_printable(id) and end_of(job, marks, n)
       if not ends[n] then
         payloads[n], replays[n] = read_job(job)
-        if not is_printable(id) then
-          ids[n] = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
-        end
+        ids[n] = printable(id)
       end
     end
     local before = #ids_taken + #duplicates

@@ -1,7 +1,7 @@
 -- What take.lua gives to its owner, and what of it is to be decided.
 local MAX_BATCH = 8388608 -- bytes after which no more is taken from orphans and lanes
 local ids_taken, records, sizes, seqs, bytes = {}, {}, {}, {}, 0
-local undecided = call.undecided -- the first seq that is to be decided
+local undecided -- the first seq of these that is to be decided
 local heads_of = {} -- scopes whose heads were taken
 
 local function hand_out(id, record, seq)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from redis.exceptions import ResponseError
 
 from dispatcher.event import Event
 from dispatcher.leased import Candidate, Leased, Spoiled
@@ -156,12 +157,12 @@ def test_a_job_whose_hash_has_expired_is_a_duplicate_of_a_known_id(stage: Stage)
     ("pushed", "id_"),
     [
         (b"", ""),
-        (b"a b\tc\n", "a?b?c?"),
-        (b"\xff\xfe\x00", "???"),
-        ("ä".encode(), "??"),
+        (b"a b\tc\n", "a?b?c?~191db197"),
+        (b"\xff\xfe\x00", "???~b11b4321"),
+        ("ä".encode(), "??~961fa22f"),
         (b"]}\"'\\{", "]}\"'\\{"),
         (b"%d%s", "%d%s"),
-        (b"x" * 300, "x" * 256),
+        (b"x" * 300, "x" * 247 + "~02fd6825"),
     ],
     ids=["empty", "white space", "no text", "not ascii", "brackets", "percent", "long"],
 )
@@ -174,6 +175,45 @@ def test_whatever_was_pushed_as_an_id_is_settled_under_printable_characters(
     (letter,) = stage.letters()
     assert (letter["id"], letter["reason"]) == (id_, "expired")
     assert stage.look().overall()["received"] == 1
+
+
+@pytest.mark.parametrize(
+    "ids", [("a b", "a:b"), ("ä", "ö"), ("x" * 256 + "a", "x" * 256 + "b")], ids=["blank", "letters", "length"]
+)
+def test_ids_that_cannot_be_printed_or_are_too_long_stay_two(stage: Stage, ids: tuple[str, str]) -> None:
+    for id_ in ids:
+        push(stage, Lane.NORMAL, id_, seal(Event("errors", id_)))
+    taken = stage.worker().take()
+    assert (len({each.id for each in taken.batch}), taken.duplicates) == (2, [])
+
+
+@pytest.mark.parametrize("replays", ["007", "00", "0", "-1", "1.5", "x", "1\n", "", "9" * 10])
+def test_a_number_of_replays_that_is_none_ends_no_worker(stage: Stage, replays: str) -> None:
+    stage.redis.hset("rq:job:x", "replays", replays)
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "text")))
+    assert texts(stage.worker().take()) == ["text"]
+
+
+KEYS_OF_A_TAKE = (
+    *("events", "leases", "orphans", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
+    *("deciding", "freed", "muted", "names", "paused", "limits_version"),
+)
+
+
+@pytest.mark.parametrize("name", [*KEYS_OF_A_TAKE, "leased", *(f"decisions {n}" for n in range(4))])
+def test_a_key_of_another_type_is_refused_before_anything_leaves_its_lane(stage: Stage, name: str) -> None:
+    stage.send("a", "b")
+    kind, _, place = name.partition(" ")
+    if kind == "decisions":
+        key = stage.keys.decisions[int(place)]
+    else:
+        key = stage.keys.leased("ann") if kind == "leased" else getattr(stage.keys, kind)
+    stage.redis.delete(key)
+    stage.redis.lpush(key, "another program's")
+    with pytest.raises(ResponseError, match=r"WRONGTYPE"):
+        stage.worker("ann").take()
+    assert stage.redis.lrange(stage.queue.lane(Lane.NORMAL), 0, -1) == [b"a", b"b"]
+    assert stage.redis.exists("rq:job:a", "rq:job:b") == 2
 
 
 def test_a_job_key_of_another_type_holds_nobody_up(stage: Stage, redis: Database) -> None:

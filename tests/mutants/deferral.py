@@ -8,6 +8,7 @@ from tests.mutants.harness import Mutant
 
 _DEFERS: Final = "tests/integration/test_store_deferred.py"
 _ORDER: Final = "tests/integration/test_store_order.py"
+_AHEAD: Final = "tests/integration/test_store_ahead.py"
 _DECIDES: Final = "tests/integration/test_store_decisions.py"
 _TAKES: Final = "tests/integration/test_store_take.py"
 _LETTERS: Final = "tests/integration/test_store_dead_letters.py"
@@ -134,7 +135,7 @@ DEFERRAL: Final = (
         _ORDER,
     ),
     # Marks
-    _take("nobody says what it is deciding", "take", "\nif undecided then", "\nif false then"),
+    _take("nobody says what it is deciding", "take", "\nif undecided or call.undecided then", "\nif false then"),
     _take(
         "what others left is taken ahead",
         "take",
@@ -151,11 +152,56 @@ DEFERRAL: Final = (
         _DEFERS,
     ),
     _take(
-        "an ahead take clears the mark",
-        "include/hand_out",
-        "local undecided = call.undecided",
-        "local undecided",
-        _ORDER,
+        "an ahead take forgets the batch before",
+        "take",
+        "math.min(before.seq, undecided or before.seq)",
+        "undecided or before.seq",
+    ),
+    _take(
+        "a mark stays where the first batch of many began",
+        "take",
+        "digits(undecided or (redis.call('GET', KEYS[11]) or 0) + 1)",
+        "digits(call.undecided and call.undecided.seq or undecided or (redis.call('GET', KEYS[11]) or 0) + 1)",
+        _AHEAD,
+    ),
+    _take(
+        "what became free before a batch was taken counts for it",
+        "take",
+        "  freed = freed,\n  nth",
+        "  freed = mark and mark.freed or freed,\n  nth",
+        _AHEAD,
+    ),
+    _take("calls in a row are not counted", "take", "(mark and mark.nth or 0) + 1 or 0", "1 or 0", _AHEAD),
+    _core(
+        "a batch that was overtaken is decided late", "store/outbox", "taken.nth > self._nth and", "False and", _AHEAD
+    ),
+    _core(
+        "what overtook comes first",
+        "store/outbox",
+        "return self._arrived().and_then(taken)",
+        "return taken.and_then(self._arrived())",
+        _AHEAD,
+    ),
+    _core(
+        "while others are read ahead nobody hears that something waits",
+        "store/outbox",
+        "self._goes_on = self._goes_on and taken.undecided is not None",
+        "self._goes_on = True",
+        _AHEAD,
+    ),
+    _core(
+        "once something waited nothing is read ahead",
+        "store/outbox",
+        "self._nth, self._goes_on = 0, True",
+        "self._nth = 0",
+        _AHEAD,
+    ),
+    _core(
+        "calls of before are counted",
+        "store/outbox",
+        "self._nth, self._goes_on = 0, True",
+        "self._goes_on = True",
+        _AHEAD,
     ),
     _deferred("a mark stays for ever", "redis.call('HDEL', at.deciding, owner)", "redis.call('PING')", _ORDER),
     _deferred("a worker waits for itself", "if rows[i] ~= owner and tonumber", "if tonumber"),
@@ -180,8 +226,8 @@ DEFERRAL: Final = (
     _take(
         "a batch asked for ahead forgets what became free",
         "take",
-        "freed = mark and call.undecided and mark.freed or tonumber",
-        "freed = tonumber",
+        "freed = mark and math.min(before.freed, freed) or freed,",
+        "freed = freed,",
     ),
     _take(
         "what became free is forgotten with a batch asked for ahead",

@@ -279,7 +279,10 @@ DOOR: Final = (
     _py("store/outbox", "promises are made twice", "due - taken.old - sum(self._promised)", "due - taken.old"),
     _py("store/outbox", "less than nothing is asked for", "max(0, due - taken.old", "abs(due - taken.old"),
     _py(
-        "store/outbox", "any number of batches is asked for", "len(self._promised) < AHEAD and taken.more", "taken.more"
+        "store/outbox",
+        "any number of batches is asked for",
+        "len(self._promised) < AHEAD and self._goes_on",
+        "self._goes_on",
     ),
     _py("store/outbox", "one batch at a time is asked for", "AHEAD: Final = 2", "AHEAD: Final = 1"),
     _py(

@@ -8,6 +8,7 @@ from tests.mutants.harness import Mutant
 
 _TAKES: Final = "tests/integration/test_store_take.py"
 _WAITS: Final = "tests/integration/test_store_waiting.py"
+_AHEAD: Final = "tests/integration/test_store_ahead.py"
 _LETTERS: Final = "tests/integration/test_store_dead_letters.py"
 
 
@@ -79,6 +80,26 @@ TAKE: Final = (
         "and not paused_until(pause, timer, now) then",
         "and redis.call('EXISTS', pause) == 0 then",
     ),
+    _take(
+        "a suspect is read ahead",
+        "local most = call.due > 0 and not call.undecided and 1 or 0",
+        "local most = call.due > 0 and 1 or 0",
+        _AHEAD,
+    ),
+    _part(
+        "due",
+        "a suspect is read ahead from a line",
+        "#ids_taken == 0 and not call.undecided",
+        "#ids_taken == 0",
+        _AHEAD,
+    ),
+    _part("due", "a suspect on a timer waits for all that is read ahead", "      old_wait = true\n", "", _AHEAD),
+    # What is refused before anything is taken
+    _take("the record may be another program's", "KEYS[23], KEYS[24], KEYS[25], KEYS[26], KEYS[27]", "KEYS[27]"),
+    _take("the books may be another program's", "ipairs({ totals, KEYS[23]", "ipairs({ KEYS[23]"),
+    _take("what became free may be another program's", ", KEYS[26], KEYS[27] })", ", KEYS[26] })"),
+    _take("what is held may be another program's", "redis.call('SCARD', leased)\n", ""),
+    _take("the names may be another program's", "redis.call('SCARD', KEYS[34])\n", ""),
     # What waits
     _take("suspended workers go on", "redis.call('EXISTS', KEYS[15]) == 1", "false"),
     _take(
@@ -170,6 +191,8 @@ TAKE: Final = (
     ),
     _part("entering", "payloads have no bound", "string.sub(fields[1], 1, MAX_RAW)", "fields[1]"),
     _part("entering", "ids keep bytes that nobody can print", "'[^\\33-\\57\\59-\\126]'", "'[^\\1-\\255]'"),
+    _part("entering", "of ids that are shortened two become one", "return shown == id and id or", "return shown or"),
+    _part("entering", "a number of replays may begin with noughts", "'^[1-9]%d*$'", "'^%d+$'"),
     # When to come again
     _part(
         "again",

@@ -1,4 +1,4 @@
-"""A TCP proxy on 127.0.0.1 in front of a server, which cuts a connection in the middle of a reply when told to."""
+"""A TCP proxy on 127.0.0.1 in front of a server, which cuts connections and lets calls overtake when told to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CutProxy:
     """Passes bytes on between clients of ``port`` and the server at ``target``; a context manager.
 
     ``cut_after(n)`` lets n more bytes of replies pass, of whatever connection, and then resets that one, its server's
-    side too. ``cuts`` counts. One thread does it all.
+    side too. ``cuts`` counts. ``hold_next`` holds the next call back. One thread does it all.
     """
 
     def __init__(self, target: int) -> None:
@@ -26,6 +26,8 @@ class CutProxy:
         self.port: int = self._listener.getsockname()[1]
         self.cuts = 0
         self._left: int | None = None
+        self._holds = False
+        self._held: tuple[socket.socket, bytes] | None = None
         self._lock = threading.Lock()
         self._peers: dict[socket.socket, socket.socket] = {}
         self._servers: set[socket.socket] = set()
@@ -50,6 +52,11 @@ class CutProxy:
         """Cut the next connection whose reply goes beyond so many bytes, counted over all from now on."""
         with self._lock:
             self._left = count
+
+    def hold_next(self) -> None:
+        """Let the next call wait until the server has answered one of another connection."""
+        with self._lock:
+            self._holds = True
 
     def _run(self) -> None:
         while True:
@@ -76,12 +83,28 @@ class CutProxy:
     def _pass_on(self, source: socket.socket) -> None:
         try:
             piece = source.recv(_PIECE)
+            if source not in self._servers and self._is_held(source, piece):
+                return
             allowed = self._allowed(len(piece)) if source in self._servers else len(piece)
             self._peers[source].sendall(piece[:allowed])
+            if source in self._servers:
+                self._release()
         except OSError:
             piece, allowed = b"", 0
         if not piece or allowed < len(piece):
             self._part(source)
+
+    def _is_held(self, source: socket.socket, piece: bytes) -> bool:
+        with self._lock:
+            is_held, self._holds = self._holds, False
+        if is_held:
+            self._held = (source, piece)
+        return is_held
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._peers[held[0]].sendall(held[1])
 
     def _allowed(self, count: int) -> int:
         with self._lock:
