@@ -127,6 +127,8 @@ def test_a_suspect_is_not_taken_ahead_but_next(stage: Stage, ann: Worker, suspec
         ann.outbox.take_ahead(taken, 2, 5)
         assert ann.outbox.ahead == ahead, "no more is asked for"
     assert ids(ann.outbox.take(2, 5)) == [suspect]
+    ann.outbox.take_ahead(ann.outbox.take(2, 0), 2, 0)
+    assert ann.outbox.ahead == 1, "it goes on"
 
 
 def test_a_suspect_in_the_line_of_a_channel_is_not_taken_ahead_but_next(stage: Stage, ann: Worker) -> None:
@@ -159,26 +161,30 @@ def far() -> Iterator[tuple[CutProxy, Stage]]:
         yield proxy, Stage(client, policy_of("100/30m", "100/30m"))
 
 
+def asked_twice(worker: Worker, taken: Taken) -> None:
+    for _ in range(2):
+        worker.outbox.take_ahead(taken, 1, 0)
+
+
 def test_batches_asked_for_ahead_keep_their_order_though_one_call_overtakes_another(
     far: tuple[CutProxy, Stage],
 ) -> None:
     proxy, stage = far
     ann = stage.worker("ann")
-    stage.send(*(f"e{n}" for n in range(9)), channel=UNPACED)
-    taken = ann.outbox.take(1, 0)
-    for _ in range(2):  # both connections are open
-        ann.outbox.take_ahead(taken, 1, 0)
-    got = [taken, ann.outbox.take(1, 0), ann.outbox.take(1, 0)]
-    proxy.hold_next()
-    for _ in range(2):
-        ann.outbox.take_ahead(got[-1], 1, 0)
-    got.append(ann.outbox.take(1, 0))
-    assert (ids(got[-1]), ann.outbox.ahead) == (["e3", "e4"], 0)
-    assert got[-1].undecided is not None
-    assert got[-1].undecided.seq == 4
-    for _ in range(2):
-        ann.outbox.take_ahead(got[-1], 1, 0)
+    stage.send(*(f"e{n}" for n in range(20)), channel=UNPACED)
+    got = [ann.outbox.take(1, 0)]
+    asked_twice(ann, got[-1])  # both connections are open
+    got += [ann.outbox.take(1, 0) for _ in range(2)]
+    for overtaken in (["e3", "e4"], ["e6", "e7"]):
+        proxy.hold_next()
+        asked_twice(ann, got[-1])
+        got.append(ann.outbox.take(1, 0))
+        assert (ids(got[-1]), ann.outbox.ahead) == (overtaken, 0)
+        assert got[-1].undecided is not None
+        assert f"e{got[-1].undecided.seq - 1}" == overtaken[0]
+        got.append(ann.outbox.take(1, 0))
+    asked_twice(ann, got[-1])
     got += [ann.outbox.take(1, 0) for _ in range(2)]
     seqs = [each.seq for taken in got for each in taken.batch if isinstance(each, Leased)]
-    assert seqs == list(range(1, 8))
+    assert seqs == list(range(1, 12))
     assert marks(stage) == {"ann"}

@@ -447,11 +447,18 @@ DEFERRAL: Final = (
         _ORDER,
     ),
     _core(
+        "an event ends with a slot that nothing was posted on",
+        "consequences",
+        "not leased.held and (leased.unknown or leased.attempt)",
+        "leased.unknown or (leased.attempt and not leased.held)",
+        "tests/unit/test_policy.py",
+    ),
+    _core(
         "an admitted event waits as long as a held slot may",
         "consequences",
         "min(verdict.retry_after_us, verdict.limit.window_us)",
         "verdict.retry_after_us",
-        _ORDER,
+        "tests/integration/test_store_endurance.py",
     ),
     _core(
         "a worker comes back under its old name",

@@ -46,9 +46,12 @@ walks = st.tuples(st.tuples(*[limits] * len(NAMES)), st.lists(batches, min_size=
 
 
 def opening_of(model: GateModel, scope: Scope, now_us: int) -> Opening:
-    """When one more may pass, and how many may at once; at least one where one may."""
+    """When one more may pass, and how many may at once; at least one where one may.
+
+    No later than after the largest window: a held slot may be given back long before its end.
+    """
     usage = model.usage(scope, now_us)
-    wait_us = max(each.wait_us for each in usage)
+    wait_us = min(max(each.wait_us for each in usage), max(each.limit.window_us for each in usage))
     room = 0 if wait_us else max(1, min(each.limit.max - each.used for each in usage))
     return Opening(scope.name, now_us + wait_us, room)
 

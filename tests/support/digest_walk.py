@@ -23,7 +23,7 @@ from dispatcher.model import (
     Retryable,
 )
 from dispatcher.policy import Policy
-from dispatcher.reading import Absent, Reading, ReadLater, Search
+from dispatcher.reading import Absent, Reading, ReadLater, Search, Unreadable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import OUTCOMES
 from tests.support.doubles import Desk
@@ -79,7 +79,8 @@ class Workspace(Desk):
     def look(self, search: Search) -> Reading:
         """All that landed is seen, or nothing for now, or nothing ever."""
         if self.random.random() < self.failing:
-            return Reading({}, ReadLater("http_500", "", reached=True) if self.random.random() < 0.5 else Absent())
+            is_passing = self.random.random() < 0.5
+            return Reading({}, ReadLater("http_500", "", reached=True) if is_passing else Unreadable("webhook", ""))
         found = {id_: Receipt(search.channel, ts) for ts, id_ in self._by_ts.items() if id_ in search.event_ids}
         return Reading(found, Absent())
 

@@ -122,6 +122,28 @@ def test_an_event_that_three_workers_died_with_is_a_dead_letter() -> None:
     assert refusal.outcome.reason is Reason.EXHAUSTED
 
 
+@pytest.mark.parametrize(
+    ("change", "slots"),
+    [
+        ({}, Slots.RELEASE),
+        ({"held": True}, Slots.RELEASE),
+        ({"held": True, "attempt": 1, "unknown": 1}, Slots.RELEASE),
+        ({"attempt": 1, "unknown": 1}, Slots.KEEP),
+        ({"attempt": 1}, Slots.KEEP),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("end", ["deaths", "deadline"])
+def test_of_what_ends_unseen_a_slot_stays_that_may_have_been_used(
+    change: dict[str, int], slots: Slots, end: str
+) -> None:
+    leased = LEASED._replace(**change, deaths=3 if end == "deaths" else 0)  # type: ignore[arg-type]  # by name
+    now_us = 0 if end == "deaths" else POLICY.terms(LEASED).deadline_us
+    refusal = refused_unseen(candidate(leased), POLICY, now_us)
+    assert refusal is not None
+    assert refusal.slots is slots
+
+
 def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
     strict = replace(POLICY, reject_unknown=True)
     assert refused_unseen(candidate(), strict, 0) is None
