@@ -64,9 +64,7 @@ def spoiled(subject: Spoiled) -> Settlement:
 def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
     """What ends before the gate: an event that has waited as long as it may, or whose category is rejected."""
     leased, terms = candidate.leased, candidate.terms
-    posted = not leased.held and (
-        leased.unknown or leased.attempt
-    )  # perhaps: then its slot stays; a held one is unused
+    posted = not leased.held and (leased.unknown or leased.attempt)  # perhaps: then its slot stays
     slots = Slots.KEEP if posted else Slots.RELEASE
     if now_us >= terms.deadline_us:
         letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
