@@ -1,4 +1,7 @@
-"""The worker's loop, step by step: while a batch that it asked for ahead is on its way it does not sleep."""
+"""The worker's loop, step by step: while a batch that it asked for ahead is on its way it does not sleep.
+
+And what it asks by is the version of the limits that it follows.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ from dispatcher.app.following import Following
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
 from dispatcher.connection import Client
+from dispatcher.errors import StaleLimits
 from dispatcher.event import Event
 from dispatcher.logs import build_event_log
 from dispatcher.producer import Producer
 from dispatcher.settings import Settings, read_limits
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.outbox import Outbox
+from dispatcher.store.reader import Reader
 from dispatcher.store.snapshot import Books
 from dispatcher.store.sweep import Sweep
 from dispatcher.store.taken import Taken
@@ -78,8 +83,7 @@ class Stand:
         settings = Settings.isolated()
         keys, queue = keys_of(settings)
         events = build_event_log(stream=self.said, style="json")
-        limits = read_limits(LIMITS, "limits.yaml")
-        file = LimitsFile(limits.policy, self.tmp_path / "limits.yaml", (), limits.content)
+        file = self.file(LIMITS)
         door = Door(settings.namespace)
         client: Client = self.client
         self.outbox = build_outbox(settings, client, "ann", door)
@@ -111,6 +115,11 @@ class Stand:
             lease_s=60.0,
         )
         self.worker.register_birth()
+
+    def file(self, text: str) -> LimitsFile:
+        """A limits file that says this."""
+        limits = read_limits(text, "limits.yaml")
+        return LimitsFile(limits.policy, self.tmp_path / "limits.yaml", (), limits.content)
 
     def take(self) -> Taken:
         """The next batch."""
@@ -146,11 +155,14 @@ def send(stand: Stand, *ids: str, category: str = "news") -> None:
     Producer(stand.client).send_many(events)
 
 
-def test_after_an_empty_batch_the_one_behind_it_comes_without_a_sleep(stand: Stand) -> None:
+def test_after_an_empty_batch_the_one_behind_it_comes_without_a_sleep(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first of two that were asked for ahead brought a repeat of an id alone, and found the lanes empty then."""
+    monkeypatch.setattr(Reader, "has_result", lambda _: False)  # the second is still on its way
     send(stand, "a")
     stand.client.rpush(LANE, "a")
-    taken = stand.take()
+    taken = stand.outbox.take(1, 4)
     assert (stand.ids_of(taken), taken.more) == (["a"], True)
     stand.outbox.take_ahead(taken, 1, 4)
     until(lambda: not stand.client.exists(LANE), "the repeat to be taken")
@@ -216,3 +228,15 @@ def test_who_stops_tells_of_what_a_batch_on_its_way_has_dropped(
     stand.worker.teardown()
     assert [each for each in stand.told() if each[0] in {"a3", "a4"}] == [("a3", "dropped"), ("a4", "dropped")]
     client.close()
+
+
+def test_a_worker_starts_nothing_by_limits_that_are_in_force_no_longer(stand: Stand) -> None:
+    versions = Versions(stand.client, keys_of(Settings.isolated())[0])
+    publish(versions, stand.file(LIMITS.replace("1/1h", "2/1h")), "bob", Unless.KNOWN, lambda *_, **__: None)
+    with pytest.raises(StaleLimits):
+        stand.outbox.start([], 1)
+    with pytest.raises(StaleLimits):
+        stand.outbox.line_up([])
+    send(stand, "a")
+    assert stand.next() == ["a"]
+    assert stand.outbox.start([], 1) == stand.outbox.line_up([]) == []

@@ -154,7 +154,7 @@ VERSIONS: Final = (
         "app/following.py",
         "        self._outbox.follow(name, policy.dead_letters)\n",
         "",
-        *_FLEET,
+        "tests/integration/test_worker_ahead.py",
     ),
     _python(
         "what was lost is not published again",
