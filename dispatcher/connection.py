@@ -71,6 +71,11 @@ def connect_async(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> redis.asy
     return build_async(url, timeout_s)
 
 
+def hurry(client: Client, timeout_s: float) -> None:
+    """From now on a script of this client waits no longer than this for its answer; for the last steps of a stop."""
+    pinned(client).hurry(timeout_s)
+
+
 @contextmanager
 def answered(error: type[DispatcherError] = GateUnavailable) -> Iterator[None]:
     """Translates what means that the server is away, full or read-only into ``error``; everything else passes."""

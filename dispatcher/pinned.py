@@ -14,6 +14,9 @@ from redis.exceptions import ConnectionError as Unreachable
 from redis.exceptions import ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as Unanswered
 
+_LATE_S: Final = 0.5
+"""An answer that is read so late after its command was sent has had that much of its time already."""
+
 TRUSTED_S: Final = 0.05
 """A connection that was idle for longer is looked at before it is used: the server may have closed it."""
 
@@ -37,6 +40,12 @@ class Pinned:
         self._pool: Any = client.connection_pool  # untyped in redis-py
         self._idle: list[_Pin] = []
         self._pid = os.getpid()
+        self._timeout_s: float | None = None
+
+    def hurry(self, timeout_s: float) -> None:
+        """From the next command on wait no longer than this, to connect and for each answer."""
+        self._timeout_s = timeout_s
+        self._distrust()  # a connection knows how long it waits when it is opened
 
     def execute(self, *command: str | bytes | int) -> Any:  # noqa: ANN401 - whatever the server answers
         """The answer to one command; raises as ``redis.Redis.execute_command`` does."""
@@ -48,6 +57,8 @@ class Pinned:
         connection = pin.connection
         try:
             packed = _packed(command)
+            if self._timeout_s is not None:
+                connection.socket_timeout = connection.socket_connect_timeout = self._timeout_s
             connection.connect()  # where it is not: a Sentinel's connection asks for the primary here
             try:
                 connection.send_packed_command(packed)
@@ -106,21 +117,31 @@ def _is_answer(error: BaseException) -> bool:
 class Asked:
     """A command that was sent over a pinned connection, which it keeps until it is answered. For one thread."""
 
-    __slots__ = ("_pin", "_pinned")
+    __slots__ = ("_pin", "_pinned", "_sent_s")
 
     def __init__(self, pinned: Pinned, pin: _Pin) -> None:
         self._pinned = pinned
         self._pin = pin
+        self._sent_s = time.monotonic()
 
     def answer(self) -> Any:  # noqa: ANN401 - whatever the server answers
-        """Wait for the answer, once; raises as ``Pinned.execute`` does."""
+        """Wait for the answer, once; raises as ``Pinned.execute`` does. The time to wait began when it was sent."""
         try:
+            self._give_up_late()
             answer = self._pin.connection.read_response()
         except BaseException as error:
             self._pinned._fail(self._pin, error)  # noqa: SLF001 - the two are one
             raise
         self._pinned._put_back(self._pin)  # noqa: SLF001 - as above
         return answer
+
+    def _give_up_late(self) -> None:
+        waited_s = time.monotonic() - self._sent_s
+        timeout_s = self._pin.connection.socket_timeout
+        if waited_s < _LATE_S or timeout_s is None:
+            return
+        if not self._pin.connection.can_read(max(0.0, timeout_s - waited_s)):
+            raise Unanswered("Timeout reading from socket")
 
 
 def _refresh(connection: Any) -> None:  # noqa: ANN401 - see _Pin

@@ -17,7 +17,7 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
-from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered
+from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered, hurry
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import US, Lane
@@ -46,6 +46,7 @@ SAME_SIGNAL_S: Final = 1.0
 _RECONNECT_FROM_S: Final = 0.05
 _RECONNECT_TO_S: Final = 1.0  # others take over 2 s after the server is back
 _BURST_LOOK_S: Final = 0.05
+_LAST_ANSWER_S: Final = 0.5  # of a server that did not answer before, when there is no time left
 
 
 class Worker(RegisteredWorker):
@@ -258,6 +259,8 @@ class Worker(RegisteredWorker):
         returned = 0
         while True:
             left = end - time.monotonic()
+            if self._lost is not None:
+                hurry(self._client, min(ANSWER_TIMEOUT_S, max(left, _LAST_ANSWER_S)))
             try:
                 if self._lost is None or self._in_hand() or left > ANSWER_TIMEOUT_S:
                     if self._is_blameless:

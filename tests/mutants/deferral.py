@@ -9,6 +9,7 @@ from tests.mutants.harness import Mutant
 _DEFERS: Final = "tests/integration/test_store_deferred.py"
 _ORDER: Final = "tests/integration/test_store_order.py"
 _AHEAD: Final = "tests/integration/test_store_ahead.py"
+_PINNED: Final = "tests/integration/test_pinned.py"
 _DECIDES: Final = "tests/integration/test_store_decisions.py"
 _TAKES: Final = "tests/integration/test_store_take.py"
 _LETTERS: Final = "tests/integration/test_store_dead_letters.py"
@@ -181,6 +182,16 @@ DEFERRAL: Final = (
         "return self._arrived().and_then(taken)",
         "return taken.and_then(self._arrived())",
         _AHEAD,
+    ),
+    _core("each of several answers is waited for anew", "pinned", "            self._give_up_late()\n", "", _PINNED),
+    _core("an answer that is read late is lost", "pinned", "max(0.0, timeout_s - waited_s)", "-1.0", _PINNED),
+    _core("who is in a hurry waits on", "pinned", "        self._timeout_s = timeout_s\n        ", "        ", _PINNED),
+    _core(
+        "who is in a hurry waits on open connections",
+        "pinned",
+        "        self._distrust()  # a conn",
+        "        # a conn",
+        _PINNED,
     ),
     _core(
         "while others are read ahead nobody hears that something waits",
