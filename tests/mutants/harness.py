@@ -60,7 +60,8 @@ def is_noticed(mutant: Mutant) -> bool:
 
 def passes(project: Path, tests: Iterable[str]) -> bool:
     """Whether the tests pass in that copy, and come to an end; ``RuntimeError`` if they could not be run."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    command += ["--tb=line", *tests]  # a traceback shows fixtures, such as a URL with its password
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     with subprocess.Popen(
         command,
