@@ -29,7 +29,8 @@ test: $(INSTALLED)  ## Run the tests on the server that pip brings
 	$(PYTEST) -m "not slow"
 
 test-slow: $(INSTALLED)  ## Run the tests that take their time
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not alone"
+	$(PYTEST) -n 0 -m alone
 
 test-matrix: $(INSTALLED)  ## Run the server tests on redis-server and valkey-server (MATRIX_SERVERS="path path")
 	@test -n "$(strip $(MATRIX_SERVERS))" || { \

@@ -150,6 +150,7 @@ def test_a_limit_holds_and_is_used_up_through_a_storm() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # no more is used of a limit than its clients find time to ask for
 @pytest.mark.parametrize("limit", [Limit(500, US), Limit(40, US // 4)], ids=str)
 def test_a_limit_holds_and_is_used_up_through_a_long_storm(limit: Limit) -> None:
     brave(limit, admissions=2 * limit.max, rounds=3)
