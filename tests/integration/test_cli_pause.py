@@ -35,11 +35,6 @@ def stage(redis: Database) -> Stage:
 
 
 @pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
-@pytest.fixture
 def pausing(stage: Stage) -> Pausing:
     return Pausing(stage.redis, stage.keys, clock=stage.clock)
 

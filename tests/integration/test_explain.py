@@ -53,11 +53,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, replace(policy, categories=rules))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 def explain(stage: Stage, id_: str) -> Explanation:
     """What is said at this instant; to say it, nothing is written."""
     names, call = ExplainCalls(stage.keys, stage.queue).call(ids_of(id_), payloads=True)

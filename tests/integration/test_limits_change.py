@@ -28,16 +28,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis)
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
-@pytest.fixture
-def bob(stage: Stage) -> Worker:
-    return stage.worker("bob")
-
-
 class ChangingGate:
     """Publishes other limits right behind the gate's answer, once."""
 

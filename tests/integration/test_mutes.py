@@ -48,11 +48,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, replace(policy, categories=rules))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 def mute(stage: Stage, category: str, seconds: float = HOUR_S) -> int:
     with stage.watching_the_bell():
         muting = Muting(stage.redis, stage.keys, clock=stage.clock)

@@ -24,16 +24,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, policy_of("9999/30m", "9999/30m"))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
-@pytest.fixture
-def bob(stage: Stage) -> Worker:
-    return stage.worker("bob")
-
-
 def ids(taken: Taken) -> list[str]:
     return [each.id for each in taken.batch]
 

@@ -33,11 +33,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, replace(policy, categories={"kept": kept}))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 def record(stage: Stage) -> Decisions:
     return Decisions(stage.redis, stage.keys)
 

@@ -24,16 +24,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, policy_of("100/30m", "2/30m", on_limit=OnLimit.DEFER))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
-@pytest.fixture
-def bob(stage: Stage) -> Worker:
-    return stage.worker("bob")
-
-
 # Standing in line
 
 

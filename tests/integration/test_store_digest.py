@@ -55,11 +55,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, telling_policy())
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 def refuse_own(result: PostResult) -> object:
     """A reply that refuses what own events post, and nothing else."""
 

@@ -36,11 +36,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, telling_policy(on_limit=OnLimit.DROP, notice=True))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 def noticing(redis: Database, on_limit: OnLimit, limits: str = "3/30m") -> Stage:
     return Stage(redis, telling_policy(limits, on_limit=on_limit, notice=True))
 

@@ -26,16 +26,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, policy_of("100/30m", "2/30m", on_limit=OnLimit.DEFER))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
-@pytest.fixture
-def bob(stage: Stage) -> Worker:
-    return stage.worker("bob")
-
-
 def charge(stage: Stage, slot: str, category: str = "errors") -> None:
     """Somebody else takes a slot of everything that an event of the category is counted against."""
     stage.gate.try_acquire_many([(slot, stage.policy.scopes(category))])

@@ -30,16 +30,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis)
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
-@pytest.fixture
-def bob(stage: Stage) -> Worker:
-    return stage.worker("bob")
-
-
 def begin(worker: Worker, count: int, prefix: str = "e") -> list[Started]:
     """Posts under way, each to a channel of its own."""
     for n in range(count):

@@ -24,11 +24,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis)
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 # The books
 
 

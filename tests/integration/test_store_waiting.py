@@ -37,11 +37,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis)
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 def names(started: list[Started]) -> list[str]:
     return [each.candidate.leased.id for each in started]
 

@@ -1,0 +1,17 @@
+"""The workers of tests on a stage; what happens on it, each module says by its own fixture ``stage``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.stage import Stage, Worker
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Worker:
+    return stage.worker("ann")
+
+
+@pytest.fixture
+def bob(stage: Stage) -> Worker:
+    return stage.worker("bob")
