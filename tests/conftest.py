@@ -13,8 +13,10 @@ import pytest
 from hypothesis import settings
 from redis import Redis
 
-from tests.support import secrecy
-from tests.support.servers import SERVER_BINARY, RedisServer
+pytest.register_assert_rewrite("tests.support")  # its assertions tell what they saw, as those of a test do
+
+from tests.support import secrecy  # noqa: E402 - what is imported earlier tells nothing
+from tests.support.servers import SERVER_BINARY, RedisServer  # noqa: E402 - as above
 
 SERVER_FIXTURES: Final = frozenset({"shared_server", "own_server"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -39,12 +39,20 @@ _SEND_SLACK_S: Final = 1.0
 
 
 def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
-    settings: Settings, limits: LimitsFile, server: Server, sink: Sink, *, burst: bool, joins: bool = False
+    settings: Settings,
+    limits: LimitsFile,
+    server: Server,
+    sink: Sink,
+    *,
+    burst: bool,
+    joins: bool = False,
+    heeding: Callable[[], None] = lambda: None,
 ) -> None:
     """Run one worker in this process until it is stopped or, in burst, done.
 
     Its limits file is published where what it says never was a version; of one that ``joins`` others, only where no
-    limits are in force.
+    limits are in force. ``heeding`` is called once a signal stops the worker; what it raises ends the run before
+    anything is taken.
 
     Raises ``GateUnavailable`` when Redis cannot be reached for 30 s at the start, ``ConfigError`` when it refuses
     us, and what broke the loop.
@@ -57,6 +65,8 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     with accepted(client), answered():
         begun = publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
         worker = run.worker(begun)
+        worker.heed_signals()
+        heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
         _tell_doubts(settings, events)

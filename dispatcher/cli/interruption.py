@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAME_SIGNAL_S: Final = 1.0
+"""A second one so soon is the same one: a service manager and our parent may both send it."""
 
 
 class Interruption:
     """While its context lasts, SIGINT, SIGTERM and SIGHUP raise ``KeyboardInterrupt``; where held back, later.
 
-    SIGHUP stays ignored where it was (nohup). ``asked`` says whether one has come. Further ones change nothing: what
-    the first has set going is short.
+    SIGHUP stays ignored where it was (nohup). ``asked`` says whether one has come. Another one within a second
+    changes nothing.
+
+    What a handler raises can get lost: in a callback of the garbage collector, or in a library that takes it for an
+    error of its own. ``raise_if_asked`` and ``outranks_errors`` raise it again.
     """
 
     def __init__(self) -> None:
         self.asked = False
+        self._asked_at = 0.0
         self._held_back = 0
         self._before: dict[signal.Signals, Any] = {}
 
@@ -40,6 +47,7 @@ class Interruption:
     @contextmanager
     def held_back(self) -> Iterator[None]:
         """Finish what is done in here first. An error in here is more important than the interruption."""
+        self.raise_if_asked()
         self._held_back += 1
         try:
             yield
@@ -52,8 +60,20 @@ class Interruption:
         if self.asked and not self._held_back:
             raise KeyboardInterrupt
 
+    @contextmanager
+    def outranks_errors(self) -> Iterator[None]:
+        """An error in here that comes after an interruption is taken for its consequence."""
+        try:
+            yield
+        except Exception:
+            self.raise_if_asked()
+            raise
+
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
         if not self.asked:
             self.asked = True
+            self._asked_at = time.monotonic()
+            self.raise_if_asked()
+        elif time.monotonic() - self._asked_at > SAME_SIGNAL_S:
             self.raise_if_asked()

@@ -103,7 +103,7 @@ def slack_stand_in(  # noqa: PLR0913 - one parameter per option
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     setup = _setup(rate, down, history_lag, history_items, scopes)
     stand_in = StandIn(port, setup, _faults(fault_rate, faults, seed))
-    with Interruption():
+    with Interruption() as interruption:
         try:
             with stand_in:
                 terminal.tell(f"Slack stand-in: {stand_in.url} shows what is posted.")
@@ -115,6 +115,7 @@ def slack_stand_in(  # noqa: PLR0913 - one parameter per option
                     terminal.tell(line)
                 terminal.tell("Ctrl-C ends it.")
                 while True:
+                    interruption.raise_if_asked()
                     signal.pause()
         except KeyboardInterrupt:
             count = len(stand_in.ledger)

@@ -44,6 +44,7 @@ def watch_status(look: Callable[[], Status], headline: str) -> None:
                 live.update(page, refresh=True)
                 time.sleep(EVERY_S)
                 page = _next(page, look)
+                interruption.raise_if_asked()
         except KeyboardInterrupt:
             pass
         finally:

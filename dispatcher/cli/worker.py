@@ -56,17 +56,18 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     from dispatcher.logs import build_event_log
     from dispatcher.settings import load_settings
 
-    settings, doubts = load_settings()
-    terminal.hide(settings.secrets())
-    try:
-        limits = open_limits(settings)
-        doubts += limits.warnings
-        sink = build_sink(settings)
-    except ConfigError as error:  # the reason may stand among the doubts
-        raise ConfigError(*error.problems, doubts=(*doubts, *error.doubts)) from error
-    log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
-    with Interruption(), open_server(settings, start=True) as server:
-        yield Job(settings, limits, server, sink, log, (*doubts, *server.warnings), burst)
+    with Interruption() as interruption, interruption.outranks_errors():
+        settings, doubts = load_settings()
+        terminal.hide(settings.secrets())
+        try:
+            limits = open_limits(settings)
+            doubts += limits.warnings
+            sink = build_sink(settings)
+        except ConfigError as error:  # the reason may stand among the doubts
+            raise ConfigError(*error.problems, doubts=(*doubts, *error.doubts)) from error
+        log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
+        with open_server(settings, start=True) as server:
+            yield Job(settings, limits, server, sink, log, (*doubts, *server.warnings), burst, interruption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Job:
     log: EventLog
     doubts: tuple[str, ...]
     burst: bool
+    interruption: Interruption
     joins: bool = False
     """Whether what the limits file says is published already, or superseded: by the process above this one."""
 
@@ -94,14 +96,26 @@ class Job:
             self.log.say("setting.doubted", detail=doubt)
 
     def work(self) -> int:
-        """Run one worker in this process; returns its exit code. The embedded server is kept running meanwhile."""
+        """Run one worker in this process; returns its exit code. The embedded server is kept running meanwhile.
+
+        Raises ``KeyboardInterrupt`` at a signal before the worker heeds signals itself.
+        """
         from dispatcher.app import run_worker
         from dispatcher.worker.keeper import keep_server
 
         if self.settings.redis_url is None:
             keep_server(self.settings.data_dir, self.log.say)
         try:
-            run_worker(self.settings, self.limits, self.server, self.sink, burst=self.burst, joins=self.joins)
+            with self.interruption.outranks_errors():
+                run_worker(
+                    self.settings,
+                    self.limits,
+                    self.server,
+                    self.sink,
+                    burst=self.burst,
+                    joins=self.joins,
+                    heeding=self.interruption.raise_if_asked,
+                )
         except DispatcherError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of ours; nothing is lost: what is in hand stays leased
@@ -124,6 +138,7 @@ class Job:
         told: list[tuple[str, dict[str, object]]] = []
 
         def begin(pids: Sequence[int]) -> None:
+            self.interruption.raise_if_asked()  # from here on the supervisor hears
             begun(job, pids)
             for event, facts in told:
                 self.log.say(event, **facts)

@@ -121,7 +121,8 @@ class Worker(RegisteredWorker):
         """Whether a signal (or a failure) asked the loop to end."""
         return bool(self._stop_requested)
 
-    def _install_signal_handlers(self) -> None:
+    def heed_signals(self) -> None:
+        """From now on a signal ends or changes the loop's work, though it may not have begun yet."""
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
         signal.signal(signal.SIGHUP, self._request_reread)

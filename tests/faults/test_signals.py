@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -101,6 +102,20 @@ def test_an_idle_worker_ends(shop: Shop, number: signal.Signals) -> None:
     worker.signal(number)
     assert shop.ended(worker) == 0
     assert [line["given_back"] for line in worker.lines("worker.stopped")] == [0]
+    assert shop.look().leases == {}
+
+
+@pytest.mark.parametrize(
+    "workers", [pytest.param(30, id="30 workers"), pytest.param(1000, id="1,000 workers", marks=pytest.mark.slow)]
+)
+def test_told_to_stop_at_any_instant_of_its_start_a_worker_ends(shop: Shop, workers: int) -> None:
+    chance = random.Random(workers)
+    for _ in range(workers):
+        worker = shop.bear()
+        shop.nursery.poll(chance.uniform(0.0, 0.15))
+        worker.signal(signal.SIGTERM)
+        assert shop.ended(worker) == 0, worker.said()
+        assert len(worker.lines("worker.stopped")) == len(worker.lines("worker.started"))
     assert shop.look().leases == {}
 
 

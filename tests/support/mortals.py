@@ -18,7 +18,8 @@ from typing import Any
 import dispatcher.app
 import dispatcher.settings
 import dispatcher.worker.keeper  # noqa: F401 - what every child would import
-from dispatcher.cli.exits import conclude
+from dispatcher.cli.exits import DONE, conclude
+from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
 from dispatcher.worker.child import Bond
@@ -51,11 +52,24 @@ def main() -> None:
         *whole, orders = (orders + piece).split(b"\n")
         for line in whole:
             order = json.loads(line)
-            _tell(began=order["number"], pid=bond.fork(partial(live, order)))
+            # Who is told to stop as soon as it is known hears of it once it has a handler, and exits with 0.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            pid = bond.fork(partial(live, order))
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            _tell(began=order["number"], pid=pid)
 
 
 def live(order: dict[str, Any]) -> int:
     """One worker's life, as ``dispatcher worker`` leads it; returns its exit code."""
+    try:
+        with Interruption():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            return _live(order)
+    except KeyboardInterrupt:
+        return DONE
+
+
+def _live(order: dict[str, Any]) -> int:
     signal.set_wakeup_fd(-1)
     os.chdir(order["cwd"])
     os.environ.clear()
