@@ -25,6 +25,13 @@ from tests.support.nursery import Nursery
 _DEATHS: Final = 3
 _SOON_US: Final = 3 * US
 _LOOK_S: Final = 0.02
+_LET_THE_NEXT_ONE_TRY: Final = """\
+local probe = tonumber(redis.call('HGET', KEYS[1], 'probe'))
+if probe and probe > ARGV[1] + ARGV[2] then
+  redis.call('HSET', KEYS[1], 'probe', ARGV[1])
+  return 1
+end
+"""
 CHANNELS: Final = 6
 
 QUICK: Final = tuple(
@@ -97,12 +104,14 @@ class Fleet:
         return books.snapshot()
 
     def _hasten(self) -> None:
-        """Nothing is left but what waits for minutes after several failures: its time comes now."""
+        """Nothing is left but what waits for minutes after several failures, or for a prober that died: now it may."""
         seconds, microseconds = self.client.time()
         now_us = seconds * US + microseconds
+        is_let: Any = self.client.eval(_LET_THE_NEXT_ONE_TRY, 1, KEYS.pause, now_us, _SOON_US)
         late: Any = self.client.zrangebyscore(KEYS.timers, now_us + _SOON_US, "+inf")
         if late:
             self.client.zadd(KEYS.timers, dict.fromkeys(late, now_us), xx=True)
+        if late or is_let:
             self.client.rpush(KEYS.wake, "1")
 
     def account(self) -> Account:
