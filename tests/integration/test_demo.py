@@ -100,7 +100,7 @@ def test_on_a_terminal_a_table_fills_and_stays() -> None:
         demo = subprocess.run([*PYTHON_DISPATCHER, "demo"], stdout=stdout, env=env, timeout=2 * PATIENCE_S, check=False)
         drawn = written()
     assert demo.returncode == 0
-    assert drawn.count("checkout.errors") > 10, "drawn again and again"
+    assert drawn.count("checkout.errors") > 3, "drawn again and again, how often depends on the machine"
     assert "\x1b[32m" in drawn
     end = drawn[drawn.rindex("Category") :]
     assert all(kind.category in end for kind in KINDS)
