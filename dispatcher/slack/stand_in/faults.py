@@ -25,7 +25,7 @@ class Hold:
         self._arrived = threading.Event()
         self._released = threading.Event()
 
-    def wait_for_arrival(self, timeout_s: float = 5.0) -> None:
+    def wait_for_arrival(self, timeout_s: float = 20.0) -> None:
         """Return when a call is being held; raises ``TimeoutError`` when none comes."""
         if not self._arrived.wait(timeout_s):
             raise TimeoutError(f"no call arrived at the hold within {timeout_s:g} s")
