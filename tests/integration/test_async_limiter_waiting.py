@@ -14,6 +14,7 @@ from dispatcher.keys import Keys
 from dispatcher.limiter import AsyncLimiter
 from dispatcher.model import Admitted, Limit, Scope
 from tests.support.servers import Database
+from tests.support.tasks import await_others
 
 KEYS: Final = Keys("shop")
 PATIENCE_S: Final = 20
@@ -36,8 +37,7 @@ def run(redis_url: str) -> Run:
         async def main() -> None:
             async with redis.asyncio.Redis.from_url(redis_url) as client, asyncio.timeout(PATIENCE_S):
                 await body(AsyncLimiter(client, namespace="shop"))
-            await asyncio.sleep(0)
-            assert asyncio.all_tasks() == {asyncio.current_task()}
+                await await_others()
 
         asyncio.run(main())
 

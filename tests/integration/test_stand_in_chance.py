@@ -120,7 +120,7 @@ def test_a_fault_of_no_row_is_an_answer_in_time(patient_slack: StandIn) -> None:
 def test_what_landed_is_in_the_ledger_whatever_its_poster_was_told() -> None:
     quick = [fault for fault in EVERY_ROW if not isinstance(fault.reply, Hang)]
     with StandIn(faults=Faults(Chance(7, 0.6, quick))) as slack:
-        sink = token_sink(slack, timeout_s=0.2)
+        sink = token_sink(slack, timeout_s=1.0)
         fates = drawn(Chance(7, 0.6, quick), 150)
         told = [sink.post(MESSAGE) for _ in fates]
         assert len(slack.ledger) == sum(fate is None or fate.landed for fate in fates)
