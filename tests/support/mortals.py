@@ -19,7 +19,6 @@ import dispatcher.app
 import dispatcher.settings
 import dispatcher.worker.keeper  # noqa: F401 - what every child would import
 from dispatcher.cli.exits import DONE, conclude
-from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
 from dispatcher.worker.child import Bond
@@ -61,15 +60,6 @@ def main() -> None:
 
 def live(order: dict[str, Any]) -> int:
     """One worker's life, as ``dispatcher worker`` leads it; returns its exit code."""
-    try:
-        with Interruption():
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-            return _live(order)
-    except KeyboardInterrupt:
-        return DONE
-
-
-def _live(order: dict[str, Any]) -> int:
     signal.set_wakeup_fd(-1)
     os.chdir(order["cwd"])
     os.environ.clear()
@@ -84,8 +74,11 @@ def _live(order: dict[str, Any]) -> int:
     terminal = Terminal()
     try:
         with prepared(terminal) as job:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             job.say_doubts()
             return job.work()
+    except KeyboardInterrupt:
+        return DONE
     except Exception as error:  # noqa: BLE001 - as the command does
         return conclude(error, terminal)
 
