@@ -44,10 +44,10 @@ class Life:
 
     At its end it held ``held``, with the posts of ``posting`` under way, and had settled ``untold`` last. Before that
     it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
-    the fate of a post was unknown. ``batches`` are the events of each take that nobody had taken before, in order.
-    ``owners`` says what their slots are called, but for the number of posts of unknown fate. ``asked`` takes had no
-    answer when the diary ended, and nobody knows with what result; the same says ``is_settling`` of settling. The
-    answers to ``unheard`` others got lost.
+    the fate of a post was unknown, and of ``doubted`` it was to be looked up. ``batches`` are the events of each take
+    that nobody had taken before, in order. ``owners`` says what their slots are called, but for the number of posts of
+    unknown fate. ``asked`` takes had no answer when the diary ended, and nobody knows with what result; the same says
+    ``is_settling`` of settling. The answers to ``unheard`` others got lost.
     """
 
     held: set[str] = field(default_factory=set)
@@ -56,6 +56,7 @@ class Life:
     untold: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
+    doubted: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
     asked: int = 0
     unheard: int = 0
@@ -97,6 +98,7 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
         case "settling":
             life.untold = ids["all"]
             life.unknown |= ids["unknown"]
+            life.doubted |= ids["doubted"]
         case "settled":
             life.held -= ids["all"]
             life.posting -= ids["done"]
@@ -147,7 +149,7 @@ def _refused(outbox: Outbox) -> list[str]:
 
 def _admitting(admit: Method, note: Note) -> Method:
     def call(admission: Admission, asking: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what admit takes
-        note("settling", all=(each.candidate.leased.id for each in asking if each.drops), unknown=())
+        note("settling", all=(each.candidate.leased.id for each in asking if each.drops), unknown=(), doubted=())
         answer = admit(admission, asking, *arguments, **named)
         rows = enumerate(zip(asking, answer.verdicts, strict=True))
         ended = [
@@ -195,7 +197,13 @@ def _starting(start: Method, note: Note) -> Method:
 def _settling(settle: Method, note: Note) -> Method:
     def call(outbox: Outbox, settlements: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what settle takes
         ids = [each.subject.id for each in settlements]
-        note("settling", all=ids, unknown=(each.subject.id for each in settlements if each.unknown))
+        unknown = (each.subject.id for each in settlements if each.unknown)
+        note(
+            "settling",
+            all=ids,
+            unknown=unknown,
+            doubted=(each.subject.id for each in settlements if each.looks is not None),
+        )
         applied = settle(outbox, settlements, *arguments, **named)
         note("settled", all=ids, done=(id_ for id_, done in zip(ids, applied, strict=True) if done))
         return applied

@@ -225,9 +225,13 @@ def _check_posts(
 
 
 def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]) -> None:
-    """What one worker took at once for one channel arrives in that order, but for what others had to take up."""
+    """What one worker took at once for one channel arrives in that order.
+
+    But for what others had to take up, and for what was looked up since Slack did not answer in time.
+    """
     moved = set().union(
-        *(life.held for life in dead_lives), *(life.lost | life.unknown | life.returned for life in lives)
+        *(life.held for life in dead_lives),
+        *(life.lost | life.unknown | life.doubted | life.returned for life in lives),
     )
     places: dict[str, dict[str | None, int]] = {channel: {} for channel in PACED}
     for n, posted in enumerate(ended.slack.ledger.posted()):
