@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +53,22 @@ categories:
         nursery.bear(environment(redis_url, slack.base_url, slack.token, path))
 
 
+def asked_again(nursery: Nursery) -> set[str]:
+    """Those whose slot left its window while Slack kept their channel waiting: others may go before them."""
+    lines = [line for mortal in nursery.mortals for line in mortal.lines("event.parked")]
+    admitted, again = set(), set()
+    for line in sorted(lines, key=itemgetter("time")):
+        if line["reason"] == "pace":
+            admitted.add(line["event_id"])
+        elif line["event_id"] in admitted:
+            again.add(line["event_id"])
+    return again
+
+
 @pytest.mark.parametrize(
     ("count", "window_ms", "excess"),
     [
-        pytest.param(60, 500, 0.4, id="60 events"),
+        pytest.param(40, 1_000, 0.5, id="40 events"),
         pytest.param(300, 2_000, 0.05, id="300 events", marks=pytest.mark.slow),
     ],
 )
@@ -70,7 +83,7 @@ def test_deferred_events_use_all_of_a_limit_in_order_and_never_more(  # noqa: PL
     excess: float,
 ) -> None:
     books = Books(redis, KEYS, QUEUE)
-    Producer(redis).send_many({"category": "later", "text": str(n)} for n in range(count))
+    ids = Producer(redis).send_many({"category": "later", "text": str(n)} for n in range(count))
     slots: dict[bytes, int] = {}
 
     def is_done(look: Snapshot) -> bool:
@@ -84,12 +97,15 @@ def test_deferred_events_use_all_of_a_limit_in_order_and_never_more(  # noqa: PL
         end = watch(books, is_done, 2 * ideal_s + 10)
         nursery.stop()
         assert [mortal.code for mortal in nursery.mortals] == [0] * WORKERS
+        again = asked_again(nursery)
     finally:
         nursery.clear()
 
     assert end.overall()["sent"] == count
-    posted = slack.ledger.posted()
-    assert [each.text for each in posted] == [str(n) for n in range(count)]
+    posted = [int(each.text) for each in slack.ledger.posted()]
+    assert sorted(posted) == list(range(count))
+    in_turn = [n for n in posted if ids[n] not in again]
+    assert in_turn == sorted(in_turn)
     instants = sorted(slots.values())
     assert instants[-1] < HELD
     assert len(instants) == count
