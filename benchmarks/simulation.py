@@ -74,12 +74,13 @@ class Board:
 
     can_update = False
 
-    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """Never called."""
         raise NotImplementedError
 
-    def post(self, message: Message) -> PostResult:
+    def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """As ``dispatch.Sink`` says; arrives at once."""
+        del by_s
         self.posts.append((self.clock.now_us, message.event_id))
         return Receipt(message.channel, "1.000001")
 

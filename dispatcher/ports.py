@@ -90,8 +90,12 @@ class Outbox(Protocol):
 class Sink(Protocol):
     """Where messages go."""
 
-    def post(self, message: Message) -> PostResult:
-        """Post once, within a deadline; never raises for what the other side does."""
+    def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
+        """Post once, within a deadline; never raises for what the other side does.
+
+        ``by_s`` is an instant of ``boottime_s``: after it nothing is sent, and nothing that was sent before may arrive
+        late because of us. Without it the sink's own time-out counts from now.
+        """
         ...
 
     def look(self, search: Search) -> Reading:
@@ -103,7 +107,7 @@ class Sink(Protocol):
         """Whether what was posted can be edited."""
         ...
 
-    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """Edit what was posted with this receipt; as ``post``. Only to be called where it can."""
         ...
 

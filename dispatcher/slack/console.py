@@ -23,13 +23,14 @@ class ConsoleSink:
         """Yes: what has changed is printed again."""
         return True
 
-    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """Print the message as it is now."""
         del channel, ts
-        return self.post(message)
+        return self.post(message, by_s=by_s)
 
-    def post(self, message: Message) -> PostResult:
+    def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """Print the message; ``Retryable`` when the output is closed or full."""
+        del by_s
         line = f"{one_line(message.channel)}  {one_line(unescape(message.text), 4_000)}\n"
         stream = self._stream or sys.stdout
         encoding = stream.encoding or "utf-8"

@@ -61,8 +61,9 @@ class SlackSink:
     def __repr__(self) -> str:
         return f"<SlackSink {self._form.where}>"
 
-    def post(self, message: Message) -> PostResult:
+    def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt to post came to; raises nothing. A webhook posts to its own channel."""
+        del by_s
         with self._form.transport.one_deadline():
             return self._fallbacks.post(message, self._request)
 
@@ -82,8 +83,9 @@ class SlackSink:
         """Whether what was posted can be edited: not with a webhook."""
         return self._form.can_update
 
-    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt came to to put ``message`` in the place of what was posted; raises nothing."""
+        del by_s
         try:
             with self._form.transport.one_deadline():
                 return self._form.update(channel, ts, message)

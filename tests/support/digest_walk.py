@@ -84,10 +84,13 @@ class Workspace(Desk):
         found = {id_: Receipt(search.channel, ts) for ts, id_ in self._by_ts.items() if id_ in search.event_ids}
         return Reading(found, Absent())
 
-    def post(self, message: Message) -> PostResult:
+    def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
+        del by_s
         return self._fail(lambda: self._land(message)) or self._land(message)
 
-    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
+        del by_s
+
         def edit() -> Receipt:
             self._read(self._by_ts[ts], message)
             return Receipt(channel, ts)

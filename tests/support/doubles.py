@@ -71,14 +71,17 @@ class Desk:
     searches: list[Search] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     edits: list[tuple[str, str, Message]] = field(default_factory=list)
+    deadlines: list[float | None] = field(default_factory=list)
     can_update: bool = True
 
-    def post(self, message: Message) -> PostResult:
+    def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
+        self.deadlines.append(by_s)
         self.posts.append(message.event_id)
         self.messages.append(message)
         return self.reply(message)
 
-    def update(self, channel: str, ts: str, message: Message) -> PostResult:
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
+        self.deadlines.append(by_s)
         self.edits.append((channel, ts, message))
         return self.reply(message)
 
