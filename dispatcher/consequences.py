@@ -213,7 +213,7 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
     match result:
         case Receipt():
             sent = Sent(result, copies=leased.unknown)
-            return settlement(sent, Slots.KEEP, replied=True, resume=True, reached=True)
+            return settlement(sent, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
         case RateLimitedBySlack(retry_after_us, code):
             waits = Parked(Place.LINE, Reason.COOLDOWN, retry_after_us, code)
             return settlement(waits, Slots.HOLD, attempt=spared, cooldown_us=retry_after_us, reached=True)
@@ -224,12 +224,12 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=not uses_attempt)
         case Rejected(code, detail):
             letter = DeadLettered(Reason.REJECTED, detail, code)
-            return settlement(letter, Slots.RELEASE, replied=True, reached=True)
+            return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Ambiguous(code, detail):
             waits = Parked(Place.LOOK, Reason.RECONCILE, grace_us, code, detail=detail)
-            return settlement(waits, Slots.KEEP, looks=0, reached=False)
-        case Paused(code, detail):
-            waits = Parked(Place.LINE, Reason.PAUSED, 0, code, detail=detail)
-            return settlement(waits, Slots.HOLD, attempt=spared, pause=result)
+            return settlement(waits, Slots.KEEP, looks=0, arrived=True, reached=False)
+        case Paused(code, detail):  # the store knows whether it is the channel's own affair: only then an attempt is used
+            waits = Parked(Place.TIMER, Reason.PAUSED, backoff(tried), code, detail=detail)
+            return settlement(waits, Slots.HOLD, pause=result)
         case _:
             assert_never(result)

@@ -186,6 +186,8 @@ class Dispatcher:
             asking[place] = asking[place]._replace(candidate=Candidate(leased._replace(shadowed=shadowed), terms))
         suppressed: dict[int, tuple[Asking, Denied]] = {}
         for place, (each, verdict) in enumerate(zip(asking, answer.verdicts, strict=True)):
+            if place in answer.lost:
+                continue
             match verdict:
                 case Admitted():
                     admitted.append(each.candidate)
@@ -201,7 +203,7 @@ class Dispatcher:
                             ended.append(settlement)
                 case _:
                     assert_never(verdict)
-        self.observer.lost([suppressed.pop(place)[0].candidate.leased for place in sorted(answer.lost)])
+        self.observer.lost([asking[place].candidate.leased for place in sorted(answer.lost)])
         self._tell_of(suppressed, answer)
         return admitted, refused
 

@@ -40,7 +40,8 @@ class Leased(NamedTuple):
     would have refused it when it was admitted.
 
     ``lone`` says that it alone was suppressed, and waits for others or to be posted as itself. An own event, one of the
-    dispatcher's, has a ``tally`` that it tells of.
+    dispatcher's, has a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that
+    used up no attempt; ``why`` is the reason and code for which it last waited on a timer.
     """
 
     id: str
@@ -60,6 +61,8 @@ class Leased(NamedTuple):
     shadowed: tuple[str, ...] = ()
     lone: bool = False
     tally: Tally | None = None
+    posts: int = 0
+    why: tuple[str, str | None] | None = None
 
     @property
     def is_fresh(self) -> bool:

@@ -30,6 +30,8 @@ Backoff: TypeAlias = Callable[[int], int]
 """Microseconds to wait after the n-th attempt."""
 
 GLOBAL_SCOPE: Final = "global"
+GUARANTEE_PREFIX: Final = "guarantee:"
+"""What the names of scopes begin with that keep a category's guarantee."""
 SHARED_SCOPE: Final = "shared"
 """What the guarantees leave of the longest global window, for all."""
 
@@ -121,7 +123,7 @@ class Policy:
         guarantee = rule.guarantee - (rule.telling is not None)
         if longest is None or guarantee < 1:
             return None
-        return Scope(f"guarantee:{category}", (replace(longest, max=guarantee),))
+        return Scope(f"{GUARANTEE_PREFIX}{category}", (replace(longest, max=guarantee),))
 
     def kept(self, category: str) -> Scope | None:
         """What of the category's guarantee is kept for telling what was suppressed; None where nothing is."""

@@ -71,6 +71,8 @@ def read(job_id: str, record: bytes) -> Leased | Spoiled:
 
 
 def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoiled:
+    if "malformed" in header:
+        return Spoiled(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
     if "own" in header:
         return read_own(job_id, header, payload)
     try:
@@ -107,7 +109,13 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
         resent=header.get("resent", 0),
         shadowed=tuple(header.get("shadow", ())),
         lone="lone" in header,
+        posts=header.get("posts", 0),
+        why=_why(header.get("why")),
     )
+
+
+def _why(row: Any) -> tuple[str, str | None] | None:  # noqa: ANN401 - a field of the header
+    return (row[0], row[1]) if row else None
 
 
 def _plain(data: bytes) -> bytes:

@@ -66,6 +66,7 @@ def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
         doubt=doubt_of(header),
         resent=header.get("resent", 0),
         tally=tally,
+        posts=header.get("posts", 0),
     )
 
 

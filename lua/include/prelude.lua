@@ -15,9 +15,17 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Lets a key live for `span_us` at least; renewed, for `renew_us`. Lifetimes are whole milliseconds.
-local function keep_alive(key, span_us, renew_us)
-  if redis.call('PTTL', key) < math.ceil(span_us / 1000) then
-    redis.call('PEXPIRE', key, math.ceil((renew_us or span_us) / 1000) + 1)
+-- A score or an instant as the server says it; nil for what is none. Lua 5.4 reads no 'inf'.
+local function number_of(text)
+  if text == 'inf' then
+    return math.huge
   end
+  local number = text and tonumber(text)
+  return number == number and number or nil
+end
+
+-- The JSON in a text, or nil: what is stored may have been written by anybody.
+local function json_of(text)
+  local is_json, value = pcall(cjson.decode, text)
+  return is_json and type(value) == 'table' and value or nil
 end
