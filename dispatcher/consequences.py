@@ -228,7 +228,9 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
         case Ambiguous(code, detail):
             waits = Parked(Place.LOOK, Reason.RECONCILE, grace_us, code, detail=detail)
             return settlement(waits, Slots.KEEP, looks=0, arrived=True, reached=False)
-        case Paused(code, detail):  # the store knows whether it is the channel's own affair: only then an attempt is used
+        case Paused(
+            code, detail
+        ):  # the store knows whether it is the channel's own affair: only then an attempt is used
             waits = Parked(Place.TIMER, Reason.PAUSED, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, pause=result)
         case _:

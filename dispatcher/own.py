@@ -144,11 +144,20 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             told = _failed(tally, counting, plan, code, detail)
             return Settlement(leased, terms, told, Slots.RELEASE, reached=False)
         case Ambiguous(code, detail) if is_edit and is_last:
-            return Settlement(leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, arrived=True, reached=False)
+            return Settlement(
+                leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, arrived=True, reached=False
+            )
         case Ambiguous(code, detail) if is_edit:  # the same edit twice is one edit
             parked = Parked(Place.TIMER, Reason.RETRY, backoff(started.attempt), code, detail=detail)
             return Settlement(
-                leased, terms, parked, Slots.KEEP, attempt=started.attempt, unknown=leased.unknown, arrived=True, reached=False
+                leased,
+                terms,
+                parked,
+                Slots.KEEP,
+                attempt=started.attempt,
+                unknown=leased.unknown,
+                arrived=True,
+                reached=False,
             )
         case _:
             return None

@@ -97,11 +97,11 @@ end
 local found, payloads = {}, {}
 for n, id in ipairs(call.ids) do
   local facts, payload = { id = id }, nil
-  local record = redis.call('HGET', events, id)
-  if record then
+  local stored = redis.call('HGET', events, id)
+  if stored then
     local header
-    header, payload = read_record(record)
-    facts.header = string.match(record, '^[^\n]*')
+    header, payload = record.split(stored)
+    facts.header = string.match(stored, '^[^\n]*')
     place(facts, id, header)
   end
   facts.job = waiting_job(KEYS[20 + n], id)

@@ -220,7 +220,7 @@ for n, event in ipairs(call.events) do
 end
 lines.write(channels)
 lines.ring_if_earlier(at, before)
-local trimmed = letters > 0 and dead.trim(at, call.dead, 2 * letters) or 0
+local trimmed = dead.write(at, call.dead, 2 * letters)
 local turns = #pause.turned > 0 and cjson.encode(pause.turned) or '[]'
 local answer = string.format('{"now":%.0f,"settled":[%s],"trimmed":%d,"turned":%s}', at.now, table.concat(settled, ','), trimmed, turns)
 accounting.write(at)

@@ -24,23 +24,25 @@ local dead = (function()
     return digits(last_ms) .. '-' .. digits(last_n)
   end
 
+  local added = {} -- letters of this call: { entry, id, row }
+
   function dead.bury(at, id, fields, payload)
-    local entry = new_entry(at)
-    local row = { 'XADD', at.dead, entry, 'id', id, 'at', digits(at.now), 'payload', payload }
+    local row = { 'id', id, 'at', digits(at.now), 'payload', payload }
     for field, value in pairs(fields) do
       row[#row + 1], row[#row + 2] = field, value
     end
-    plan.write(unpack(row))
-    plan.hset(at.dead_ids, id, entry)
-    dead.added = (dead.added or 0) + 1
+    added[#added + 1] = { entry = new_entry(at), id = id, row = row }
   end
 
-  -- Drops letters beyond `max`, and those older than `max_age_us`; at most `most` of them. Returns how many.
-  function dead.trim(at, bounds, most)
-    local surplus = redis.call('XLEN', at.dead) + (dead.added or 0) - bounds.max
-    local trimmed = 0
+  -- Plans the letters of this call, less those beyond `max`; and that stored ones go which are beyond it or older than
+  -- `max_age_us`, at most `most` of them. The oldest go first. Returns how many go.
+  function dead.write(at, bounds, most)
+    if #added == 0 then
+      return 0
+    end
+    local surplus, trimmed = redis.call('XLEN', at.dead) + #added - bounds.max, 0
     for _, letter in ipairs(redis.call('XRANGE', at.dead, '-', '+', 'COUNT', most)) do
-      if trimmed >= surplus and tonumber(letter[2][4]) > at.now - bounds.max_age_us then
+      if trimmed >= surplus and (tonumber(letter[2][4]) or 0) > at.now - bounds.max_age_us then
         break
       end
       plan.write('XDEL', at.dead, letter[1])
@@ -48,6 +50,14 @@ local dead = (function()
         plan.hdel(at.dead_ids, letter[2][2])
       end
       trimmed = trimmed + 1
+    end
+    for _, letter in ipairs(added) do
+      if trimmed < surplus and trimmed < most then
+        trimmed = trimmed + 1
+      else
+        plan.write('XADD', at.dead, letter.entry, unpack(letter.row))
+        plan.hset(at.dead_ids, letter.id, letter.entry)
+      end
     end
     return trimmed
   end

@@ -271,9 +271,11 @@ local due = (function()
     local is_paused = redis.call('EXISTS', at.pause) == 1
     if is_paused then
       most = pause.until_of(at) and 0 or math.min(most, 1)
+    end
+    if pause.kind(at) == 'outage' or pause.kind(at) == 'operator' then
       return take_timers(at, take_lines(at, most, opened), true)
     end
-    return take_lines(at, take_timers(at, most, false), opened)
+    return take_lines(at, take_timers(at, most, is_paused), opened)
   end
 
   -- What dead or stopped workers left.

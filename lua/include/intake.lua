@@ -11,7 +11,7 @@ local intake = (function()
   local CHUNK = 64 -- jobs that are read at once
 
   local ids, records, sizes, seqs = {}, {}, {}, {}
-  local duplicates, entered = {}, {}
+  local duplicates, entered, ended_here = {}, {}, {}
   local undecided -- the first seq of what is to be decided
   local any -- whether there is anything in the structures that could know an id
 
@@ -125,7 +125,7 @@ local intake = (function()
         or (payload == '' and is_decided(at, id)) then
         duplicates[#duplicates + 1] = id
       elseif ends[i] then
-        entered[id] = true
+        entered[id], ended_here[id] = true, true
         local ended = ends[i].ids
         ended[#ended + 1] = id
       else
@@ -227,7 +227,7 @@ local intake = (function()
     end
     plan.count(at.totals, 'duplicate', #duplicates)
     for _, id in ipairs(duplicates) do
-      if not is_decided(at, id) then
+      if not ended_here[id] and not is_decided(at, id) then
         accounting.record_limited(at, id, digits(at.now) .. ' ["duplicate",null,"duplicate",null,{}]')
       end
     end

@@ -4,8 +4,8 @@
 --   code, detail  what was said; since; probe: when the next one may try; prober: id of who tries now; gap: until the one after
 -- A pause by hand is another hash, `paused`: "*" or a category -> JSON; in it nobody tries.
 --
--- What one event or one channel meets is no outage. A channel that gives no answer is held up by itself: it cools down for a
--- while, longer each time, and then takes one post at a time until one has arrived; the event that failed waits on its timer, so
+-- What one event or one channel meets is no outage. A channel that gives no answer twice in a row is held up by itself: it cools
+-- down for a while, longer each time, and then takes one post at a time until one has arrived; the event that failed waits on its timer, so
 -- the next to try is another one. An outage is that OUTAGE posts in a row fail over two channels or more, with no success
 -- between; or that as many never leave, which no event and no channel can cause.
 -- Likewise for an answer that asks for an operator. It pauses all; but a channel that gives such an answer though something was
@@ -49,6 +49,10 @@ local pause = (function()
       plan.hset(at.pause, 'prober', id)
       plan.hset(at.pause, 'probe', digits(at.now + PROBES_US[kind]))
     end
+  end
+
+  function pause.kind(at)
+    return kind_of(at)
   end
 
   local function begin(at, kind, said, gap)
@@ -97,9 +101,12 @@ local pause = (function()
     return math.min(2 * gap, longest)
   end
 
-  -- The channel takes no post for a while, longer each time.
+  -- From its second failure in a row on the channel takes no post for a while, longer each time.
   local function hold(at, channel, failures)
-    local gap = math.min(GAP_FROM_US * 2 ^ math.min(failures - 1, 10), GAP_TO_US)
+    if failures < 2 then
+      return
+    end
+    local gap = math.min(GAP_FROM_US * 2 ^ math.min(failures - 2, 10), GAP_TO_US)
     plan.zadd_higher(at.cooldowns, at.now + gap, channel)
     plan.keep_alive(at.cooldowns, gap + lines.COOLED_US)
   end
@@ -116,7 +123,8 @@ local pause = (function()
     local is_prober = kind and plan.hget(at.pause, 'prober') == id
     if kind == 'outage' or kind == 'operator' then
       if is_prober then
-        try_next(at, next_gap(at, at.failing, is_new, kind == 'outage' and GAP_TO_US or OPERATOR_GAP_US))
+        local longest = kind == 'outage' and GAP_TO_US or OPERATOR_GAP_US
+        try_next(at, next_gap(at, at.failing, is_new and is_maybe, longest))
       end
       return kind == 'outage'
     end

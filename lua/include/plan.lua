@@ -412,7 +412,7 @@ local plan = (function()
     for key, counts in pairs(counters) do
       note_counts(key, counts)
     end
-    local commands, additions = {}, {}
+    local commands, removals = {}, {}
     for key in pairs(wiped) do
       commands[#commands + 1] = { 'DEL', key }
     end
@@ -424,10 +424,10 @@ local plan = (function()
       { sets, 'SREM', 'SADD', function(rows, member) rows[#rows + 1] = member end },
     }) do
       local removing, adding = commands_of(unpack(kind))
-      append(commands, removing)
-      append(additions, adding)
+      append(commands, adding) -- before what goes: a key that loses its last member loses its lifetime
+      append(removals, removing)
     end
-    append(commands, additions)
+    append(commands, removals)
     for key, number in pairs(numbers) do
       commands[#commands + 1] = { 'SET', key, digits(number) }
     end

@@ -274,6 +274,7 @@ local slots = (function()
     view.at = nil
     local owned = view.own[id]
     if view.pending[id] or (owned and owned < HELD and owned >= view.now) then
+      view.is_renewed = true
       return
     end
     if owned then
@@ -357,13 +358,13 @@ local slots = (function()
 
   -- Plans what the view has changed.
   function slots.write(view)
+    if view.adding > 0 or view.is_renewed then
+      view.store.add(view)
+    end
     for _, id in ipairs(view.removed or {}) do
       if not view.pending[id] then
         plan.write('ZREM', view.key, id)
       end
-    end
-    if view.adding > 0 then
-      view.store.add(view)
     end
   end
 
