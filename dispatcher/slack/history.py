@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-from dispatcher.content import one_line
 from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.reading import Absent, Reading, ReadLater, Rest, Search, Unreadable
 from dispatcher.slack.marks import event_mark, mark_of
 from dispatcher.slack.replies import read_api_problem
-from dispatcher.slack.taxonomy import UNKNOWN, Problem, row_for
+from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import ExchangeFailed
 
 Answer: TypeAlias = tuple[int, Mapping[str, str], object]
@@ -119,8 +117,6 @@ class History:
         status, headers, data = self._call(method, arguments)
         if isinstance(data, dict) and data.get("ok") is True:
             return data
-        if isinstance(data, dict) and status == HTTPStatus.OK and row_for(str(data.get("error"))) is UNKNOWN:
-            return Unreadable(one_line(str(data.get("error")), 80), f"{method} was refused")
         return _obstacle(read_api_problem(status, headers, data), method)
 
 
@@ -128,7 +124,9 @@ def _obstacle(problem: Problem, method: str) -> ReadLater | Unreadable:
     match problem:
         case RateLimitedBySlack(retry_after_us, code):
             return ReadLater(code, f"Slack limits {method}", retry_after_us, reached=True)
-        case Retryable(code, detail) | Ambiguous(code, detail):
+        case Retryable(code, detail):
+            return ReadLater(code, detail, reached=True)
+        case Ambiguous(code, detail):
             return ReadLater(code, detail)
         case Paused(code, detail) if code not in _UNREADABLE:
             return ReadLater(code, detail, reached=True, pause=problem)

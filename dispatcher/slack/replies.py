@@ -42,7 +42,8 @@ def read_api_problem(status: int, headers: Mapping[str, str], data: object) -> P
     fields = data if isinstance(data, dict) else {}
     error = fields.get("error")
     code = error if fields.get("ok") is False and _is_code(error) else None
-    return _problem(status, headers, code, _said(fields) if code else error)
+    said = _said(fields) if code else error
+    return _problem(status, headers, code, said, is_refusal=code is not None and status == HTTPStatus.OK)
 
 
 def _is_plain(value: object) -> TypeGuard[str]:
@@ -75,7 +76,9 @@ def retry_after_us(headers: Mapping[str, str]) -> int | None:
     return min(max(math.ceil(seconds * US), US), MAX_COOL_DOWN_US)
 
 
-def _problem(status: int, headers: Mapping[str, str], code: str | None, said: object) -> Problem:
+def _problem(
+    status: int, headers: Mapping[str, str], code: str | None, said: object, *, is_refusal: bool = False
+) -> Problem:
     shown = one_line(said, MAX_SAID) if isinstance(said, str) else ""
     wish = retry_after_us(headers)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -83,7 +86,7 @@ def _problem(status: int, headers: Mapping[str, str], code: str | None, said: ob
         return problem(code if code is not None and is_known else "http_429", shown, wish)
     is_definite = status == HTTPStatus.OK or status in _REFUSALS
     if code is not None and is_definite:
-        return problem(code, shown, wish)
+        return problem(code, shown, wish, is_refusal=is_refusal)
     if status == HTTPStatus.OK:
         return problem("unreadable_reply", shown)
     return problem(f"http_{status}", code or shown)

@@ -176,7 +176,14 @@ def parts(result: object) -> list[tuple[Part, str]]:
 
 @pytest.mark.parametrize(
     "code",
-    ["invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "too_many_attachments", "invalid_arguments"],
+    [
+        "invalid_blocks",
+        "invalid_blocks_format",
+        "msg_blocks_too_long",
+        "too_many_attachments",
+        "invalid_arguments",
+        "code_of_tomorrow",
+    ],
 )
 def test_blocks_that_slack_refuses_are_followed_at_once_by_the_text(slack: StandIn, code: str) -> None:
     slack.faults.add(not_landed(SlackError(code)))

@@ -153,7 +153,7 @@ def test_a_thread_that_is_gone_cannot_be_read(start: Start) -> None:
     slack = start()
     deliver(slack)
     rest = token_sink(slack).look(search("event-1", thread_ts="1732100000.000100")).rest
-    assert rest == Unreadable("thread_not_found", "conversations.replies was refused")
+    assert rest == Unreadable("thread_not_found", "conversations.replies: the thread is not there")
 
 
 # Names and ids of channels
@@ -363,12 +363,26 @@ def test_a_token_that_is_refused_pauses_posting_too(start: Start, code: str) -> 
     assert (rest.code, rest.pause.code, rest.reached) == (code, code, True)
 
 
-def test_a_code_of_a_reading_that_nobody_knows_is_no_doubt_about_a_message(start: Start) -> None:
+@pytest.mark.parametrize(
+    "code", ["code_of_tomorrow", "invalid_limit", "invalid_ts_oldest", "channel_is_limited_access", "invalid_arg_name"]
+)
+def test_a_reading_that_slack_refuses_is_never_complete(start: Start, code: str) -> None:
     slack = start()
     deliver(slack)
-    slack.faults.add(not_landed(SlackError("invalid_cursor")), kind=HISTORY)
+    slack.faults.add(not_landed(SlackError(code)), kind=HISTORY)
     rest = token_sink(slack).look(search("event-1")).rest
-    assert rest == Unreadable("invalid_cursor", "conversations.history was refused")
+    assert isinstance(rest, Unreadable)
+    assert rest.code == code
+
+
+@pytest.mark.parametrize("code", ["invalid_cursor", "request_timeout"])
+def test_a_reading_that_slack_refuses_for_now_is_made_later(start: Start, code: str) -> None:
+    slack = start()
+    deliver(slack)
+    slack.faults.add(not_landed(SlackError(code)), kind=HISTORY)
+    rest = token_sink(slack).look(search("event-1")).rest
+    assert isinstance(rest, ReadLater)
+    assert (rest.code, rest.reached, rest.retry_after_us) == (code, True, None)
 
 
 def test_the_token_is_in_no_reading(start: Start) -> None:

@@ -110,7 +110,7 @@ def test_many_threads_post_through_one_sink(slack: StandIn) -> None:
         (SlackError("channel_not_found"), Rejected),
         (SlackError("msg_too_long"), Rejected),
         (SlackError("internal_error"), Ambiguous),
-        (SlackError("code_of_tomorrow"), Ambiguous),
+        (SlackError("update_failed"), Ambiguous),
         (Page(500), Ambiguous),
         (Page(503), Ambiguous),
         (Page(302, headers=(("Location", "http://127.0.0.1:9/"),)), Ambiguous),
