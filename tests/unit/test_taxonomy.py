@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dispatcher.model import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.model import US, Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.slack.replies import MAX_COOL_DOWN_US, MAX_SAID, read_api_reply, read_webhook_reply, retry_after_us
 from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UNKNOWN, Meaning, problem, row_for
 
@@ -237,10 +239,18 @@ def test_a_server_error_is_ambiguous_whatever_its_body_says(status: int) -> None
     assert isinstance(read_webhook_reply(status, {}, "rollup_error", "#ops"), Ambiguous)
 
 
-@pytest.mark.parametrize("body", ["", "ok ", "OK", '{"ok":true}', "<html>ok</html>", "channel_not_found"])
-def test_a_webhooks_success_is_exactly_ok(body: str) -> None:
-    assert read_webhook_reply(200, {}, "ok", "#ops") == Receipt("#ops", None)
-    assert isinstance(read_webhook_reply(200, {}, body, "#ops"), Ambiguous)
+@pytest.mark.parametrize("body", ["ok", "ok\n", "\r\nok\r\n", " ok "])
+def test_a_webhooks_success_is_ok_with_any_space_around_it(body: str) -> None:
+    assert read_webhook_reply(200, {}, body, "#ops") == Receipt("#ops", None)
+
+
+@pytest.mark.parametrize(
+    "body", ["", "\n", "OK", "ok ok", "o k", '{"ok":true}', "<html>ok</html>", "channel_not_found"]
+)
+def test_any_other_answer_under_200_to_a_webhook_is_ambiguous(body: str) -> None:
+    result = read_webhook_reply(200, {}, body, "#ops")
+    assert isinstance(result, Ambiguous)
+    assert result.code == "unreadable_reply"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +306,15 @@ def test_a_429_is_a_cool_down_whatever_its_body_says() -> None:
         ("nan", None),
         ("inf", None),
         ("١", None),  # noqa: RUF001 - a digit, but not one of HTTP's
-        ("9" * 40, None),
+        ("99999999999999", MAX_COOL_DOWN_US),
+        ("9" * 40, MAX_COOL_DOWN_US),
+        ("9" * 400, MAX_COOL_DOWN_US),  # more than a float can hold
+        ("0" * 40 + "2", 2_000_000),
+        ("1." + "5" * 40, 1_555_556),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_COOL_DOWN_US),
+        ("Fri, 20 Nov 99999999999999999999 10:00:00 GMT", None),
+        ("Fri, 20 Nov 2026 10:00:00 +99999999999999999999", None),
+        ("Fri, 31 Dec 9999 23:59:59 -2359", MAX_COOL_DOWN_US),
         ("Fri, 20 Nov 2026 10:00:45", None),
     ],
     ids=repr,
@@ -304,6 +322,17 @@ def test_a_429_is_a_cool_down_whatever_its_body_says() -> None:
 def test_a_retry_after_is_read_or_left_to_the_default(value: str, expected_us: int | None) -> None:
     headers = {"retry-after": value, "date": "Fri, 20 Nov 2026 10:00:00 GMT"}
     assert retry_after_us(headers) == expected_us
+
+
+DATES = st.from_regex(r"[A-Z][a-z]{2}, [0-9]{1,30} [A-Z][a-z]{2} [0-9]{1,30} [0-9:.]{1,30} ?[-+]?[A-Z0-9]{0,30}")
+HEADERS = st.one_of(st.text(), DATES, st.from_regex(r"[0-9]+([.:,/ +-][0-9]*)*", fullmatch=True))
+
+
+@given(HEADERS, HEADERS)
+def test_no_header_makes_a_429_anything_but_a_cool_down(retry_after: str, date: str) -> None:
+    result = read_api_reply(429, {"retry-after": retry_after, "date": date}, {}, "#ops")
+    assert isinstance(result, RateLimitedBySlack)
+    assert US <= result.retry_after_us <= MAX_COOL_DOWN_US
 
 
 def test_a_date_without_the_answers_own_date_is_left_to_the_default() -> None:
