@@ -43,9 +43,9 @@ class SlackSink:
     """Posts through the Web API with a bot token, or through an incoming webhook.
 
     ``base_url`` is another Web API root than Slack's own (webhooks carry theirs). ``timeout_s`` bounds one whole
-    post, whatever the network does. ``post`` may be called by several threads at once; it makes a second request only
-    after Slack has refused the first for a part that can be left out. Proxies: see ``Transport``. Raises
-    ``ConfigError`` for a URL or proxy that cannot be used.
+    post, whatever the network does, and so does ``by_s``. ``post`` may be called by several threads at once; it makes
+    a second request only after Slack has refused the first for a part that can be left out. Proxies: see
+    ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used.
     """
 
     def __init__(self, credential: BotToken | Webhook, *, base_url: str | None = None, timeout_s: float = 10.0) -> None:
@@ -63,8 +63,7 @@ class SlackSink:
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt to post came to; raises nothing. A webhook posts to its own channel."""
-        del by_s
-        with self._form.transport.one_deadline():
+        with self._form.transport.one_deadline(by_s):
             return self._fallbacks.post(message, self._request)
 
     def look(self, search: Search) -> Reading:
@@ -85,9 +84,8 @@ class SlackSink:
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt came to to put ``message`` in the place of what was posted; raises nothing."""
-        del by_s
         try:
-            with self._form.transport.one_deadline():
+            with self._form.transport.one_deadline(by_s):
                 return self._form.update(channel, ts, message)
         except Exception as error:  # noqa: BLE001 - as in _request
             return _failed(error)

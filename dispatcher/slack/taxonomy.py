@@ -81,7 +81,7 @@ TABLE: Final = (
         "the workspace is being moved into an Enterprise organisation",
         SLOW_COOL_DOWN_US,
     ),
-    _row("too_late", Meaning.LATER_FREE, "its time to be posted had passed before it could be sent: nothing was sent"),
+    _row("too_late", Meaning.LATER_FREE, "its time had passed before it could be sent"),
     # Not posted: Slack says so.
     _row("request_timeout", Meaning.LATER, "the request reached Slack incomplete"),
     _row("external_channel_migrating", Meaning.LATER, "Slack is moving the shared channel"),
