@@ -81,6 +81,12 @@ def retry_after_us(headers: Mapping[str, str]) -> int | None:
     return math.ceil(min(max(seconds * US, US), MAX_COOL_DOWN_US))
 
 
+def date_us(headers: Mapping[str, str]) -> int | None:
+    """When the answer was written, by the Date it carries: microseconds since 1970, in whole seconds."""
+    date = _instant(headers.get("date", ""))
+    return None if date is None else round(date.timestamp()) * US
+
+
 def _instant(text: str) -> datetime | None:
     """The instant of an HTTP date; None for what is none, and for one that says no time zone."""
     try:
