@@ -15,7 +15,7 @@ from dispatcher.slack.credentials import BotToken, Webhook, checked_url
 from dispatcher.slack.fallbacks import Fallbacks
 from dispatcher.slack.history import History
 from dispatcher.slack.marks import event_mark, metadata_of
-from dispatcher.slack.replies import MAX_SAID, read_api_problem, read_api_reply, read_webhook_reply
+from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
 
@@ -24,11 +24,15 @@ SLACK_API: Final = "https://slack.com/api/"
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Who the token posts as, by auth.test; ``scopes`` is empty where Slack names none."""
+    """Who the token posts as, by auth.test; ``scopes`` is empty where Slack names none.
+
+    ``date_us`` is when Slack answered, by its own clock, in whole seconds; None where the answer does not say.
+    """
 
     team: str
     user: str
     scopes: tuple[str, ...]
+    date_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ class _Api:
             return read_api_problem(status, headers, data)
         scopes = (scope.strip() for scope in headers.get("x-oauth-scopes", "").split(","))
         team, user = (one_line(str(data.get(key, ""))) for key in ("team", "user"))
-        return Workspace(team, user, tuple(scope for scope in scopes if scope))
+        return Workspace(team, user, tuple(scope for scope in scopes if scope), date_us(headers))
 
     def _read(self, method: str, arguments: Mapping[str, Any]) -> tuple[int, Mapping[str, str], object]:
         return self._call(method, data=dict(arguments))  # a form: Slack takes no JSON for what only reads
