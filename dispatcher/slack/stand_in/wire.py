@@ -236,7 +236,7 @@ class Handler(BaseHTTPRequestHandler):
     def _head(self, status: int, kind: str, length: int, headers: Mapping[str, str]) -> bytes:
         lines = [
             f"HTTP/1.1 {status} {_phrase(status)}",
-            f"Date: {formatdate(usegmt=True)}",
+            f"Date: {formatdate(self.server.workspace.setup.clock(), usegmt=True)}",
             f"Content-Type: {kind}",
             f"Content-Length: {length}",
             *(f"{name}: {value}" for name, value in headers.items()),
