@@ -99,22 +99,32 @@ def test_a_connection_that_is_never_made_is_retryable_at_the_deadline(silent_add
     assert result.code == "connect_timeout"
 
 
-def test_a_silent_address_leaves_time_for_the_next(slack: StandIn, silent_address: tuple[str, int]) -> None:
-    def look_up(_host: str, _port: int, **_: object) -> list[Any]:
-        addresses = (silent_address, ("127.0.0.1", slack.port))
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+def answer(connection: socket.socket) -> None:
+    read_request(connection)
+    connection.sendall(POSTED)
 
-    reply = Transport("http://slack.test/", 3, resolve=look_up).post("http://slack.test/api/auth.test", {}, b"")
+
+def test_a_silent_address_leaves_time_for_the_next(silent_address: tuple[str, int]) -> None:
+    with RawServer(answer) as server:
+
+        def look_up(_host: str, _port: int, **_: object) -> list[Any]:
+            addresses = (silent_address, ("127.0.0.1", server.port))
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+
+        reply = Transport("http://slack.test/", 3, resolve=look_up).post("http://slack.test/api/auth.test", {}, b"")
     assert reply.status == 200
 
 
-def test_the_next_address_is_tried_when_one_is_dead(slack: StandIn) -> None:
-    def look_up(_host: str, _port: int, **_: object) -> list[Any]:
-        with socket.create_server(("127.0.0.1", 0)) as gone:
-            dead = gone.getsockname()
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (dead, ("127.0.0.1", slack.port))]
+def test_the_next_address_is_tried_when_one_is_dead() -> None:
+    with RawServer(answer) as server:
 
-    reply = Transport("http://slack.test/", 5, resolve=look_up).post("http://slack.test/api/auth.test", {}, b"")
+        def look_up(_host: str, _port: int, **_: object) -> list[Any]:
+            with socket.create_server(("127.0.0.1", 0)) as gone:
+                dead = gone.getsockname()
+            addresses = (dead, ("127.0.0.1", server.port))
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+
+        reply = Transport("http://slack.test/", 5, resolve=look_up).post("http://slack.test/api/auth.test", {}, b"")
     assert reply.status == 200
 
 
@@ -367,11 +377,19 @@ def test_no_proxy_stands_between_us_and_this_machine(slack: StandIn, monkeypatch
     assert isinstance(webhook_sink(slack).post(MESSAGE), Receipt)
 
 
-def test_a_plain_proxy_gets_the_whole_url(slack: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", f"127.0.0.1:{slack.port}")
-    sink = SlackSink(BotToken(slack.token), base_url="http://slack.test/api/")
-    assert isinstance(sink.post(MESSAGE), Receipt)
-    assert len(slack.ledger) == 1
+def test_a_plain_proxy_gets_the_whole_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        asked.append(read_request(connection))
+        connection.sendall(POSTED)
+
+    with RawServer(serve) as server:
+        monkeypatch.setenv("http_proxy", f"127.0.0.1:{server.port}")
+        sink = SlackSink(BotToken("xoxb-1"), base_url="http://slack.test/api/")
+        assert sink.post(MESSAGE) == Receipt("C1", "1.000001")
+    assert asked[0].startswith(b"POST http://slack.test/api/chat.postMessage HTTP/1.1\r\n")
+    assert b"\r\nHost: slack.test\r\n" in asked[0]
 
 
 def test_a_proxy_connects_us_through_to_tls(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
