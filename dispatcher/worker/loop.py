@@ -202,8 +202,8 @@ class Worker(RegisteredWorker):
         until = [self._beat_due - now]
         if taken.next_us is not None:
             until.append((taken.next_us - taken.now_us) / US)
-        if (deadline := self._senders.next_deadline()) is not None:
-            until.append(deadline - now)
+        if (overdue_s := self._senders.overdue_in_s()) is not None:
+            until.append(overdue_s)
         if burst:
             until.append(_BURST_LOOK_S)  # others may hold the last events, and nobody rings for that
         if taken.suspended:
@@ -275,9 +275,8 @@ class Worker(RegisteredWorker):
                     raise self._lost
                 return returned
             pause_s = _RECONNECT_FROM_S * 4 if self._lost else self._beat_s
-            deadline = self._senders.next_deadline()
-            if deadline is not None:
-                pause_s = min(pause_s, max(0.0, deadline - time.monotonic()))
+            if (overdue_s := self._senders.overdue_in_s()) is not None:
+                pause_s = min(pause_s, overdue_s)
             self._doorbell.sleep(min(left, pause_s), server=False)
 
     def _in_hand(self) -> list[str]:
