@@ -56,13 +56,15 @@ class Dispatcher:
         now_us: int,
         free: int,
         muted: Mapping[str, Mute] = NOTHING_MUTED,
+        begin: Callable[[Started], None] = lambda _: None,
     ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
         ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``muted`` are the
-        categories of which nothing is posted that was not admitted before. Raises ``GateUnavailable`` with nothing
-        posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force, also with
-        nothing posted. What is to be looked up is left to ``lookups``.
+        categories of which nothing is posted that was not admitted before. ``begin`` gets each post as soon as it is
+        marked, before anything is told: no log line stands between a mark and its post. Raises ``GateUnavailable`` with
+        nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force,
+        also with nothing posted. What is to be looked up is left to ``lookups``.
         """
         undecided: Sequence[Leased | Spoiled] = batch
         try:
@@ -77,7 +79,7 @@ class Dispatcher:
             self._line_up(refused, ended)
             self.settle(ended)
             undecided = rules.again(admitted)
-            return self._start(admitted, free)
+            return self._start(admitted, free, begin)
         except StaleLimits as error:
             raise Overtaken(undecided, error.in_force) from error
 
@@ -274,11 +276,14 @@ class Dispatcher:
         self.observer.lost(lost)
         return going
 
-    def _start(self, admitted: Sequence[Candidate], free: int) -> list[Started]:
+    def _start(self, admitted: Sequence[Candidate], free: int, begin: Callable[[Started], None]) -> list[Started]:
         if not admitted:
             return []
         by_s = self.clock() + self.post_s
         answers = self.outbox.start(admitted, free)
+        started = [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
+        for each in started:
+            begin(each)
         self.observer.waiting([answer for answer in answers if isinstance(answer, Waiting)])
         self.observer.lost([each.leased for each, answer in zip(admitted, answers, strict=True) if answer is None])
-        return [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
+        return started

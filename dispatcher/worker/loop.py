@@ -225,8 +225,7 @@ class Worker(RegisteredWorker):
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._senders.free
                 try:
-                    for started in dispatcher.dispatch(batch, taken.now_us, free, taken.muted):
-                        self._senders.start(started)
+                    dispatcher.dispatch(batch, taken.now_us, free, taken.muted, begin=self._senders.start)
                 except Overtaken as error:
                     batch = error.undecided
                     self._limits.follow(error.version)

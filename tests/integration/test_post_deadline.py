@@ -112,6 +112,18 @@ def test_a_post_that_was_not_made_is_made_once_when_its_timer_ends(
     assert stage.books.snapshot().overall()["sent"] == 1
 
 
+def test_a_post_begins_before_anything_is_told_of_the_events_beside_it(stage: Stage, ann: Worker) -> None:
+    stage.policy = policy_of(pace="1/1s")
+    stage.send("e1", "e2", "e3")
+    told_before: list[int] = []
+    taken = ann.take()
+    ann.dispatcher.dispatch(
+        taken.batch, taken.now_us, 1, begin=lambda _: told_before.append(len(ann.told.waits) + len(ann.told.losses))
+    )
+    assert told_before == [0]
+    assert len(ann.told.waits) == 2
+
+
 @pytest.mark.parametrize(
     ("grace_s", "looked_up_after_s"), [("0", 7), ("6.9", 7), ("20", 20)], ids=["none", "shorter", "longer"]
 )
