@@ -28,7 +28,18 @@ _PERSON: Final = re.compile(r"@.*|[UW][A-Z0-9]{5,}")
 _LIST_PAGE: Final = 1000
 _TRANSIT_US: Final = 5 * US
 """An answer takes so long at most, and its Date leaves out the fraction of a second."""
-_UNREADABLE: Final = frozenset({"missing_scope", "unknown_method", "method_deprecated", "not_allowed_token_type"})
+_UNREADABLE: Final = frozenset(
+    {
+        "missing_scope",
+        "not_allowed_token_type",
+        "unknown_method",
+        "method_deprecated",
+        "deprecated_endpoint",
+        "upgrade_required",
+        "enterprise_is_restricted",
+    }
+)
+"""What would pause all posting if a post met it: of a reading it says nothing about posts."""
 
 
 class _Clocks:

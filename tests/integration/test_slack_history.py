@@ -509,7 +509,16 @@ def test_a_token_that_is_refused_pauses_posting_too(start: Start, code: str) -> 
 
 
 @pytest.mark.parametrize(
-    "code", ["code_of_tomorrow", "invalid_limit", "invalid_ts_oldest", "channel_is_limited_access", "invalid_arg_name"]
+    "code",
+    [
+        "code_of_tomorrow",
+        "invalid_limit",
+        "invalid_ts_oldest",
+        "channel_is_limited_access",
+        "invalid_arg_name",
+        "deprecated_endpoint",
+        "enterprise_is_restricted",
+    ],
 )
 def test_a_reading_that_slack_refuses_is_never_complete(start: Start, code: str) -> None:
     slack = start()
