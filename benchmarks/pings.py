@@ -51,7 +51,7 @@ def pinged(*urls: str, folder: Path) -> Iterator[Sequence[Pings]]:
 
 def main() -> None:
     """Say a word after the first PING, and everything at the end."""
-    client = Redis.from_url(sys.argv[1])
+    client = Redis.from_url(sys.argv[1], socket_timeout=None)
     rows: list[tuple[float, float]] = []
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))

@@ -34,7 +34,7 @@ SOME: Final = 1_000
 """Events or letters that one command replays, removes or cancels."""
 
 PATIENCE_S: Final = 600.0
-"""How long a command may take that looks at everything."""
+"""How long a command may take, and how long a script may block."""
 
 _COMMAND: Final = (sys.executable, "-m", "dispatcher")
 
@@ -90,7 +90,8 @@ def run(effort: Effort) -> Report:
     proofs = Proofs()
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as made,
-        stage(effort.cores) as (server, client),
+        stage(effort.cores) as (server, _),
+        server.client(socket_timeout=PATIENCE_S) as client,
         RedisServer() as idle,
     ):
         build(client, server.url, Path(made), size)
