@@ -248,12 +248,17 @@ class _Copier:
     def _letters(self, count: int, pipe: _Pipe) -> None:
         ((entry, fields),) = self._client.xrange(KEYS.dead)
         at_ms, id_ = int(entry.partition(b"-")[0]), f"{REFUSED}-{PATTERN}"
+        total = int(fields[b"bytes"])
         for n in range(count):
             event = name_of(REFUSED, n)
             own = {name: value.replace(id_.encode(), event.encode()) for name, value in fields.items()}
+            longer = sum(map(len, own.values())) - sum(map(len, fields.values()))
+            own[b"bytes"] = str(int(fields[b"bytes"]) + longer).encode()
+            total += int(own[b"bytes"])
             stamp = f"{at_ms + 1 + n // 10}-{n % 10}"
             pipe.add("XADD", KEYS.dead, stamp, *(part for pair in own.items() for part in pair))
             pipe.put(KEYS.dead_ids, event, stamp.encode())
+        pipe.add("SET", KEYS.dead_bytes, total)
         self._count("dead", REFUSED, count, pipe)
 
     def _names(self, count: int, pipe: _Pipe) -> None:

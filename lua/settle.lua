@@ -10,9 +10,9 @@
 --          21 failures  STRING  posts in a row that did not reach Slack; lives an hour
 --          22 places    HASH    channel as events name it -> Slack's id of it; permanent
 --          23 version   STRING  the limits in force (include/version.lua)
---          24 seq STRING, 25 tallies SET  see include/tally.lua
---          26 ...       the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us"} bounds of the dead letters,
+--          24 seq STRING, 25 tallies SET  see include/tally.lua; 26 dead_bytes STRING  see include/dead.lua
+--          27 ...       the keys that "channels" and "events" point to
+-- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
 --           "most_decisions", "scope", "waits": prefixes of keys, "version": of the limits | absent; by others than those in
 --             force nothing is found out about when to ask again, so that is now,
 --           "channels": as in pace.lua,
@@ -55,15 +55,16 @@
 -- @include tally
 -- @include tell
 
+local MOST_TRIMMED = 200 -- dead letters in one call
+
 local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
-local totals, seen, dead, dead_ids = KEYS[9], KEYS[12], KEYS[13], KEYS[14]
+local totals, seen = KEYS[9], KEYS[12]
 local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
 local limited, others = {}, {} -- id, decision, ...
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local before = first_instant(keys.lines, keys.timers)
 redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
-local buried = 0
 local threads = threads_of(call, now)
 local is_stale = stale(KEYS[23], call.version)
 
@@ -71,16 +72,6 @@ for _, channel in ipairs(call.channels) do
   channel.line = KEYS[channel.line]
   channel.line_name = 'channel:' .. channel.name
   channel.pace = channel.max and KEYS[channel.pace]
-end
-
-local function bury(event, payload)
-  local entry = { 'id', event.id, 'at', digits(now), 'payload', payload }
-  for field, value in pairs(event.letter) do
-    entry[#entry + 1] = field
-    entry[#entry + 1] = value
-  end
-  redis.call('HSET', dead_ids, event.id, redis.call('XADD', dead, '*', unpack(entry)))
-  buried = buried + 1
 end
 
 local function park(event, header, payload)
@@ -150,6 +141,11 @@ local at = {
   remember_us = call.remember_us, events = events, parked = parked, timers = keys.timers, totals = totals, seq = KEYS[24],
   tallies = KEYS[25],
 }
+local planned = {}
+local letters = {
+  dead = KEYS[13], dead_ids = KEYS[14], dead_bytes = KEYS[26], now = now,
+  write = function(...) planned[#planned + 1] = { ... } end,
+}
 local settled = {}
 for n, event in ipairs(call.events) do
   settled[n] = redis.call('SREM', leased, event.id)
@@ -182,7 +178,7 @@ for n, event in ipairs(call.events) do
       redis.call('HDEL', events, event.id)
     end
     if event.outcome == 'dead' then
-      bury(event, payload)
+      bury(letters, event.id, event.letter, payload)
     end
     if event.tally and event.outcome ~= 'told' then
       event.tally.key = KEYS[event.tally.key]
@@ -218,6 +214,10 @@ end
 if first_instant(keys.lines, keys.timers) < before then
   ring(KEYS[11])
 end
-local trimmed = buried > 0 and trim_dead(dead, dead_ids, call.dead, now, 2 * buried) or 0
+local trimmed = letters.buried and trim_dead(letters, call.dead, MOST_TRIMMED) or 0
+write_letters(letters)
+for _, command in ipairs(planned) do
+  redis.call(unpack(command))
+end
 local turns = #turned > 0 and cjson.encode(turned) or '[]'
 return string.format('{"now":%.0f,"settled":[%s],"trimmed":%d,"turned":%s}', now, table.concat(settled, ','), trimmed, turns)

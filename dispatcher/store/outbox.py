@@ -180,12 +180,12 @@ class Outbox:
             keys,
             [
                 *self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions, keys.deciding, keys.freed,
-                keys.failures, keys.places, keys.limits_version, keys.seq, keys.tallies,
+                keys.failures, keys.places, keys.limits_version, keys.seq, keys.tallies, keys.dead_bytes,
             ],
         )  # fmt: skip
         call = {
             "remember_us": self._remember_us,
-            "dead": {"max": self._bounds.max, "max_age_us": self._bounds.max_age_us},
+            "dead": self._bounds.of_letters(),
             "most_decisions": self._bounds.decisions,
             "scope": keys.scope_prefix,
             "waits": keys.waits_prefix,
