@@ -64,12 +64,12 @@ class Process:
         """Everything it has written so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def finish(self) -> str:
+    def finish(self, seconds: float = PATIENCE_S) -> str:
         """What it has said when it has ended by itself; raises ``Unproven`` unless it ends well and in time."""
         try:
-            code = self._child.wait(PATIENCE_S)
+            code = self._child.wait(seconds)
         except subprocess.TimeoutExpired as error:
-            raise Unproven(f"{self._shown} did not end within {PATIENCE_S:g} s") from error
+            raise Unproven(f"{self._shown} did not end within {seconds:g} s") from error
         if code != 0:
             raise Unproven(f"{self._shown} ended with {code}: {self.said()[-_LAST_WORDS:]}")
         return self.said()

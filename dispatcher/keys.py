@@ -229,6 +229,11 @@ class Keys:
         return self._key("dead:ids")
 
     @property
+    def dead_bytes(self) -> str:
+        """STRING, how many bytes all dead letters are; empty."""
+        return self._key("dead:bytes")
+
+    @property
     def decisions(self) -> tuple[str, str, str, str]:
         """HASHES, id -> decision: of what a limit suppressed, its older part, of all others, its older part.
 

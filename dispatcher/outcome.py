@@ -165,11 +165,19 @@ Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many dead letters are kept, and for how long, and of how many events the decision is; the oldest go first."""
+    """How many dead letters are kept, of how many bytes, for how long; and of how many events the decision.
+
+    The oldest go first.
+    """
 
     max: int = 100_000
     max_age_us: int = 30 * 86_400 * US
     decisions: int = 100_000
+    max_bytes: int = 256_000_000
+
+    def of_letters(self) -> dict[str, int]:
+        """Those of the dead letters, as scripts get them."""
+        return {"max": self.max, "max_age_us": self.max_age_us, "max_bytes": self.max_bytes}
 
 
 DEFAULT_BOUNDS: Final = Bounds()

@@ -1,12 +1,12 @@
 -- Makes what became of events durable: the end of an event, or the place where it waits next; with its lease, slots,
 -- channel, dead letter and the books in one step.
 --
--- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids
+-- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older others others_older deciding freed failures failing denials posted places limits_version seq
 -- @keys tallies guarantees turns
 -- KEYS      as in take.lua, and
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
---           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry
+--           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
 --           failures, failing, denials HASH, posted STRING  see include/pause.lua; they live an hour
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           and then    the keys that "channels" and "events" point to
@@ -54,6 +54,8 @@
 -- @include places
 -- @include digest
 
+local MOST_TRIMMED = 200 -- dead letters in one call
+
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
@@ -63,7 +65,7 @@ local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
-local letters = 0
+local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.dead_bytes, now = at.now }
 
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
@@ -157,8 +159,7 @@ local function bury(event, payload, malformed)
   if malformed then
     fields.header = string.sub(malformed, 1, 65536)
   end
-  dead.bury(at, event.id, fields, payload)
-  letters = letters + 1
+  letters.bury(dead_letters, event.id, fields, payload)
 end
 
 local function settle(event)
@@ -220,7 +221,8 @@ for n, event in ipairs(call.events) do
 end
 lines.write(channels)
 lines.ring_if_earlier(at, before)
-local trimmed = dead.write(at, call.dead, 2 * letters)
+local trimmed = dead_letters.buried and letters.trim(dead_letters, call.dead, MOST_TRIMMED) or 0
+letters.write(dead_letters)
 local turns = #pause.turned > 0 and cjson.encode(pause.turned) or '[]'
 local answer = string.format('{"now":%.0f,"settled":[%s],"trimmed":%d,"turned":%s}', at.now, table.concat(settled, ','), trimmed, turns)
 accounting.write(at)

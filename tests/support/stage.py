@@ -338,6 +338,12 @@ class Stage:
             for _, fields in self.redis.xrange(self.keys.dead)
         ]
 
+    def letters_bytes(self) -> int:
+        """How many bytes all dead letters are, as the store counts them; they have to be those of each."""
+        counted = int(self.redis.get(self.keys.dead_bytes) or 0)
+        assert counted == sum(int(letter.get("bytes", 0)) for letter in self.letters())
+        return counted
+
     def first_instant(self) -> float:
         """The first instant at which something that waits may go; ``INF`` where there is none."""
         rows = [
@@ -358,6 +364,7 @@ class Stage:
     def check(self) -> None:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
         assert self.look().imbalances() == []
+        self.letters_bytes()
         places = places_of(self.redis, self.keys)
         for id_, header in places.events.items():
             self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
