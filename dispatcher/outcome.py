@@ -195,11 +195,11 @@ class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
     ``replied``: the channel answered. ``arrived``: the post may have arrived, so its channel's pace is charged.
-    ``is_reading``: Slack was asked what the channel shows, not to post. ``cooldown_us``: nobody posts there for so long;
-    ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a
-    pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that broke
-    off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong with the
-    category's template, of which nothing depends.
+    ``is_reading``: Slack was asked what the channel shows, not to post. ``cooldown_us``: nobody posts there for so
+    long; ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded,
+    a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that
+    broke off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong
+    with the category's template, of which nothing depends.
     """
 
     subject: Leased | Spoiled

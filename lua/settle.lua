@@ -24,7 +24,7 @@
 --             "cooldown_us": nobody posts to the channel for so long, "reading_us": nobody reads history for so long,
 --             "said": {"code", "detail"} of Slack or the network,
 --             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: it was not reached, or
---               its answer says nothing; then "maybe": true: the post may have arrived, "reading": true: it was a look-up,
+--               its answer says nothing; "reading": true: it was asked what the channel shows,
 --             "resume": true: a post succeeded, "spared": attempts used if this is no fault of the event's own | absent,
 --             "channel_id": Slack's id of the channel | absent,
 --             "thread": name of its thread | absent, "ts": of its message, if it is one,
@@ -81,6 +81,9 @@ local function park(event, header, payload)
     local is_limited = string.find(event.why_parked[1], '^limit:')
     local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
+    if event.said and event.said.code and not event.reading then
+      header.code = event.said.code
+    end
     plan.zadd(at.timers, instant, event.id)
     ends = event.doubt and math.max(ends, instant) or ends -- what is to be looked up is no sooner at its end
   else
@@ -104,20 +107,22 @@ local function turn_channel(event, channel)
 end
 
 -- What the fleet learns of an answer, or of none.
-local function note_reach(event, channel)
+local function note_reach(event, channel, sent_us)
   local name = channel and channel.name or ''
   if event.pause then
-    local until_us = pause.note_denial(at, event.id, name, event.said)
+    local until_us = pause.note_denial(at, event.id, name, event.said, event.reading)
     if until_us then
       event.attempt, event.until_us = event.spared or event.attempt, until_us
     end
   elseif event.failed then
-    if pause.note_failure(at, event.id, name, event.said, event.maybe, event.reading) then
+    if pause.note_failure(at, event.id, name, event.said, event.arrived, event.reading) then
       event.attempt = event.spared or event.attempt
     end
-  elseif event.reached then
+  elseif event.reading and event.outcome == 'sent' then
+    pause.note_found(at, event.id, name, sent_us)
+  elseif event.reached and not event.reading then
     if event.cooldown_us then
-      pause.cool_down(at, name, event.cooldown_us, event.said)
+      pause.cool_down(at, event.id, name, event.cooldown_us, event.said)
     else
       pause.note_answer(at, event.id, name, event.resume, event.replied)
     end
@@ -176,7 +181,7 @@ local function settle(event)
       plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
     end
   end
-  note_reach(event, channel)
+  note_reach(event, channel, number_of(header.sent) or 0)
   if event.outcome == 'parked' then
     park(event, header, payload)
   elseif event.outcome == 'told' then

@@ -111,6 +111,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
         lone="lone" in header,
         posts=header.get("posts", 0),
         why=_why(header.get("why")),
+        code=header.get("code"),
     )
 
 

@@ -11,6 +11,7 @@ from dispatcher.event import Event
 from dispatcher.leased import Leased
 from dispatcher.model import US, Ambiguous, Lane, Rejected
 from dispatcher.outcome import Bounds
+from dispatcher.policy import again_after_us
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
@@ -41,21 +42,21 @@ def test_a_replayed_letter_leaves_the_slots_of_posts_that_may_have_arrived(stage
     worker = stage.worker()
     worker.desk.shows = lambda _: NOTHING_TO_READ
     stage.send("x", channel=UNPACED)
-    for _ in range(MAX_ATTEMPTS):
+    for n in range(MAX_ATTEMPTS):
         (started,) = worker.go()
         worker.answer(started, Ambiguous("http_500", "no answer"))
-        stage.redis.delete(stage.keys.failures)  # others arrive
+        worker.post_beside()
         stage.clock.forward(10)
         worker.go()
-        stage.clock.forward(5)
+        stage.clock.now_us += again_after_us("x", n + 1)
     assert [letter.reason for letter in letters.find(Filter())] == ["ambiguous"]
-    charged = stage.slots("global")
+    charged = stage.slots("category:errors")
     assert len(charged) == MAX_ATTEMPTS
     assert letters.replay(letters.find(Filter())) == [DONE]
     worker.run()
-    assert stage.total("sent") == 1
-    assert charged.items() < stage.slots("global").items()
-    assert len(stage.slots("global")) == MAX_ATTEMPTS + 1
+    assert stage.total("sent") == MAX_ATTEMPTS + 1
+    assert charged.items() < stage.slots("category:errors").items()
+    assert len(stage.slots("category:errors")) == MAX_ATTEMPTS + 1
 
 
 def test_letters_are_found_oldest_first_by_category_reason_and_time(stage: Stage, letters: DeadLetters) -> None:

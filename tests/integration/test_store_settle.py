@@ -93,6 +93,7 @@ def test_what_is_settled_leaves_nothing_but_its_slots_and_its_memory(
         keys.beat,
         keys.seen,
         keys.decisions[2],
+        keys.posted,
         *map(keys.scope, ("global", "category:errors", "pace:#general")),
     }
     assert {key.decode() for key in redis.scan_iter()} == {*kept, stage.queue.queues}

@@ -195,6 +195,11 @@ class Worker:
         """Post each and settle all."""
         self.settle([self.dispatcher.deliver(each) for each in started])
 
+    def post_beside(self, channel: str = UNPACED) -> None:
+        """Slack takes a post of another event to the channel: what fails before and after it fails not in a row."""
+        self.stage.send(f"beside-{self.stage.clock.now_us}-{len(self.stage.names)}", category="beside", channel=channel)
+        self.deliver(self.dispatch(self.take(due=0).batch))
+
     def go_on(self) -> list[Started]:
         """Go until nothing more is to be taken now: a look-up may have found that a post is to be made again."""
         started = []
