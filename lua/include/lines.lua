@@ -42,7 +42,7 @@ local lines = (function()
   -- Whose turn it is in a channel's line, and when it was first seen.
   function lines.next_of(at, line, channel)
     local id, score = plan.zfirst(line)
-    local turn = tonumber(plan.hget(at.turns, channel) or nil) or 0
+    local turn = count_of(plan.hget(at.turns, channel))
     if id and turn % OLDEST_EVERY == OLDEST_EVERY - 1 then
       local oldest, low = math.huge, -1
       for _ = 0, 5 do
@@ -62,7 +62,7 @@ local lines = (function()
   end
 
   function lines.count_turn(at, channel)
-    plan.hset(at.turns, channel, digits(((tonumber(plan.hget(at.turns, channel) or nil) or 0) + 1) % OLDEST_EVERY))
+    plan.hset(at.turns, channel, digits((count_of(plan.hget(at.turns, channel)) + 1) % OLDEST_EVERY))
   end
 
   -- The slots of a channel's pace.
@@ -88,6 +88,16 @@ local lines = (function()
     return channel.max ~= nil or plan.zscore(at.cooldowns, channel.name) ~= nil
   end
 
+  -- Whose post is in flight on a channel, or whose turn it is; nobody's where that event is gone.
+  function lines.turn_of(at, channel)
+    local id = plan.hget(at.posting, channel)
+    if id and not plan.hget(at.events, id) then
+      plan.hdel(at.posting, channel)
+      return nil
+    end
+    return id
+  end
+
   -- Sets when the head of the channel's line may pass, or forgets a line that is empty.
   function lines.set(at, channel)
     if not plan.zfirst(channel.line) then
@@ -95,7 +105,7 @@ local lines = (function()
       if plan.hget(at.turns, channel.name) then
         plan.hdel(at.turns, channel.name)
       end
-    elseif plan.hget(at.posting, channel.name) then
+    elseif lines.turn_of(at, channel.name) then
       plan.zadd(at.lines, math.huge, channel.line_name)
     else
       plan.zadd(at.lines, math.max(at.now, lines.free_at(at, channel)), channel.line_name)

@@ -35,7 +35,7 @@ local pause = (function()
   function pause.until_of(at, id)
     local kind = kind_of(at)
     if kind then
-      local probe = number_of(plan.hget(at.pause, 'probe'))
+      local probe = whole_of(plan.hget(at.pause, 'probe'))
       if probe and at.now < probe and plan.hget(at.pause, 'prober') ~= id then
         return kind == 'cooldown' and 'cooldown' or 'paused', probe
       end
@@ -86,7 +86,7 @@ local pause = (function()
   end
 
   local function count_in(at, key, channel)
-    local number = (tonumber(plan.hget(key, channel) or nil) or 0) + 1
+    local number = count_of(plan.hget(key, channel)) + 1
     plan.hset(key, channel, digits(number))
     plan.keep_alive(key, HOUR_US)
     return number
@@ -94,7 +94,7 @@ local pause = (function()
 
   -- The gap after a prober failed: short while there are channels that were not tried, then twice as long each time.
   local function next_gap(at, key, is_new, longest)
-    local gap = number_of(plan.hget(at.pause, 'gap')) or GAP_FROM_US
+    local gap = whole_of(plan.hget(at.pause, 'gap')) or GAP_FROM_US
     if is_new and plan.hlen(key) <= EAGER then
       return GAP_FROM_US
     end
@@ -130,10 +130,10 @@ local pause = (function()
     end
     local channels, failures = 0, 0
     for _, number in pairs(plan.hgetall(at.failing)) do
-      channels, failures = channels + 1, failures + (tonumber(number) or 0)
+      channels, failures = channels + 1, failures + count_of(number)
     end
     if failures >= OUTAGE and (channels > 1 or not is_maybe) then
-      local cool_until = kind and not is_prober and number_of(plan.hget(at.pause, 'probe')) or 0
+      local cool_until = kind and not is_prober and whole_of(plan.hget(at.pause, 'probe')) or 0
       begin(at, 'outage', said, GAP_FROM_US)
       plan.hset(at.pause, 'probe', digits(math.max(at.now + GAP_FROM_US, cool_until)))
       return true
@@ -145,13 +145,13 @@ local pause = (function()
 
   -- Slack asks for an operator. Returns until when the fleet is paused; nothing where that is the channel's own affair.
   function pause.note_denial(at, id, channel, said)
-    local kind, denied = kind_of(at), number_of(plan.hget(at.denials, channel))
+    local kind, denied = kind_of(at), whole_of(plan.hget(at.denials, channel))
     plan.del(at.failing)
     if channel ~= '' then
       plan.hset(at.denials, channel, digits(at.now))
       plan.keep_alive(at.denials, HOUR_US)
     end
-    if kind ~= 'operator' and denied and (number_of(redis.call('GET', at.posted)) or 0) > denied then
+    if kind ~= 'operator' and denied and count_of(redis.call('GET', at.posted)) > denied then
       hold(at, channel, count_in(at, at.failures, channel))
       pause.pass_try(at, id)
       return nil
@@ -159,10 +159,10 @@ local pause = (function()
     if kind ~= 'operator' then
       begin(at, 'operator', said, GAP_FROM_US)
     elseif plan.hget(at.pause, 'prober') == id then
-      local gap = next_gap(at, at.denials, not denied or denied < (number_of(plan.hget(at.pause, 'since')) or 0), OPERATOR_GAP_US)
+      local gap = next_gap(at, at.denials, not denied or denied < (whole_of(plan.hget(at.pause, 'since')) or 0), OPERATOR_GAP_US)
       begin(at, 'operator', said, gap)
     end
-    return number_of(plan.hget(at.pause, 'probe'))
+    return whole_of(plan.hget(at.pause, 'probe'))
   end
 
   -- What became of the prober's try says nothing: the next one may try at once.
