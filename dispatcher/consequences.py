@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.category_rule import OnLimit
-from dispatcher.leased import Candidate, Leased, Spoiled, Started
+from dispatcher.leased import Candidate, Leased, Spoiled, Started, Terms
 from dispatcher.model import (
     Ambiguous,
     Denied,
@@ -67,10 +67,11 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     posted = not leased.held and (leased.unknown or leased.attempt)  # perhaps: then its slot stays
     slots = Slots.KEEP if posted else Slots.RELEASE
     if now_us >= terms.deadline_us:
-        letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
+        detail = f"waited longer than its max_age, {_waited_for(leased, terms)}"
+        letter = DeadLettered(Reason.EXPIRED, detail, since_us=leased.seen_us)
         if leased.unknown:
             letter = DeadLettered(
-                Reason.AMBIGUOUS, "perhaps posted, and waited longer than its max_age to be posted again"
+                Reason.AMBIGUOUS, f"perhaps posted, and waited longer than its max_age, {_waited_for(leased, terms)}"
             )
         return Settlement(leased, terms, letter, slots, attempt=leased.attempt, unknown=leased.unknown)
     if leased.deaths >= MAX_DEATHS:
@@ -80,6 +81,24 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
         detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
         return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"), slots)
     return None
+
+
+def _waited_for(leased: Leased, terms: Terms) -> str:
+    """What an event waited for last."""
+    if leased.line is not None:
+        return f"for room in a limit (in the line {leased.line})"
+    reason, code = leased.why or (None, None)
+    match reason:
+        case None:
+            return "on the queue" if not leased.held else f"for its channel {terms.channel}"
+        case Reason.PACE | Reason.COOLDOWN:
+            return f"for its channel {terms.channel} ({reason})"
+        case Reason.PAUSED:
+            return f"for the end of a pause ({code})" if code else "for the end of a pause"
+        case Reason.RETRY | Reason.RECONCILE:
+            return f"for another attempt after {code or 'a lost worker'}"
+        case _:
+            return f"for room ({reason})"
 
 
 def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:

@@ -6,17 +6,18 @@ Two steps, never mixed: the *budget* (global, category) is decided at once for e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, assert_never
 
 from dispatcher import consequences as rules
 from dispatcher import own, reconcile
+from dispatcher.boottime import boottime_s
 from dispatcher.content import message_for
 from dispatcher.errors import StaleLimits
 from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
-from dispatcher.model import Admitted, Denied, Opening, PostResult, all_scopes
+from dispatcher.model import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.mutes import MUTED_SCOPE, Mute
 from dispatcher.outcome import Deferral, Lookup, Settlement, Turn
 from dispatcher.policy import Backoff, Policy, limit_reason
@@ -25,11 +26,19 @@ from dispatcher.reading import GRACE_US, Reading
 from dispatcher.tally import Suppressed, Telling
 
 NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
+POST_S: Final = 10.0
+"""How long a post may take, unless the settings say otherwise."""
+
+LATE: Final = Retryable("late", "its time had passed before it was begun: nothing was sent", uses_attempt=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """One worker's collaborators, and the steps in order."""
+    """One worker's collaborators, and the steps in order.
+
+    A post may take ``post_s``, which counts from the instant before its mark is asked for: whoever finds the mark of a
+    worker that is gone counts from the mark. ``clock`` gives that instant.
+    """
 
     policy: Policy
     gate: Gate
@@ -38,6 +47,8 @@ class Dispatcher:
     observer: Observer
     backoff: Backoff
     grace_us: int = GRACE_US
+    post_s: float = POST_S
+    clock: Callable[[], float] = boottime_s
 
     def dispatch(
         self,
@@ -45,13 +56,15 @@ class Dispatcher:
         now_us: int,
         free: int,
         muted: Mapping[str, Mute] = NOTHING_MUTED,
+        begin: Callable[[Started], None] = lambda _: None,
     ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
         ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``muted`` are the
-        categories of which nothing is posted that was not admitted before. Raises ``GateUnavailable`` with nothing
-        posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force, also with
-        nothing posted. What is to be looked up is left to ``lookups``.
+        categories of which nothing is posted that was not admitted before. ``begin`` gets each post as soon as it is
+        marked, before anything is told: no log line stands between a mark and its post. Raises ``GateUnavailable`` with
+        nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force,
+        also with nothing posted. What is to be looked up is left to ``lookups``.
         """
         undecided: Sequence[Leased | Spoiled] = batch
         try:
@@ -66,23 +79,33 @@ class Dispatcher:
             self._line_up(refused, ended)
             self.settle(ended)
             undecided = rules.again(admitted)
-            return self._start(admitted, free)
+            return self._start(admitted, free, begin)
         except StaleLimits as error:
             raise Overtaken(undecided, error.in_force) from error
 
     def deliver(self, started: Started) -> Settlement:
-        """Post one message and say what follows; touches no store, so any thread may do it."""
-        leased, terms = started.candidate.leased, started.candidate.terms
+        """Post one message and say what follows; touches no store, so any thread may do it.
+
+        What comes too late to be posted is not: another worker may have posted it meanwhile.
+        """
+        leased, terms, by_s = started.candidate.leased, started.candidate.terms, started.leaves_by_s
+        if by_s is not None and self.clock() >= by_s:
+            return self.not_made(started)
         if leased.tally is not None:
             words = own.words_of(leased, terms.channel, self.policy, can_edit=self.sink.can_update)
-            posted = self.sink.update(*words.edits, words.message) if words.edits else self.sink.post(words.message)
-            return self.conclude(started, posted)
+            if words.edits:
+                return self.conclude(started, self.sink.update(*words.edits, words.message, by_s=by_s))
+            return self.conclude(started, self.sink.post(words.message, by_s=by_s))
         style = self.policy.rule(leased.event.category).style
         message = message_for(
             leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
         )
-        settlement = self.conclude(started, self.sink.post(message))
+        settlement = self.conclude(started, self.sink.post(message, by_s=by_s))
         return settlement if (fault := message.template_fault) is None else settlement._replace(template_fault=fault)
+
+    def not_made(self, started: Started) -> Settlement:
+        """What follows from a post that was never begun; it says nothing of Slack."""
+        return self.conclude(started, LATE)._replace(reached=None)
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""
@@ -255,10 +278,14 @@ class Dispatcher:
         self.observer.lost(lost)
         return going
 
-    def _start(self, admitted: Sequence[Candidate], free: int) -> list[Started]:
+    def _start(self, admitted: Sequence[Candidate], free: int, begin: Callable[[Started], None]) -> list[Started]:
         if not admitted:
             return []
+        by_s = self.clock() + self.post_s
         answers = self.outbox.start(admitted, free)
+        started = [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
+        for each in started:
+            begin(each)
         self.observer.waiting([answer for answer in answers if isinstance(answer, Waiting)])
         self.observer.lost([each.leased for each, answer in zip(admitted, answers, strict=True) if answer is None])
-        return [answer for answer in answers if isinstance(answer, Started)]
+        return started

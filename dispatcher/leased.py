@@ -113,12 +113,14 @@ class Candidate(NamedTuple):
 class Started:
     """A post that may leave now: the store has marked it as sending, this is the ``attempt``-th.
 
-    ``thread_ts`` is the first message of its thread, where it names one that has begun.
+    ``thread_ts`` is the first message of its thread, where it names one that has begun. ``leaves_by_s`` is an instant
+    of ``boottime_s``, counted from before the mark was asked for: after it nothing is sent.
     """
 
     candidate: Candidate
     attempt: int
     thread_ts: str | None = None
+    leaves_by_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

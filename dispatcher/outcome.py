@@ -67,7 +67,10 @@ class Turn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """Kept for a human. ``until_us`` is when the mute ends that suppressed it, ``counting`` who is told of it."""
+    """Kept for a human. ``until_us`` is when the mute ends that suppressed it, ``counting`` who is told of it.
+
+    ``since_us`` is since when an expired one has waited.
+    """
 
     reason: Reason
     detail: str
@@ -75,6 +78,7 @@ class DeadLettered:
     denied: Denied | None = None
     until_us: int | None = None
     counting: Counting | None = None
+    since_us: int | None = None
 
 
 def _can_bury(reason: Reason) -> bool:
@@ -207,6 +211,22 @@ class Settlement(NamedTuple):
     template_fault: str | None = None
     arrived: bool = False
     is_reading: bool = False
+
+    @property
+    def is_posted(self) -> bool:
+        """Whether this is what a post came to, which its subject does not count yet."""
+        return self.attempt > getattr(self.subject, "attempt", 0)
+
+    @property
+    def perhaps_posted(self) -> int:
+        """Posts of unknown fate of an event that ends: so many messages may stand in Slack (beside that of a sent one)."""
+        match self.subject:
+            case Leased() as leased if isinstance(self.outcome, Sent):
+                return leased.unknown
+            case Leased() as leased:
+                return leased.unknown + (leased.doubt is not None)
+            case _:
+                return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def lookups(doubtful: Sequence[Leased], policy: Policy, now_us: int) -> tuple[li
     for (channel, thread_ts), candidates in places.items():
         since_us = min(_doubt(each).first_us for each in candidates) - MARGIN_US
         names = tuple(each.leased.name for each in candidates)
-        found.append(Lookup(tuple(candidates), Search(channel, names, since_us, thread_ts), now_us))
+        found.append(Lookup(tuple(candidates), Search(channel, names, since_us, thread_ts, now_us), now_us))
     return found, ended
 
 

@@ -6,7 +6,8 @@
 --          15 16 17 18  HASH  the decision record (include/decisions.lua)
 --          19 muted     HASH  category -> JSON (mute.lua)
 --          20 paused    HASH  '*' or category -> JSON, what is paused by hand
---          21 ...       HASH  the RQ job of each of "ids"
+--          21 failures  HASH  channel -> its posts in a row without a clear answer
+--          22 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest}
 -- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
@@ -15,7 +16,7 @@
 --               "owner" who holds it, or "orphan": true,
 --               "timer": its instant,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
---               waits for, "lines_before" of those that wait for that scope, "cooldown" of its channel,
+--               waits for, "lines_before" of those that wait for that scope, "cooldown" and "failures" of its channel,
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
 --             "letter": [field, value, ...] of its dead letter without the payload,
 --             "decisions": [row, ...], "seen": until when its id is remembered
@@ -56,6 +57,7 @@ local function place(facts, id, header)
     stands(facts, header.line, 'scope:' .. facts.scope, id)
   else
     facts.cooldown = redis.call('ZSCORE', KEYS[6], header.channel) or nil
+    facts.failures = redis.call('HGET', KEYS[21], header.channel) or nil
     local line = header.entry or 'channel:' .. header.channel
     stands(facts, line, line, id)
   end
@@ -104,7 +106,7 @@ for n, id in ipairs(call.ids) do
     facts.header = string.match(stored, '^[^\n]*')
     place(facts, id, header)
   end
-  facts.job = waiting_job(KEYS[20 + n], id)
+  facts.job = waiting_job(KEYS[21 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried

@@ -86,8 +86,8 @@ local function obstacle(event, header, channel)
 end
 
 -- Parks an event for its channel; one of a category that is paused by hand in a line of its own, so that it is in nobody's way.
-local function park(event, header, channel)
-  header.state, header.held = 'waiting', true
+local function park(event, header, channel, reason)
+  header.state, header.held, header.why = 'waiting', true, { reason, cjson.null }
   places.note(header, event, call.scope)
   local line = channel.line
   if is_paused_by_hand(event.of or event.category) then
@@ -143,7 +143,7 @@ local function start(event)
     free = free - 1
     answer = go(header)
   else
-    park(event, header, channel)
+    park(event, header, channel, reason)
     answer = string.format('["%s",%s]', reason, instant < math.huge and digits(instant - at.now) or 'null')
   end
   record.write(at, event.id, header, payload)

@@ -38,6 +38,9 @@ from dispatcher.worker.door import Door
 _BACKOFF_FROM_S: Final = 1.0
 _BACKOFF_TO_S: Final = 300.0
 
+_POST_MARGIN_S: Final = 1.0
+"""The sink keeps its own deadline; the worker's, which only guards against a defect of it, is this much later."""
+
 
 def build_sink(settings: Settings) -> Sink:
     """The sink the settings ask for; raises ``ConfigError`` when Slack is asked for without a token or webhook."""
@@ -67,7 +70,10 @@ def build_backoff() -> Backoff:
 
 
 def build_outbox(settings: Settings, client: Client, owner: str, door: Door | None = None) -> Outbox:
-    """One owner's view of the namespace; to be told which limits to follow."""
+    """One owner's view of the namespace; to be told which limits to follow.
+
+    What a worker that is gone was posting is not looked up while that could still leave: it may be frozen, and wake.
+    """
     keys, queue = keys_of(settings)
     return Outbox(
         client,
@@ -76,7 +82,7 @@ def build_outbox(settings: Settings, client: Client, owner: str, door: Door | No
         owner=owner,
         lease_us=_us(settings.lease.total_seconds()),
         remember_us=_us(settings.dedup_window.total_seconds()),
-        grace_us=grace_of(settings),
+        grace_us=max(grace_of(settings), _us(post_deadline_s(settings))),
         door=door,
     )
 
@@ -84,6 +90,11 @@ def build_outbox(settings: Settings, client: Client, owner: str, door: Door | No
 def grace_of(settings: Settings) -> int:
     """Microseconds from a post of unknown fate to its look-up."""
     return _us(settings.reconcile_grace.total_seconds())
+
+
+def post_deadline_s(settings: Settings) -> float:
+    """Seconds from a post's mark until its worker gives it up, whatever the sink does."""
+    return settings.slack_timeout.total_seconds() + _POST_MARGIN_S
 
 
 def build_gate(settings: Settings, client: Client, outbox: Outbox, door: Door | None = None) -> Admission:

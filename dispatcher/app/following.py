@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dispatcher.app.building import build_backoff
 from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
-from dispatcher.dispatch import Dispatcher
+from dispatcher.dispatch import POST_S, Dispatcher
 from dispatcher.errors import ConfigError
 from dispatcher.logs import EventLog
 from dispatcher.ports import Sink
@@ -34,6 +34,7 @@ class Following:
         events: EventLog,
         by: str,
         grace_us: int = GRACE_US,
+        post_s: float = POST_S,
     ) -> None:
         """``begun`` is in force at the start; ``read`` reads the limits file."""
         self._versions = versions
@@ -42,7 +43,7 @@ class Following:
         self._outbox = outbox
         self._by = by
         self._say = events.say
-        self._dispatcher = Dispatcher(begun.policy, gate, outbox, sink, events, build_backoff(), grace_us)
+        self._dispatcher = Dispatcher(begun.policy, gate, outbox, sink, events, build_backoff(), grace_us, post_s)
         self._adopt(begun)
 
     @property

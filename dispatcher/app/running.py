@@ -8,9 +8,8 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
-from dispatcher.app.building import build_gate, build_outbox, build_sink, grace_of
+from dispatcher.app.building import build_gate, build_outbox, build_sink, grace_of, post_deadline_s
 from dispatcher.app.following import Following
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
@@ -33,9 +32,6 @@ from dispatcher.worker.door import Door
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.loop import Worker
 from dispatcher.worker.upkeep import Upkeep
-
-_SEND_SLACK_S: Final = 1.0
-"""The sink keeps its own deadline; the worker's, which only guards against a defect of it, is this much later."""
 
 
 def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
@@ -142,6 +138,7 @@ class _Run:
             events=self.events,
             by=self.owner,
             grace_us=grace_of(self.settings),
+            post_s=self.settings.slack_timeout.total_seconds(),
         )
 
     def worker(self, begun: InForce) -> Worker:
@@ -162,7 +159,7 @@ class _Run:
             log=self.events,
             batch=settings.batch,
             senders=settings.senders,
-            post_deadline_s=settings.slack_timeout.total_seconds() + _SEND_SLACK_S,
+            post_deadline_s=post_deadline_s(settings),
             lease_s=settings.lease.total_seconds(),
         )
 

@@ -30,7 +30,9 @@ _LANES: Final = tuple(Lane)
 class DeadLetter:
     """One dead letter. ``payload`` is the job's data as the producer wrote it (up to 1 MiB), empty where none was left.
 
-    ``fits_at_us`` is the instant at which a limit would have let it pass, or the mute ends that suppressed it.
+    ``fits_at_us`` is the instant at which a limit would have let it pass, or the mute ends that suppressed it. ``posts``
+    were really started, ``copies`` of these had no clear answer and may stand in Slack. ``since_us`` is since when an
+    expired one has waited. ``header`` is what was stored of it, where that cannot be read.
     """
 
     entry: str
@@ -47,6 +49,10 @@ class DeadLetter:
     attempts: int
     replays: int
     seen_us: int | None
+    posts: int = 0
+    copies: int = 0
+    since_us: int | None = None
+    header: str | None = None
 
     @property
     def name(self) -> str:
@@ -74,6 +80,8 @@ class DeadLetter:
             self.fits_at_us,
             self.code,
             self.detail,
+            copies=self.copies,
+            since_us=self.since_us,
         )
 
     def content(self) -> bytes:
@@ -224,4 +232,8 @@ def read_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
         attempts=number(b"attempts") or 0,
         replays=number(b"replays") or 0,
         seen_us=number(b"seen"),
+        posts=number(b"posts") or 0,
+        copies=number(b"copies") or 0,
+        since_us=number(b"since"),
+        header=text(b"header"),
     )

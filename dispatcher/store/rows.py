@@ -283,6 +283,11 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
         }
     if outcome.until_us is not None:
         letter["fits_at"] = str(outcome.until_us)
+    if outcome.since_us is not None:
+        letter["since"] = str(outcome.since_us)
+    if settlement.perhaps_posted:
+        letter["copies"] = str(settlement.perhaps_posted)
     if isinstance(settlement.subject, Leased):
+        letter |= {"posts": str(settlement.subject.posts + settlement.is_posted)}
         letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
     return letter

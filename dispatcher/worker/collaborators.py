@@ -61,6 +61,10 @@ class CurrentCourier:
         """Post one message and say what follows."""
         return self._limits.dispatcher.deliver(started)
 
+    def not_made(self, started: Started) -> Settlement:
+        """What follows from a post that was never begun."""
+        return self._limits.dispatcher.not_made(started)
+
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""
         return self._limits.dispatcher.conclude(started, result)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
 
@@ -17,6 +16,7 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
+from dispatcher.boottime import boottime_s
 from dispatcher.connection import ANSWER_TIMEOUT_S, Client, answered, hurry
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.leased import Leased, Spoiled
@@ -38,7 +38,7 @@ from dispatcher.worker.upkeep import Upkeep
 STOP_GRACE_S: Final = 5.0
 """Beyond the Slack time-out, how long a stop may take."""
 
-_STOP_MARGIN_S: Final = 1.5
+_STOP_MARGIN_S: Final = 2.0
 """What the last steps may take, and how much later than the sink's own deadline a post's is."""
 
 SAME_SIGNAL_S: Final = 1.0
@@ -71,6 +71,7 @@ class Worker(RegisteredWorker):
         senders: int,
         post_deadline_s: float,
         lease_s: float,
+        clock: Callable[[], float] = boottime_s,
     ) -> None:
         lanes = [Queue(queue.lane_name(lane), connection=client, serializer=JSONSerializer) for lane in Lane]
         super().__init__(lanes, name=name, connection=client, serializer=JSONSerializer)
@@ -89,11 +90,13 @@ class Worker(RegisteredWorker):
         self._beat_s = lease_s / 3
         self._beat_due = 0.0
         self._post_deadline_s = post_deadline_s
+        self._clock = clock
         self._asked_at = 0.0
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
-        courier = CurrentCourier(limits)
-        self._senders = Senders(courier, size=senders, deadline_s=post_deadline_s, wake=doorbell.ring)
+        self._senders = Senders(
+            CurrentCourier(limits), size=senders, deadline_s=post_deadline_s, wake=doorbell.ring, clock=clock
+        )
 
     def dequeue_job_and_maintain_ttl(  # type: ignore[override]  # RQ's loop never looks inside the pair
         self, timeout: int | None, max_idle_time: int | None = None
@@ -135,9 +138,9 @@ class Worker(RegisteredWorker):
         del frame
         if not self._stop_requested:
             self._stop_requested = True
-            self._asked_at = time.monotonic()
+            self._asked_at = self._clock()
             self._doorbell.ring()
-        elif time.monotonic() - self._asked_at > SAME_SIGNAL_S:
+        elif self._clock() - self._asked_at > SAME_SIGNAL_S:
             os._exit(128 + signum)
 
     def _request_reread(self, signum: int, frame: FrameType | None) -> None:
@@ -148,15 +151,16 @@ class Worker(RegisteredWorker):
     def teardown(self) -> None:
         """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself.
 
-        After a failure nothing is given back: if an event has caused it, the end of its lease counts as a death. That
-        the limits cannot be read is no event's fault.
+        A post that is still in flight stays leased, and whoever takes it over looks it up: to give it back would say
+        that it was not made. After a failure nothing is given back: if an event has caused it, the end of its lease
+        counts as a death. That the limits cannot be read is no event's fault.
         """
         returned = 0
         try:
             returned = self._finish_posts()
             self._watch.tell_trimmed()
             if self._is_blameless:
-                returned += self._outbox.give_back()
+                returned += self._outbox.give_back(self._in_hand())
             self._watch.tell_ended()
             self._doorbell.close()
             with answered():
@@ -198,12 +202,12 @@ class Worker(RegisteredWorker):
 
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
         self._state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
-        now = time.monotonic()
+        now = self._clock()
         until = [self._beat_due - now]
         if taken.next_us is not None:
             until.append((taken.next_us - taken.now_us) / US)
-        if (deadline := self._senders.next_deadline()) is not None:
-            until.append(deadline - now)
+        if (overdue_s := self._senders.overdue_in_s()) is not None:
+            until.append(overdue_s)
         if burst:
             until.append(_BURST_LOOK_S)  # others may hold the last events, and nobody rings for that
         if taken.suspended:
@@ -225,8 +229,7 @@ class Worker(RegisteredWorker):
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._senders.free
                 try:
-                    for started in dispatcher.dispatch(batch, taken.now_us, free, taken.muted):
-                        self._senders.start(started)
+                    dispatcher.dispatch(batch, taken.now_us, free, taken.muted, begin=self._senders.start)
                 except Overtaken as error:
                     batch = error.undecided
                     self._limits.follow(error.version)
@@ -242,12 +245,12 @@ class Worker(RegisteredWorker):
 
     def _beat(self) -> None:
         """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""
-        if time.monotonic() < self._beat_due:
+        if self._clock() < self._beat_due:
             return
         with answered():
             self._outbox.renew()
             self.register_alive()
-        self._beat_due = time.monotonic() + self._beat_s
+        self._beat_due = self._clock() + self._beat_s
         self._watch.tell_trimmed(self._upkeep.keep_up(self._tell.say, self._limits.dispatcher.policy.dead_letters))
 
     def _finish_posts(self) -> int:
@@ -256,10 +259,10 @@ class Worker(RegisteredWorker):
         A server that is away may come back meanwhile. Raises ``GateUnavailable`` where it is still away and nothing is
         left to be done: leases end by themselves.
         """
-        end = (self._asked_at or time.monotonic()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
+        end = (self._asked_at or self._clock()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
         returned = 0
         while True:
-            left = end - time.monotonic()
+            left = end - self._clock()
             if self._lost is not None:
                 hurry(self._client, min(ANSWER_TIMEOUT_S, max(left, _LAST_ANSWER_S)))
             try:
@@ -275,9 +278,8 @@ class Worker(RegisteredWorker):
                     raise self._lost
                 return returned
             pause_s = _RECONNECT_FROM_S * 4 if self._lost else self._beat_s
-            deadline = self._senders.next_deadline()
-            if deadline is not None:
-                pause_s = min(pause_s, max(0.0, deadline - time.monotonic()))
+            if (overdue_s := self._senders.overdue_in_s()) is not None:
+                pause_s = min(pause_s, overdue_s)
             self._doorbell.sleep(min(left, pause_s), server=False)
 
     def _in_hand(self) -> list[str]:
@@ -286,7 +288,7 @@ class Worker(RegisteredWorker):
     def _reconnect(self, error: GateUnavailable) -> None:
         """Come back after the server was away: renew first, give back what was in hand, keep the posts in flight."""
         self._tell.say("redis.lost", detail=str(error))
-        lost_at, pause_s = time.monotonic(), _RECONNECT_FROM_S
+        lost_at, pause_s = self._clock(), _RECONNECT_FROM_S
         self._lost = error
         while not self._stop_requested:
             self._doorbell.close()
@@ -301,6 +303,6 @@ class Worker(RegisteredWorker):
                 continue
             self._lost = None
             self._watch.tell_ended()
-            away_s = round(time.monotonic() - lost_at, 3)
+            away_s = round(self._clock() - lost_at, 3)
             self._tell.say("redis.found", away_s=away_s, given_back=returned)
             return

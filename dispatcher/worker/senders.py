@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
+from dispatcher.boottime import boottime_s
 from dispatcher.leased import Started
 from dispatcher.model import Ambiguous, PostResult
 from dispatcher.outcome import Lookup, Settlement
@@ -23,6 +23,10 @@ class Courier(Protocol):
 
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows."""
+        ...
+
+    def not_made(self, started: Started) -> Settlement:
+        """What follows from a post that was never begun."""
         ...
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
@@ -42,6 +46,11 @@ class Courier(Protocol):
 class _Flight:
     errand: Errand
     overdue_at: float
+    _begun: threading.Lock = field(default_factory=threading.Lock)
+
+    def claim(self) -> bool:
+        """True for the first caller: its thread begins the errand then, or the loop says that it never began."""
+        return self._begun.acquire(blocking=False)
 
     @property
     def ids(self) -> list[str]:
@@ -55,9 +64,10 @@ class Senders:
     The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
     ambiguous, a look-up as broken off; whatever its thread brings later is left alone.
 
-    A post that its thread has not begun by then is not made at all: somebody else may have the event.
+    A post that its thread has not begun by then is not made at all, and counts as not made: the process stood still
+    meanwhile, and somebody else may have the event.
 
-    ``wake`` tells the loop that something can be collected. ``clock`` gives seconds.
+    ``wake`` tells the loop that something can be collected. ``clock`` is the one that posts have their deadlines by.
     """
 
     def __init__(
@@ -67,7 +77,7 @@ class Senders:
         size: int,
         deadline_s: float,
         wake: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime_s,
     ) -> None:
         self._courier = courier
         self._size = size
@@ -109,12 +119,13 @@ class Senders:
         now = self._clock()
         for flight in [each for each in self._flights.values() if each.overdue_at <= now]:
             self._forget(flight)
-            settlements += self._without_answer(flight.errand, "deadline", f"no answer within {self._deadline_s:g} s")
+            settlements += self._overdue(flight)
         return settlements
 
-    def next_deadline(self) -> float | None:
-        """The earliest deadline of an errand in flight, by the clock."""
-        return min((flight.overdue_at for flight in self._flights.values()), default=None)
+    def overdue_in_s(self) -> float | None:
+        """Seconds until the earliest deadline of an errand in flight."""
+        first = min((flight.overdue_at for flight in self._flights.values()), default=None)
+        return None if first is None else max(0.0, first - self._clock())
 
     def _forget(self, flight: _Flight) -> bool:
         key = flight.ids[0]
@@ -130,14 +141,20 @@ class Senders:
 
     def _fly(self, flight: _Flight) -> None:
         errand = flight.errand
-        if self._clock() >= flight.overdue_at:
-            return  # the process stood still; what became of it is said by its deadline
+        if self._clock() >= flight.overdue_at or not flight.claim():
+            return  # what becomes of it is said by its deadline
         try:
             landed = [self._courier.deliver(errand)] if isinstance(errand, Started) else self._courier.look(errand)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
             landed = self._without_answer(errand, "internal", f"{type(error).__name__}: {error}")
         self._landed.put((flight, landed))
         self._wake()
+
+    def _overdue(self, flight: _Flight) -> list[Settlement]:
+        errand = flight.errand
+        if isinstance(errand, Started) and flight.claim():
+            return [self._courier.not_made(errand)]
+        return self._without_answer(errand, "deadline", f"no answer within {self._deadline_s:g} s")
 
     def _without_answer(self, errand: Errand, code: str, detail: str) -> list[Settlement]:
         if isinstance(errand, Started):

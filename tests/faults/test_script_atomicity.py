@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pytest
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from dispatcher.keys import Keys
 from dispatcher.queue_keys import QueueKeys
@@ -28,6 +30,9 @@ pytestmark = pytest.mark.server
 T = TypeVar("T")
 
 KEYS: Final = Keys("stage")
+PATIENCE_S: Final = 20
+"""A script that runs longer never ends."""
+
 OFTEN: Final = 2
 """So often each change is tried on a script, in situations that differ."""
 
@@ -73,7 +78,8 @@ class Situations:
 @pytest.fixture(scope="module")
 def situations() -> Iterator[Situations]:
     """On a server of this module's own: its settings change, and all that it holds goes."""
-    with RedisServer() as server, server.client() as client:
+    patience = {"socket_timeout": PATIENCE_S, "retry": Retry(NoBackoff(), 0)}
+    with RedisServer() as server, server.client(**patience) as client:
         yield Situations(Bench(client))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,16 +13,17 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
+from dispatcher.connection import ANSWER_TIMEOUT_S, connect
 from dispatcher.producer import Producer
 from dispatcher.slack.stand_in import Hang, Held, Hold, StandIn, landed
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.worker.loop import SAME_SIGNAL_S, STOP_GRACE_S
+from tests.support.delay_proxy import DelayProxy
 from tests.support.doom import Doom
 from tests.support.kill_round import KEYS, QUEUE
 from tests.support.looks import is_drained, watch
 from tests.support.nursery import Mortal, Nursery
-from tests.support.processes import environment, until
+from tests.support.processes import PATIENCE_S, environment, until
 from tests.support.servers import RedisServer
 
 SLACK_TIMEOUT_S: Final = 1.0
@@ -157,6 +159,41 @@ def test_a_worker_stopped_while_a_post_is_never_answered_parks_it(shop: Shop) ->
     look = shop.look()
     assert (look.in_flight, look.timers, look.leases) == (0, 1, {})
     assert [line["reason"] for line in worker.lines("event.parked")][-1] == "reconcile"
+
+
+@pytest.mark.slow  # the server's answer takes almost as long as a worker waits for it
+def test_a_post_that_is_in_flight_when_a_stop_is_over_arrives_once(
+    shop: Shop, own_server: RedisServer, tmp_path: Path
+) -> None:
+    """The server is slow: the post begins when the time of the stop is nearly over."""
+    (tmp_path / "limits.yaml").write_text(LIMITS.replace("[]", "[1000/30m]"), encoding="utf-8")
+    shop.slack.faults.add(landed(Hang()))
+    decided, goes_on = threading.Event(), threading.Event()
+
+    def hold_the_gates_answer(piece: bytes) -> None:
+        if b'"verdicts"' in piece and not decided.is_set():
+            decided.set()
+            assert goes_on.wait(PATIENCE_S)
+
+    with DelayProxy(own_server.socket) as proxy:
+        proxy.on_reply = hold_the_gates_answer
+        worker = shop.nursery.bear(shop.env | {"DISPATCHER_REDIS_URL": proxy.url})
+        until(lambda: worker.lines("worker.started"), "the worker")
+        shop.send(1)
+        assert decided.wait(PATIENCE_S)
+        worker.signal(signal.SIGTERM)
+        asked = time.monotonic()
+        until(lambda: time.monotonic() - asked > ANSWER_TIMEOUT_S - 0.4, "an answer that is nearly too late")
+        goes_on.set()
+        until(lambda: shop.posted() == [0], "the post")
+        assert shop.ended(worker) == 0
+    assert worker.lines("event.parked") == [], "the post was still in flight at the end"
+    other = shop.bear()
+    watch(shop.books, is_drained, 20)
+    other.signal(signal.SIGTERM)
+    assert shop.ended(other) == 0
+    assert [line.get("found") for line in other.lines("event.settled")] == [True]
+    assert shop.posted() == [0]
 
 
 def test_a_second_signal_ends_it_at_once_and_the_post_is_made_again(shop: Shop) -> None:

@@ -619,8 +619,8 @@ def test_one_reading_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> 
     at(stage, GRACE_US + US)
     ann.go_on()
     assert sorted(ann.desk.searches, key=lambda search: search.event_ids) == [
-        Search("#general", ("a", "b"), START_US - MARGIN_US),
-        Search("#other", ("c",), START_US + US - MARGIN_US),
+        Search("#general", ("a", "b"), START_US - MARGIN_US, now_us=stage.clock.now_us),
+        Search("#other", ("c",), START_US + US - MARGIN_US, now_us=stage.clock.now_us),
     ]
     assert stage.total("sent") == 6
 
@@ -741,7 +741,7 @@ def test_a_lookup_names_its_events_and_begins_when_they_were_taken(stage: Stage,
     (lookup,) = ann.dispatcher.lookups(batch, stage.clock.now_us)
     assert isinstance(lookup, Lookup)
     assert lookup.now_us == stage.clock.now_us
-    assert lookup.search == Search("#general", ("x",), START_US - MARGIN_US)
+    assert lookup.search == Search("#general", ("x",), START_US - MARGIN_US, now_us=stage.clock.now_us)
 
 
 def test_a_failure_below_slack_is_no_doubt(stage: Stage, ann: Worker) -> None:

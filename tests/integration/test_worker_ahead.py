@@ -5,142 +5,24 @@ And what it asks by is the version of the limits that it follows.
 
 from __future__ import annotations
 
-import io
-import json
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from dispatcher.app.building import build_gate, build_outbox
-from dispatcher.app.following import Following
-from dispatcher.app.limits import LimitsFile, publish
+from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
-from dispatcher.connection import Client
 from dispatcher.errors import StaleLimits
-from dispatcher.event import Event
-from dispatcher.logs import build_event_log
-from dispatcher.producer import Producer
-from dispatcher.settings import Settings, read_limits
-from dispatcher.store.dead_letters import DeadLetters
-from dispatcher.store.outbox import Outbox
+from dispatcher.settings import Settings
 from dispatcher.store.reader import Reader
-from dispatcher.store.snapshot import Books
-from dispatcher.store.sweep import Sweep
-from dispatcher.store.taken import Taken
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.door import Door
-from dispatcher.worker.doorbell import Doorbell
-from dispatcher.worker.loop import Worker
-from dispatcher.worker.upkeep import Upkeep
-from tests.support.doubles import Desk
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
+from tests.support.stand import LIMITS, Stand, send
 
 LANE: Final = "rq:queue:notifications"
-LIMITS: Final = """\
-global: {limits: []}
-channels: {default: {pace: none}}
-defaults: {limits: []}
-categories: {errors: {limits: [1/1h]}}
-"""
-
-
-class NotedDoorbell(Doorbell):
-    """Counts how often it rang and how often its worker went to sleep, and lets something happen then."""
-
-    sleeps = 0
-    rings = 0
-    meanwhile: Callable[[], object] = staticmethod(lambda: None)
-
-    def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> None:
-        self.sleeps += 1
-        self.meanwhile()
-        super().sleep(seconds, lanes=lanes, wake=wake, server=server)
-
-    def ring(self) -> None:
-        self.rings += 1
-        super().ring()
-
-
-@dataclass(slots=True)
-class Stand:
-    """A real worker whose loop the test runs by hand."""
-
-    client: Database
-    batch: int
-    tmp_path: Path
-    desk: Desk = field(default_factory=Desk)
-    said: io.StringIO = field(default_factory=io.StringIO)
-    worker: Worker = field(init=False)
-    outbox: Outbox = field(init=False)
-    bell: NotedDoorbell = field(init=False)
-
-    def __post_init__(self) -> None:
-        settings = Settings.isolated()
-        keys, queue = keys_of(settings)
-        events = build_event_log(stream=self.said, style="json")
-        file = self.file(LIMITS)
-        door = Door(settings.namespace)
-        client: Client = self.client
-        self.outbox = build_outbox(settings, client, "ann", door)
-        self.bell = NotedDoorbell(client, queue.lanes, keys.wake)
-        versions = Versions(client, keys)
-        following = Following(
-            versions=versions,
-            begun=publish(versions, file, "ann", Unless.ANY, events.say),
-            read=lambda: file,
-            gate=build_gate(settings, client, self.outbox, door),
-            outbox=self.outbox,
-            sink=self.desk,
-            events=events,
-            by="ann",
-        )
-        self.worker = Worker(
-            name="ann",
-            client=client,
-            queue=queue,
-            limits=following,
-            outbox=self.outbox,
-            books=Books(client, keys, queue),
-            upkeep=Upkeep(Sweep(client, keys, queue, owner="ann"), DeadLetters(client, keys, queue)),
-            doorbell=self.bell,
-            log=events,
-            batch=self.batch,
-            senders=4,
-            post_deadline_s=5.0,
-            lease_s=60.0,
-        )
-        self.worker.register_birth()
-
-    def file(self, text: str) -> LimitsFile:
-        """A limits file that says this."""
-        limits = read_limits(text, "limits.yaml")
-        return LimitsFile(limits.policy, self.tmp_path / "limits.yaml", (), limits.content)
-
-    def take(self) -> Taken:
-        """The next batch."""
-        found = self.worker.dequeue_job_and_maintain_ttl(60)
-        assert found is not None, self.worker.failure
-        return found[0]
-
-    def next(self) -> list[str]:
-        """The ids of the next batch, which is dispatched."""
-        taken = self.take()
-        self.worker.execute_job(taken, None)
-        return self.ids_of(taken)
-
-    def told(self) -> list[tuple[str, str]]:
-        """Of which events the log says what became of them, and what that is."""
-        lines = [json.loads(line) for line in self.said.getvalue().splitlines()]
-        return [(line["event_id"], line["outcome"]) for line in lines if line["event"] == "event.settled"]
-
-    @staticmethod
-    def ids_of(taken: Taken) -> list[str]:
-        return [each.id for each in taken.batch]
 
 
 @pytest.fixture
@@ -148,11 +30,6 @@ def stand(redis: Database, tmp_path: Path) -> Iterator[Stand]:
     built = Stand(redis, 1, tmp_path)
     yield built
     built.worker.teardown()
-
-
-def send(stand: Stand, *ids: str, category: str = "news") -> None:
-    events: Sequence[Event] = [Event(category, "x", id=id_) for id_ in ids]
-    Producer(stand.client).send_many(events)
 
 
 def test_after_an_empty_batch_the_one_behind_it_comes_without_a_sleep(

@@ -104,3 +104,75 @@ def _walk(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     for part, found in inner:
         yield (*path, part), found
         yield from _walk(found, (*path, part))
+
+
+FIELDS: Final = (
+    "attempt", "category", "channel", "counted", "deadline", "deaths", "doubt", "entry", "first", "held", "holds",
+    "line", "lone", "own", "place", "rank", "replays", "resent", "root", "seen", "sent", "seq", "shadow", "solo",
+    "state", "takes", "timer", "unknown", "why",
+)  # fmt: skip
+"""What the header of a record may hold."""
+
+NO_HEADERS: Final[dict[str, bytes]] = {
+    "header of words": b"words",
+    "header of bytes": b"\xff\x00\x80",
+    "header without fields": b"{}",
+    "header empty": b"",
+    "header that is a list": b"[]",
+    "header that is a full list": b"[1]",
+    "header that is null": b"null",
+    "header that is a number": b"5",
+    "header that is a text": b'"text"',
+}
+
+BROKEN: Final = ("missing", "empty", "without a line feed", "half a header", *NO_HEADERS)
+"""What is no record at all."""
+
+PAYLOADS: Final[dict[str, bytes]] = {
+    "payload of words": b"words",
+    "payload of bytes": b"\xff\x00\x80\n",
+    "payload of a newer version": b'["dispatcher.jobs.dispatch", null, [{"v":2,"category":"plain","text":"t"}], {}]',
+    "payload of another function": b'["os.system", null, ["true"], {}]',
+    "payload that is null": b"null",
+}
+"""What is no event that this version can read."""
+
+
+def broken(record: bytes, name: str) -> bytes | None:
+    """What stands in place of a record; nothing where it is missing."""
+    header, _, payload = record.partition(b"\n")
+    match name:
+        case "missing":
+            return None
+        case "empty":
+            return b""
+        case "without a line feed":
+            return header
+        case "half a header":
+            return header[: len(header) // 2] + b"\n" + payload
+        case _ if name in PAYLOADS:
+            return header + b"\n" + PAYLOADS[name]
+        case _:
+            return NO_HEADERS[name] + b"\n" + payload
+
+
+def headers(record: bytes) -> list[Mutation]:
+    """Every change of every field that a header may hold, held or not."""
+    header = _header(record)
+    return [
+        Mutation((field,), name)
+        for field in FIELDS
+        for name, value in VALUES.items()
+        if field in header or value is not ABSENT
+        if field not in header or type(value) is not type(header[field]) or value != header[field]
+    ]
+
+
+def with_header(record: bytes, mutation: Mutation) -> bytes:
+    """The record with a changed header."""
+    return mutation.apply(dict.fromkeys(mutation.path) | _header(record)) + b"\n" + record.partition(b"\n")[2]
+
+
+def _header(record: bytes) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(record.partition(b"\n")[0])
+    return header

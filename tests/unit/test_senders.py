@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.consequences import after_post
+from dispatcher.dispatch import LATE
 from dispatcher.event import Event
 from dispatcher.leased import Candidate, Doubt, Leased, Started, Terms
 from dispatcher.model import US, PostResult, Reason, Receipt
@@ -47,6 +48,9 @@ class Wire:
     def conclude(self, post: Started, result: PostResult) -> Settlement:
         return conclude(post, result)
 
+    def not_made(self, post: Started) -> Settlement:
+        return conclude(post, LATE)
+
     def look(self, lookup: Lookup) -> list[Settlement]:
         self.entered.set()
         assert self.open.wait(10)
@@ -77,6 +81,22 @@ class Hands:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Paused(Hands):
+    """The same; the sender's thread stands still as soon as it has looked at the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = threading.Event()
+        self.goes_on = threading.Event()
+
+    def __call__(self) -> float:
+        now = self.now
+        if threading.current_thread().name == "sender":
+            self.looked.set()
+            assert self.goes_on.wait(10)
+        return now
 
 
 def build(wire: Wire, *, size: int = 2, clock: Callable[[], float] = time.monotonic) -> tuple[Senders, threading.Event]:
@@ -112,7 +132,7 @@ def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alo
     senders, rung = build(wire, clock=hands)
     senders.start(started("a"))
     assert wire.entered.wait(10)
-    assert senders.next_deadline() == DEADLINE_S
+    assert senders.overdue_in_s() == DEADLINE_S
     assert senders.collect() == []
     hands.now = DEADLINE_S
     (settlement,) = senders.collect()
@@ -140,8 +160,10 @@ def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None
     wire.open.set()
 
 
-@pytest.mark.parametrize("errand", [started("a"), doubtful("a")], ids=["post", "look-up"])
-def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Errand) -> None:
+@pytest.mark.parametrize(
+    ("errand", "code"), [(started("a"), "late"), (doubtful("a"), "deadline")], ids=["post", "look-up"]
+)
+def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Errand, code: str) -> None:
     """The process stood still meanwhile (SIGSTOP, a host that was suspended): another worker may have the event."""
     wire, instants = Wire(), iter([0.0])
     senders, _ = build(wire, clock=lambda: next(instants, DEADLINE_S))
@@ -150,7 +172,21 @@ def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Er
     assert not wire.entered.is_set()
     (settlement,) = senders.collect()
     assert isinstance(settlement.outcome, Parked)
-    assert settlement.outcome.code == "deadline"
+    assert settlement.outcome.code == code
+
+
+def test_a_thread_that_wakes_after_its_post_was_given_up_as_not_made_does_not_make_it() -> None:
+    wire, hands = Wire(), Paused()
+    senders, _ = build(wire, clock=hands)
+    senders.start(started("a"))
+    assert hands.looked.wait(10), "the thread has found that there is time"
+    hands.now = DEADLINE_S
+    (settlement,) = senders.collect()
+    assert isinstance(settlement.outcome, Parked)
+    assert settlement.outcome.code == "late"
+    hands.goes_on.set()
+    assert senders._idle.acquire(timeout=10)  # noqa: SLF001 - the thread is done with it
+    assert not wire.entered.is_set()
 
 
 def test_a_defect_in_delivery_leaves_the_fate_open_and_loses_nothing() -> None:

@@ -1,0 +1,87 @@
+"""A TCP proxy on 127.0.0.1 that a test may hold up: what a slow network, or a slow server, does to its clients."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+_PIECE: Final = 65_536
+
+Meanwhile = Callable[[bytes], None]
+"""Is given what is about to pass on; it passes when the function returns."""
+
+
+def _at_once(_piece: bytes) -> None:
+    pass
+
+
+class DelayProxy:
+    """Passes bytes on to the port or the unix socket ``target``; a context manager.
+
+    ``on_call`` is called with each piece that a client sent, before the server gets it, and ``on_reply`` with each
+    piece of an answer; both may be set anew at any time. Each direction of a connection has a thread of its own, so one
+    that is held up does not hold up the others.
+    """
+
+    def __init__(self, target: int | Path) -> None:
+        self._target = target
+        self.on_call: Meanwhile = _at_once
+        self.on_reply: Meanwhile = _at_once
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = []
+        self._accepting = threading.Thread(target=self._accept, name="delay-proxy", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where a client of Redis goes instead."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def __enter__(self) -> Self:
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        for each in (*self._open, self._listener):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = self._connect()
+            except OSError:
+                client.close()
+                continue
+            self._open += [client, server]
+            for source, sink, is_reply in ((client, server, False), (server, client, True)):
+                threading.Thread(
+                    target=self._pass_on, args=(source, sink, is_reply), name="delay-proxy", daemon=True
+                ).start()
+
+    def _connect(self) -> socket.socket:
+        if isinstance(self._target, int):
+            return socket.create_connection(("127.0.0.1", self._target))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(str(self._target))
+        return server
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, is_reply: bool) -> None:  # noqa: FBT001 - a thread's
+        with suppress(OSError):
+            while piece := source.recv(_PIECE):
+                (self.on_reply if is_reply else self.on_call)(piece)
+                sink.sendall(piece)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
