@@ -50,16 +50,20 @@ if is_stale then
 end
 at.now = microseconds(call.now)
 
+local lost, lost_places = {}, {}
+
+local function lose(n)
+  lost[n], lost_places[#lost_places + 1] = true, n
+end
+
 -- Those whose lease was taken over are not decided: others have, or will.
 local function find_lost()
-  local lost, places = {}, {}
-  plan.look_at_members(at.leased, call.jobs)
-  for n, id in ipairs(call.jobs) do
-    if not plan.sismember(at.leased, id) then
-      lost[n], places[#places + 1] = true, n
+  local is_ours = redis.call('SMISMEMBER', at.leased, unpack(call.jobs))
+  for n = 1, #call.jobs do
+    if is_ours[n] == 0 then
+      lose(n)
     end
   end
-  return lost, places
 end
 
 -- What the record says of a kind that was refused so; a category needs no escapes.
@@ -145,7 +149,11 @@ local function keep_tallies(groups, request_of)
         configured = group.configured, remember = group.remember, deadline = group.kind[6],
       }
       local wait_us = digest.set_aside(at, tally, event, tally.why, tally.texts, wait_of(group.verdict))
-      lone[#lone + 1] = string.format('[%d,%.0f]', only.n, wait_us)
+      if wait_us then
+        lone[#lone + 1] = string.format('[%d,%.0f]', only.n, wait_us)
+      else
+        lose(only.n)
+      end
       group.set_aside = only.n
     elseif tally.number > 0 then
       local was_lone = digest.suppress(at, tally, tally.number, tally.why, tally.texts)
@@ -160,21 +168,22 @@ end
 
 -- Ends what is refused and is not set aside.
 local function drop(groups)
+  local gone = {}
   for _, group in ipairs(groups) do
     for _, n in ipairs(group.places) do
       if n ~= group.set_aside then
-        local id = call.jobs[n]
-        group.ids[#group.ids + 1] = id
-        plan.srem(at.leased, id)
-        plan.hdel(at.events, id)
+        gone[#gone + 1], group.ids[#group.ids + 1] = call.jobs[n], call.jobs[n]
       end
     end
   end
+  redis.call('HLEN', at.events)
+  plan.write_rows('SREM', at.leased, gone, 1)
+  plan.write_rows('HDEL', at.events, gone, 1)
   accounting.note_dropped(at, groups)
 end
 
 local shadowed = {}
-local lost, lost_places = find_lost()
+find_lost()
 local admitted = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
 local count, verdicts, ahead, request_of = decide_batch(call, at.now, admitted, lost)
 local groups = groups_of(count, verdicts, lost)

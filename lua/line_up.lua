@@ -57,7 +57,7 @@ local function stand(event)
     plan.srem(at.leased, event.id)
     return '"lost"'
   end
-  local waiting = tonumber(plan.hget(at.deferred, event.category) or nil) or 0
+  local waiting = count_of(plan.hget(at.deferred, event.category))
   if waiting >= event.max and not header.line then
     return '"full"'
   end

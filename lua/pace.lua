@@ -66,7 +66,7 @@ local function obstacle(event, header, channel)
   if cooldown and cooldown > at.now then
     return 'cooldown', cooldown
   end
-  local turn = plan.hget(at.posting, channel.name)
+  local turn = lines.turn_of(at, channel.name)
   if turn == event.id then -- it has waited for this
     turn = nil
   else

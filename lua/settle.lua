@@ -66,6 +66,7 @@ local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
 local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.dead_bytes, now = at.now }
+local MOST_HEADER = 65536 -- bytes kept of a header that cannot be read
 
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
@@ -138,10 +139,17 @@ local function note_reach(event, channel, sent_us)
   end
 end
 
--- The slots of an event whose outcome is known: held while it waits, or given back.
-local function turn_slots(event, header)
+-- The slots of an event whose outcome is known: held while it waits, or given back. What cannot be read keeps those of a post
+-- that may have arrived.
+local function turn_slots(event, header, malformed)
   local slot = header.seq and record.slot(header)
   if not slot then
+    return
+  end
+  if malformed or not event.deadline then
+    if header.held then
+      leases.let_go(at, header)
+    end
     return
   end
   for _, scope in ipairs(event.slots == 'hold' and event.holds or {}) do
@@ -162,17 +170,32 @@ end
 local function bury(event, payload, malformed)
   local fields = event.letter
   if malformed then
-    fields.header = string.sub(malformed, 1, 65536)
+    fields.header = string.sub(malformed, 1, MOST_HEADER)
   end
   letters.bury(dead_letters, event.id, fields, payload)
 end
 
+-- What was to wait on and cannot be read any more is a dead letter.
+local function spoil(event)
+  if event.outcome == 'parked' then
+    event.outcome = 'dead'
+    event.letter = { reason = 'invalid', detail = 'its stored header cannot be read', category = event.category }
+    event.why = '["dead",' .. cjson.encode(event.category) .. ',"invalid",null,{}]'
+  end
+end
+
 local function settle(event)
   local channel = channels[event.channel]
-  local name = accounting.name(at.names, event.category, event.configured)
+  local is_own = record.is_own(event.id)
+  local name = is_own and '' or accounting.name(at.names, event.category, event.configured)
   local header, payload, malformed = record.read(at, event.id)
+  turn_slots(event, header, malformed)
+  if malformed and is_own then
+    header = digest.new_header(at)
+  elseif malformed then
+    spoil(event)
+  end
   header.counted = name
-  turn_slots(event, header)
   if channel then
     header.channel, header.solo, header.pace = channel.name, channel.max ~= nil, channel.window_us
   elseif header.channel then -- it cannot be read at its turn
@@ -186,10 +209,12 @@ local function settle(event)
     park(event, header, payload)
   elseif event.outcome == 'told' then
     digest.tell(at, event.id, KEYS[event.tally.key], event.told, header)
+  elseif is_own then -- it does not end before its tally does
+    digest.begin_anew(at, event.id)
   else
     plan.hdel(at.events, event.id)
   end
-  if event.outcome == 'dead' then
+  if event.outcome == 'dead' and not is_own then
     bury(event, payload, malformed)
   end
   if event.tally and event.outcome ~= 'told' then

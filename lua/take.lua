@@ -98,6 +98,7 @@ local function look_at_keys()
     redis.call('HLEN', key)
   end
   redis.call('SCARD', at.names)
+  redis.call('SCARD', at.leased)
 end
 
 -- Takes over from owners whose lease has ended; whether all of that is done.
@@ -113,7 +114,7 @@ end
 
 -- One event in sixteen is of the lane low, however many are taken at once, so that it never starves.
 local function low_share(room)
-  local seq = plan.last_number(at.seq)
+  local seq = record.last_seq(at)
   return math.floor((seq + room) / 16) - math.floor(seq / 16)
 end
 
@@ -154,8 +155,8 @@ end
 
 -- Notes from where on this owner has not decided. Returns how many slots have become free, and the number of the call.
 local function mark_undecided(mark)
-  local nth = call.undecided and (mark and tonumber(mark.nth) or 0) + 1 or 0
-  local freed = tonumber(plan.hget(at.freed, '') or nil) or 0
+  local nth = call.undecided and count_of(mark and mark.nth) + 1 or 0
+  local freed = count_of(plan.hget(at.freed, ''))
   local undecided = intake.undecided()
   if undecided or call.undecided then
     local before = call.undecided or { seq = undecided, freed = freed }
@@ -170,7 +171,7 @@ end
 look_at_keys()
 local any = intake.look(at)
 local last = leases.renew(at, call.owner, call.lease_us)
-local grace = number_of(plan.hget(at.beat, 'grace')) or 0
+local grace = leases.grace(at)
 local version = redis.call('GET', at.limits_version)
 local is_stale = call.version and version ~= call.version
 local opened = not is_stale and call.opened or nil
@@ -222,12 +223,13 @@ local facts = {
   next = next_at and digits(next_at) or cjson.null,
   more = more,
   suspended = is_suspended,
-  from = has_to_decide and cjson.null or digits(intake.undecided() or plan.last_number(at.seq) + 1),
+  from = has_to_decide and cjson.null or digits(intake.undecided() or record.last_seq(at) + 1),
   freed = freed,
   nth = nth,
   muted = any.muted and plan.hgetall(at.muted) or nil,
   refused = #door.refused > 0 and door.told() or cjson.null,
 }
+intake.write(at)
 local records = intake.told(facts)
 local answer = cjson.encode(facts)
 accounting.write(at)

@@ -11,7 +11,7 @@
 -- `at` names the keys totals, names, seen, limited, limited_older, others, others_older, events, leased; and now, remember_us,
 -- most_decisions.
 local accounting = (function()
-  local accounting = {}
+  local accounting = { UNREADABLE = '-' } -- the category of what cannot be read
   local MOST_NAMES = 1000
   local DECISIONS_MS = 604800000 -- seven days after the last one
 
@@ -65,9 +65,7 @@ local accounting = (function()
         plan.write('UNLINK', rows.older)
         plan.write('RENAME', present, rows.older)
       end
-      for first = 1, #rows, 1000 do
-        plan.write('HSET', present, unpack(rows, first, math.min(first + 999, #rows)))
-      end
+      plan.write_rows('HSET', present, rows, 2)
       plan.write('PEXPIRE', present, DECISIONS_MS)
     end
   end
@@ -91,23 +89,18 @@ local accounting = (function()
       kept[id] = true
     end
     local old = redis.call('ZRANGEBYSCORE', at.seen, '-inf', digits(at.now), 'LIMIT', 0, 2 * #remembered)
-    local gone = {}
+    local gone, rows = {}, {}
     for _, id in ipairs(old) do
       if not kept[id] then
         gone[#gone + 1] = id
       end
     end
-    for first = 1, #gone, 1000 do
-      plan.write('ZREM', at.seen, unpack(gone, first, math.min(first + 999, #gone)))
-    end
     local until_us = digits(at.now + at.remember_us)
-    for first = 1, #remembered, 1000 do
-      local rows = {}
-      for n = first, math.min(first + 999, #remembered) do
-        rows[#rows + 1], rows[#rows + 2] = until_us, remembered[n]
-      end
-      plan.write('ZADD', at.seen, unpack(rows))
+    for n, id in ipairs(remembered) do
+      rows[2 * n - 1], rows[2 * n] = until_us, id
     end
+    plan.write_rows('ZADD', at.seen, rows, 2)
+    plan.write_rows('ZREM', at.seen, gone, 1) -- last: a key that loses its last member loses its lifetime
     plan.keep_alive(at.seen, at.remember_us)
   end
 

@@ -56,7 +56,7 @@ local deferred = (function()
     if not is_deciding then
       return
     end
-    local number = (tonumber(plan.hget(at.freed, '') or nil) or 0) + 1
+    local number = count_of(plan.hget(at.freed, '')) + 1
     freed_size = freed_size or redis.call('HLEN', at.freed)
     if freed_size >= MOST_FREED then
       plan.del(at.freed)
@@ -93,14 +93,20 @@ local deferred = (function()
 
   -- Whether a slot of the scope has become free since the mark of who is deciding was made.
   local function is_freed(at, scope, mark)
-    local freed = math.max(tonumber(plan.hget(at.freed, scope) or nil) or 0, tonumber(plan.hget(at.freed, '*') or nil) or 0)
-    return freed > (tonumber(mark.freed) or 0)
+    return math.max(count_of(plan.hget(at.freed, scope)), count_of(plan.hget(at.freed, '*'))) > count_of(mark.freed)
   end
 
   local function mark_of(text)
     local mark = text and json_of(text)
-    local is_sound = mark and type(mark.seq) == 'number' and number_of(mark.since) and type(mark.scopes) == 'table'
-    return is_sound and mark or nil
+    if not (mark and type(mark.seq) == 'number' and whole_of(mark.since) and type(mark.scopes) == 'table') then
+      return nil
+    end
+    for _, scope in pairs(mark.scopes) do
+      if type(scope) ~= 'string' then
+        return nil
+      end
+    end
+    return mark
   end
 
   -- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
@@ -116,7 +122,7 @@ local deferred = (function()
       end
       deferred.open_at(at, scope, instant or at.now)
     end
-    plan.hset(at.deferred, header.category, digits((tonumber(plan.hget(at.deferred, header.category) or nil) or 0) + 1))
+    plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
     accounting.count(at.totals, 'parked', header.counted, 1)
     header.state = 'waiting'
     record.write(at, id, header, payload)
@@ -126,12 +132,23 @@ local deferred = (function()
   function deferred.leave(at, id, header)
     plan.zrem(at.line .. header.line, id)
     rank_line(at, header.line, plan.hget(at.awaited, header.line) or header.line)
-    local left = (tonumber(plan.hget(at.deferred, header.category) or nil) or 1) - 1
+    local left = count_of(plan.hget(at.deferred, header.category)) - 1
     if left > 0 then
       plan.hset(at.deferred, header.category, digits(left))
     else
       plan.hdel(at.deferred, header.category)
     end
+  end
+
+  -- The category of a line, which may hold colons as the value of a label may: the longest that has events waiting.
+  function deferred.category_of(at, line)
+    local found = string.match(line, '^category:(.*)$')
+    for category in pairs(found and {} or plan.hgetall(at.deferred)) do
+      if string.sub(line, 1, #category + 7) == 'label:' .. category .. ':' and #category > #(found or '') then
+        found = category
+      end
+    end
+    return found or ''
   end
 
   -- The score of who stands first in a line; and that of an event.

@@ -18,13 +18,18 @@ local digest = (function()
   local MOST_SAMPLES = 5
   local PATIENCE_US = 86400000000 -- after which an own event asks anew; nothing ends it
   local EDIT_US = 30000000 -- between two edits of one message
+  local MOST_TEXT = 1024
   local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap' }
+
+  local function is_text(value)
+    return type(value) == 'string' and #value <= MOST_TEXT
+  end
 
   local function samples_of(text)
     local samples = {}
     for _, sample in ipairs(text and json_of(text) or {}) do
-      if type(sample) == 'table' and type(sample[1]) == 'string' and type(sample[2]) == 'number' then
-        samples[#samples + 1] = sample
+      if type(sample) == 'table' and is_text(sample[1]) and whole_of(sample[2]) and #samples < MOST_SAMPLES then
+        samples[#samples + 1] = { sample[1], sample[2] }
       end
     end
     return samples
@@ -46,12 +51,17 @@ local digest = (function()
     return cjson.encode(samples)
   end
 
+  local function is_number(text)
+    return (whole_of(text) or -1) >= 0
+  end
+
   local function number_in(key, field)
-    return number_of(plan.hget(key, field))
+    local text = plan.hget(key, field)
+    return is_number(text) and tonumber(text) or nil
   end
 
   local function next_seq(at)
-    return plan.next_numbers(at.seq, 1) + 1
+    return record.next_seqs(at, 1) + 1
   end
 
   -- Parks an own event on its timer.
@@ -63,26 +73,30 @@ local digest = (function()
     record.write(at, id, header, '')
   end
 
-  -- An own event whose record cannot be read begins anew, if its tally is there.
-  function digest.begin_anew(at, id, key)
-    plan.hdel(at.events, id)
-    if redis.call('EXISTS', key) == 1 and not plan.hget(key, 'lone') then
-      digest.park(at, id, { own = true, seq = next_seq(at), seen = digits(at.now) }, at.now)
-    end
+  function digest.new_header(at)
+    return { own = true, seq = next_seq(at), seen = digits(at.now) }
+  end
+
+  -- An own event whose record cannot be read begins anew; where its tally is gone, that is its end.
+  function digest.begin_anew(at, id)
+    digest.park(at, id, digest.new_header(at), at.now)
   end
 
   -- The lone event ends with the second one. Returns its name and what the record says; nothing where it has left.
   local function join_lone(at, tally, lone)
     local name, why, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
-    if not plan.zrem(at.timers, lone) then
+    local is_waiting, header, _, malformed = plan.zrem(at.timers, lone), record.read(at, lone)
+    if not is_waiting or malformed then
+      if is_waiting then
+        plan.zadd(at.timers, at.now, lone) -- it is the next to be taken, as what cannot be read
+      end
       plan.del(tally.key)
       return nil
     end
-    local header = record.read(at, lone)
     plan.hdel(at.events, lone)
     plan.zrem(at.parked, lone)
-    accounting.count(at.totals, 'parked', header.counted or '-', -1)
-    accounting.count(at.totals, 'digested', header.counted or '-', 1)
+    accounting.count(at.totals, 'parked', header.counted, -1)
+    accounting.count(at.totals, 'digested', header.counted, 1)
     accounting.record_limited(at, lone, digits(last or at.now) .. ' ' .. (why or ''))
     if plan.hget(tally.key, 'remember') then
       accounting.remember(at, { lone })
@@ -97,6 +111,7 @@ local digest = (function()
   function digest.suppress(at, tally, number, why, texts)
     local lone = plan.hget(tally.key, 'lone')
     local joined = lone and join_lone(at, tally, lone) or nil
+    local has_event = plan.hget(at.events, tally.id) ~= nil
     local first, edit = number_in(tally.key, 'first'), number_in(tally.key, 'edit')
     local now = digits(at.now)
     local total = (number_in(tally.key, 'count') or 0) + number
@@ -110,10 +125,9 @@ local digest = (function()
     if #texts > 0 then
       plan.hset(tally.key, 'samples', with_samples(plan.hget(tally.key, 'samples'), texts, total))
     end
-    if lone or not first then
+    if not has_event then
       plan.sadd(at.tallies, tally.id)
-      local header = { own = true, seq = next_seq(at), seen = now }
-      digest.park(at, tally.id, header, (first or at.now) + tally.delay_us)
+      digest.park(at, tally.id, digest.new_header(at), (first or at.now) + tally.delay_us)
     elseif edit then
       local timer = plan.zscore(at.timers, tally.id)
       if timer and math.max(edit, at.now) < timer then
@@ -133,9 +147,17 @@ local digest = (function()
   end
 
   -- Parks the only event that was suppressed while nothing was: for a second one, or to be posted as itself. `wait_us` is for
-  -- one that was set aside before and found no room. Returns how long it waits.
+  -- one that was set aside before and found no room. Returns how long it waits; nothing of one that cannot be read: it is the
+  -- next to be taken.
   function digest.set_aside(at, tally, event, why, texts, wait_us)
-    local header, payload = record.read(at, event.id)
+    local header, payload, malformed = record.read(at, event.id)
+    if malformed then
+      plan.srem(at.leased, event.id)
+      plan.zadd(at.timers, at.now, event.id)
+      plan.zadd(at.parked, at.now, event.id)
+      accounting.count(at.totals, 'parked', header.counted or accounting.UNREADABLE, 1)
+      return nil
+    end
     local first = header.lone or digits(at.now)
     local instant = header.lone and at.now + wait_us or at.now + tally.delay_us
     header.state, header.timer, header.lone, header.category = 'waiting', true, first, event.category
@@ -224,10 +246,49 @@ local digest = (function()
     digest.park(at, id, header, math.max(instant, at.now))
   end
 
+  local function is_why(text)
+    local why = json_of(text)
+    local refusal = why and why[4]
+    return type(refusal) == 'table' and type(why[1]) == 'string' and why[5] ~= nil
+      and type(refusal[1]) == 'string' and type(refusal[2]) == 'string' and refusal[3] ~= nil
+  end
+  local function is_told(text)
+    local fields = json_of(text)
+    for _, field in ipairs(fields or {}) do
+      if type(field) ~= 'string' then
+        return false
+      end
+    end
+    return fields ~= nil and #fields > 0 and #fields % 2 == 0
+  end
+  local IS_SOUND = {
+    count = is_number, first = is_number, last = is_number, why = is_why, since = is_number, edit = is_number, shown = is_number,
+    next = is_number, channel = is_text, ts = is_text, snap = is_told,
+    samples = function(text) return #samples_of(text) == #(json_of(text) or { 1 }) end,
+  }
+
+  -- What somebody else has written into a tally goes; and all of it where it says nothing without, or is that of a lone event.
+  local function mend(key)
+    for field, value in pairs(plan.hgetall(key)) do
+      if IS_SOUND[field] and not IS_SOUND[field](value) then
+        plan.hdel(key, field)
+      end
+    end
+    for _, field in ipairs({ 'count', 'first', 'last', 'why' }) do
+      if not plan.hget(key, field) then
+        plan.del(key)
+      end
+    end
+    if plan.hget(key, 'lone') then
+      plan.del(key)
+    end
+  end
+
   -- The payload of an own event for its owner: its tally as it stands now or, while the fate of its last post is to be looked
   -- up, as that post told of it. An edit is not looked up but made again.
   function digest.snapshot(at, id, header)
     local key = at.tally .. id
+    mend(key)
     if string.find(id, '^digest:') and plan.hget(key, 'shown') then
       header.doubt = nil
     end

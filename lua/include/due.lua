@@ -32,7 +32,7 @@ local due = (function()
     for kind, cursor in pairs(plan.hgetall(at.reopening)) do
       local key = kind == 'timers' and at.timers or at.lines
       local from, offset = string.match(cursor, '^(%d+) (%d+)$')
-      from, offset = from or '0', tonumber(offset or 0)
+      from, offset = from or '0', count_of(offset)
       local rows = redis.call('ZRANGEBYSCORE', key, from, '(inf', 'WITHSCORES', 'LIMIT', offset, REOPENED)
       for i = 1, #rows, 2 do
         local is_meant = kind == 'lines' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
@@ -310,7 +310,7 @@ local due = (function()
       end
       local waits_until = math.min(line_at or math.huge, behind or math.huge, first_score(at.timers))
       if at.due > 0 and not at.is_stopped and waits_until < math.huge then
-        next_at = math.min(next_at, math.max(waits_until, number_of(plan.hget(at.pause, 'probe')) or 0))
+        next_at = math.min(next_at, math.max(waits_until, count_of(plan.hget(at.pause, 'probe'))))
       end
     end
     return next_at < math.huge and next_at or nil

@@ -11,6 +11,7 @@ local intake = (function()
   local CHUNK = 64 -- jobs that are read at once
 
   local ids, records, sizes, seqs = {}, {}, {}, {}
+  local new = {} -- id, record, ... of events that enter
   local duplicates, entered, ended_here = {}, {}, {}
   local undecided -- the first seq of what is to be decided
   local any -- whether there is anything in the structures that could know an id
@@ -24,11 +25,10 @@ local intake = (function()
   end
 
   -- Gives an event to the owner; `seq` of one that is new, whose record is its payload alone.
-  local function hand_out(at, id, text, seq)
+  local function hand_out(id, text, seq)
     local n = #ids + 1
     ids[n], records[n], sizes[n], seqs[n] = id, text, #text, seq or 0
     intake.bytes = intake.bytes + #text
-    plan.sadd(at.leased, id)
   end
 
   function intake.to_decide(seq)
@@ -48,14 +48,14 @@ local intake = (function()
   -- An event that was held before goes to the owner, and its record is written. What is to be looked up is looked for under
   -- Slack's own name of its channel, once that is known; whether posts fail there says what is to be made of what is absent.
   local function hand_out_again(at, id, header, payload)
-    header.place = header.doubt and plan.hget(at.places, header.channel) or nil
+    header.place = header.doubt and leases.place(at, header.channel) or nil
     header.trouble = header.doubt and pause.trouble_of(at, header.channel) or nil
     local told = payload
     if header.own then
       told = digest.snapshot(at, id, header)
     end
     record.write(at, id, header, payload)
-    hand_out(at, id, cjson.encode(header) .. '\n' .. told)
+    hand_out(id, cjson.encode(header) .. '\n' .. told)
   end
 
   -- An event leaves what it waited in, which is the caller's matter, for this owner's hands.
@@ -80,17 +80,30 @@ local intake = (function()
     intake.to_decide_again(header.seq)
   end
 
+  local function is_id(id)
+    return id ~= '' and #id <= MAX_ID and not string.find(id, '[^\33-\126]')
+  end
+
   -- What cannot be read goes to the owner, who makes a dead letter of it; an own event begins anew. `line` is where it stood.
+  -- What was not known to wait is no event, or it is in somebody's hands: it only leaves that place.
   function intake.quarantine(at, id, header, payload, line)
-    leases.pull_out(at, id, header, line)
-    if string.find(id, '^digest:') or string.find(id, '^notice:') then
-      digest.begin_anew(at, id, at.tally .. id)
+    local was_parked, was_orphan = leases.pull_out(at, id, header, line)
+    if not is_id(id) then -- none of ours
+      plan.hdel(at.events, id)
+      return
+    elseif was_parked then
+      accounting.count(at.totals, 'parked', record.is_own(id) and '' or header.counted or accounting.UNREADABLE, -1)
+    elseif not was_orphan then
+      return
+    end
+    if record.is_own(id) then
+      digest.begin_anew(at, id)
       return
     end
     if not plan.hget(at.events, id) then
       plan.hset(at.events, id, '\n')
     end
-    hand_out(at, id, '{"malformed":true}\n' .. payload)
+    hand_out(id, '{"malformed":true}\n' .. payload)
     intake.any_old = true
   end
 
@@ -118,7 +131,7 @@ local intake = (function()
     local present = any.event and redis.call('HMGET', at.events, unpack(new_ids)) or {}
     local seen = any.seen and redis.call('ZMSCORE', at.seen, unpack(new_ids)) or {}
     local dead = any.dead and redis.call('HMGET', at.dead_ids, unpack(new_ids)) or {}
-    local seq = plan.next_numbers(at.seq, #new_ids)
+    local seq = record.next_seqs(at, #new_ids)
     local first_sight = string.format(',"seen":"%.0f"', at.now)
     for i, id in ipairs(new_ids) do
       local payload, again = payloads[i], replays[i]
@@ -133,11 +146,11 @@ local intake = (function()
         entered[id] = true
         intake.to_decide(seq + i)
         local text = string.format('{"seq":%.0f', seq + i) .. first_sight .. (again and ',"replays":' .. again or '') .. '}\n' .. payload
-        plan.hset(at.events, id, text)
+        new[#new + 1], new[#new + 2] = id, text
         if again then
-          hand_out(at, id, text)
+          hand_out(id, text)
         else
-          hand_out(at, id, payload, seq + i)
+          hand_out(id, payload, seq + i)
         end
       end
     end
@@ -232,6 +245,12 @@ local intake = (function()
         accounting.record_limited(at, id, digits(at.now) .. ' ["duplicate",null,"duplicate",null,{}]')
       end
     end
+  end
+
+  -- Plans that the owner holds the batch, and what of it is new.
+  function intake.write(at)
+    plan.write_rows('HSET', at.events, new, 2)
+    plan.write_rows('SADD', at.leased, ids, 1)
   end
 
   -- The batch as the answer has it.

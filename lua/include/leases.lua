@@ -9,10 +9,10 @@ local leases = (function()
   local leases = { SUSPECT = 2 } -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
   local PAGE = 200 -- events that are taken over in one call
-  local UNREADABLE = '-' -- the category in the books of what cannot be read
+  local MOST_PLACE = 256 -- characters of Slack's id of a channel
 
   function leases.renew(at, owner, lease_us)
-    local last = number_of(plan.hget(at.beat, 'at'))
+    local last = whole_of(plan.hget(at.beat, 'at'))
     if last and at.now - last > lease_us / 2 then
       plan.hset(at.beat, 'grace', digits(at.now + GRACE_US))
     end
@@ -47,9 +47,21 @@ local leases = (function()
     leases.await_look(at, id, header, payload, tonumber(header.sent) + at.grace_us)
   end
 
+  -- Until when nobody is taken over. What is further ahead than it can be was not written by us.
+  function leases.grace(at)
+    local grace = whole_of(plan.hget(at.beat, 'grace')) or 0
+    return grace <= at.now + GRACE_US and grace or 0
+  end
+
+  -- Slack's id of a channel, where that is known.
+  function leases.place(at, channel)
+    local place = plan.hget(at.places, channel)
+    return place and #place <= MOST_PLACE and place or nil
+  end
+
   -- What cannot be read is the next to be taken, by itself: whoever takes it makes a dead letter of it.
   function leases.set_apart(at, id)
-    local header, payload, malformed = record.read(at, id)
+    local header = record.read(at, id)
     if not plan.hget(at.events, id) then
       plan.hset(at.events, id, '\n')
     end
@@ -107,21 +119,28 @@ local leases = (function()
     end
   end
 
-  -- A parked event that cannot be read leaves whatever it waits in: `line` is where it was found, if that was a line.
+  -- An event that cannot be read leaves whatever it waits in: `line` is where it was found, if that was a line. Whether it was
+  -- known to wait, and whether it was to be taken up again.
   function leases.pull_out(at, id, header, line)
     plan.zrem(at.timers, id)
-    plan.zrem(at.orphans, id)
-    for _, each in pairs({ line or false, header.line or false, header.entry or false, header.channel and 'channel:' .. header.channel }) do
-      if each and plan.zrem(at.line .. each, id) and not plan.zfirst(at.line .. each) then
-        plan.zrem(at.lines, each)
+    local was_orphan = plan.zrem(at.orphans, id)
+    local channel = header.channel and 'channel:' .. header.channel
+    for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
+      if each ~= '' and plan.zscore(at.line .. each, id) then
+        if string.find(each, '^category:') or string.find(each, '^label:') then
+          deferred.leave(at, id, { line = each, category = header.category or deferred.category_of(at, each) })
+        else
+          plan.zrem(at.line .. each, id)
+          if not plan.zfirst(at.line .. each) then
+            plan.zrem(at.lines, each)
+          end
+        end
       end
     end
     if header.channel then
       lines.free(at, header.channel, id)
     end
-    if plan.zrem(at.parked, id) then
-      accounting.count(at.totals, 'parked', header.counted or UNREADABLE, -1)
-    end
+    return plan.zrem(at.parked, id), was_orphan
   end
 
   -- Gives back every slot that the header names; those in `own` (a set of keys) stay.

@@ -40,7 +40,7 @@ local lines = (function()
   end
 
   local function is_oldests_turn(at, channel)
-    return tonumber(plan.hget(at.turns, channel) or nil) == OLDEST_EVERY - 1
+    return count_of(plan.hget(at.turns, channel)) % OLDEST_EVERY == OLDEST_EVERY - 1
   end
 
   -- Whether anybody in the channel's line goes before this event.
@@ -71,7 +71,7 @@ local lines = (function()
   end
 
   function lines.count_turn(at, channel)
-    plan.hset(at.turns, channel, digits(((tonumber(plan.hget(at.turns, channel) or nil) or 0) + 1) % OLDEST_EVERY))
+    plan.hset(at.turns, channel, digits((count_of(plan.hget(at.turns, channel)) + 1) % OLDEST_EVERY))
   end
 
   -- The slots of a channel's pace.
@@ -97,6 +97,16 @@ local lines = (function()
     return channel.max ~= nil or plan.zscore(at.cooldowns, channel.name) ~= nil
   end
 
+  -- Whose post is in flight on a channel, or whose turn it is; nobody's where that event is gone.
+  function lines.turn_of(at, channel)
+    local id = plan.hget(at.posting, channel)
+    if id and not plan.hget(at.events, id) then
+      plan.hdel(at.posting, channel)
+      return nil
+    end
+    return id
+  end
+
   -- Sets when the head of the channel's line may pass, or forgets a line that is empty.
   function lines.set(at, channel)
     if not plan.zfirst(channel.line) then
@@ -104,7 +114,7 @@ local lines = (function()
       if plan.hget(at.turns, channel.name) then
         plan.hdel(at.turns, channel.name)
       end
-    elseif plan.hget(at.posting, channel.name) then
+    elseif lines.turn_of(at, channel.name) then
       plan.zadd(at.lines, math.huge, channel.line_name)
     else
       plan.zadd(at.lines, math.max(at.now, lines.free_at(at, channel)), channel.line_name)

@@ -27,13 +27,11 @@ local function log_stores()
   function LOG.add(view)
     LOG.look(view)
     local at, length = digits(view.at_us), redis.call('LLEN', view.key) + view.adding
-    for first = 1, view.adding, 1000 do
-      local row = {}
-      for i = first, math.min(first + 999, view.adding) do
-        row[#row + 1] = at
-      end
-      plan.write('LPUSH', view.key, unpack(row))
+    local rows = {}
+    for i = 1, view.adding do
+      rows[i] = at
     end
+    plan.write_rows('LPUSH', view.key, rows, 1)
     local size, longest = slots.largest(view, MAX), slots.largest(view, US)
     if length > size then
       plan.write('LTRIM', view.key, 0, size - 1)

@@ -38,7 +38,7 @@ local pause = (function()
   function pause.until_of(at, id)
     local kind = kind_of(at)
     if kind then
-      local probe = number_of(plan.hget(at.pause, 'probe'))
+      local probe = whole_of(plan.hget(at.pause, 'probe'))
       if probe and at.now < probe and plan.hget(at.pause, 'prober') ~= id then
         return kind == 'cooldown' and 'cooldown' or 'paused', probe
       end
@@ -62,7 +62,7 @@ local pause = (function()
   local function begin(at, kind, said, gap, id)
     local before = kind_of(at)
     local is_cooling = before == 'cooldown' and kind ~= before and plan.hget(at.pause, 'prober') ~= id
-    local cool_until = is_cooling and number_of(plan.hget(at.pause, 'probe')) or 0
+    local cool_until = is_cooling and whole_of(plan.hget(at.pause, 'probe')) or 0
     said = type(said) == 'table' and said or {}
     local code, detail = tostring(said.code or ''), tostring(said.detail or '')
     if before ~= kind then
@@ -92,7 +92,7 @@ local pause = (function()
   end
 
   local function count_in(at, key, channel)
-    local number = (tonumber(plan.hget(key, channel) or nil) or 0) + 1
+    local number = count_of(plan.hget(key, channel)) + 1
     plan.hset(key, channel, digits(number))
     plan.keep_alive(key, HOUR_US)
     return number
@@ -103,7 +103,7 @@ local pause = (function()
   local function is_untried(at, kind, channel)
     local key = kind == 'outage' and at.failing or at.denials
     local tried_at = plan.hget(key, channel)
-    local is_old = kind == 'operator' and (number_of(tried_at) or 0) < (number_of(plan.hget(at.pause, 'since')) or 0)
+    local is_old = kind == 'operator' and count_of(tried_at) < (whole_of(plan.hget(at.pause, 'since')) or 0)
     local never_left = kind == 'outage' and plan.hget(key, '')
     return (not tried_at or is_old) and not never_left and plan.hlen(key) < EAGER
   end
@@ -112,7 +112,7 @@ local pause = (function()
   function pause.hasten(at, channel)
     local kind = kind_of(at)
     if (kind == 'outage' or kind == 'operator') and plan.hget(at.pause, 'prober') == '' and is_untried(at, kind, channel) then
-      local probe, gap = number_of(plan.hget(at.pause, 'probe')), number_of(plan.hget(at.pause, 'gap'))
+      local probe, gap = whole_of(plan.hget(at.pause, 'probe')), whole_of(plan.hget(at.pause, 'gap'))
       if probe and gap and gap > GAP_FROM_US then
         plan.hset(at.pause, 'gap', digits(GAP_FROM_US))
         plan.hset(at.pause, 'probe', digits(math.max(at.now, probe - gap + GAP_FROM_US)))
@@ -122,7 +122,7 @@ local pause = (function()
 
   -- The gap after a prober failed: short while there are channels that were not tried, then twice as long each time.
   local function next_gap(at, is_new, longest)
-    local gap = number_of(plan.hget(at.pause, 'gap')) or GAP_FROM_US
+    local gap = whole_of(plan.hget(at.pause, 'gap')) or GAP_FROM_US
     return is_new and GAP_FROM_US or math.min(2 * gap, longest)
   end
 
@@ -141,7 +141,7 @@ local pause = (function()
   local function is_outage(at)
     local channels, failures, never_left = 0, 0, 0
     for channel, text in pairs(plan.hgetall(at.failing)) do
-      local number = tonumber(text) or 0
+      local number = count_of(text)
       if channel == '' then
         never_left = number
       else
@@ -180,12 +180,12 @@ local pause = (function()
 
   -- Slack asks for an operator. Returns until when the fleet is paused; nothing where that is the channel's own affair.
   function pause.note_denial(at, id, channel, said, is_reading)
-    local kind, denied = kind_of(at), number_of(plan.hget(at.denials, channel))
+    local kind, denied = kind_of(at), whole_of(plan.hget(at.denials, channel))
     local is_new = kind == 'operator' and is_untried(at, kind, channel)
     plan.del(at.failing)
     plan.hset(at.denials, channel, digits(at.now))
     plan.keep_alive(at.denials, HOUR_US)
-    if kind ~= 'operator' and denied and (number_of(redis.call('GET', at.posted)) or 0) > denied then
+    if kind ~= 'operator' and denied and count_of(redis.call('GET', at.posted)) > denied then
       if not is_reading then
         hold(at, channel)
       end
@@ -197,7 +197,7 @@ local pause = (function()
     elseif plan.hget(at.pause, 'prober') == id then
       begin(at, 'operator', said, next_gap(at, is_new, OPERATOR_GAP_US), id)
     end
-    return number_of(plan.hget(at.pause, 'probe'))
+    return whole_of(plan.hget(at.pause, 'probe'))
   end
 
   -- What became of the prober's try says nothing: the next one may try at once.
@@ -237,7 +237,7 @@ local pause = (function()
   -- A post that had no clear answer was found: the channel takes posts, and Slack does if it was made in the outage.
   function pause.note_found(at, id, channel, sent_us)
     release(at, channel)
-    if kind_of(at) == 'outage' and sent_us >= (number_of(plan.hget(at.pause, 'since')) or 0) then
+    if kind_of(at) == 'outage' and sent_us >= (whole_of(plan.hget(at.pause, 'since')) or 0) then
       plan.del(at.failing)
       finish(at, 'outage')
     else
@@ -250,12 +250,12 @@ local pause = (function()
     if kind_of(at) == 'outage' then
       return 'outage'
     end
-    return (tonumber(plan.hget(at.failures, channel) or nil) or 0) > 1 and 'channel' or nil
+    return count_of(plan.hget(at.failures, channel)) > 1 and 'channel' or nil
   end
 
   -- The clock was stepped back by so much: what was to be waited for comes as much sooner.
   function pause.step_back(at, by_us)
-    local probe = number_of(plan.hget(at.pause, 'probe'))
+    local probe = whole_of(plan.hget(at.pause, 'probe'))
     if probe then
       plan.hset(at.pause, 'probe', digits(probe - by_us))
     end

@@ -2,24 +2,34 @@
 -- computes, and writes at its end, by `plan.commit`. Reads that go through the plan see what is planned.
 --
 -- Whatever can raise, raises before the first write: the first use of a key asks the server for it, so that a key of another
--- type is refused; scores are checked; texts are made. `commit` computes nothing. It frees memory first, which a full server
--- allows; after such a write the server allows the rest as well.
+-- type is refused; a key has one type in a call; members, scores, texts and lifetimes are checked where they are planned.
+-- `commit` computes nothing that depends on what was stored. Its first write is one that a full server refuses, or, where the
+-- call frees more than it takes, one that a full server allows: after that the server allows the rest as well.
 --
--- Scores are numbers (math.huge for 'inf'); hash values are texts or numbers.
+-- Members and fields are texts, scores are numbers (math.huge for 'inf'), values of hashes are texts or whole numbers.
 local plan = (function()
   local plan = {}
-  local call = redis.call
+  local call, type, floor = redis.call, type, math.floor
+  local CHUNK, MOST_TOKENS = 1000, 16
   local hashes, zsets, sets, counters, lifetimes = {}, {}, {}, {}, {}
-  local wiped, numbers, later = {}, {}, {}
-  local rings, CHUNK = 0, 1000
+  local type_of, wiped, numbers, later, messages = {}, {}, {}, {}, {}
+  local rings, bell = 0, nil
 
+  local function new_entry()
+    return { known = {}, changed = {}, members = {} }
+  end
+
+  -- What is known of a key, and planned. `size_of` asks for one that was not read before.
   local function entry_of(entries, key, size_of)
     local entry = entries[key]
     if not entry then
-      if size_of then
-        call(size_of, key) -- another type is refused here
+      if type_of[key] then
+        error('key ' .. key .. ' has two types in this call')
       end
-      entry = { known = {}, changed = {}, members = {} }
+      if size_of and not wiped[key] then
+        call(size_of, key)
+      end
+      type_of[key], entry = entries, new_entry()
       entries[key] = entry
     end
     return entry
@@ -27,10 +37,23 @@ local plan = (function()
 
   local function change(entry, member, value)
     if not entry.changed[member] then
+      if type(member) ~= 'string' then
+        error('member ' .. tostring(member) .. ', expected a text')
+      end
       entry.changed[member] = true
       entry.members[#entry.members + 1] = member
     end
     entry.known[member] = value
+  end
+
+  -- A text as a command takes it.
+  local function argument(value)
+    if type(value) == 'number' and value == floor(value) and value > -MOST_EXACT and value < MOST_EXACT then
+      return digits(value)
+    elseif type(value) ~= 'string' then
+      error('argument ' .. tostring(value) .. ', expected a text or a whole number')
+    end
+    return value
   end
 
   -- HASH
@@ -46,7 +69,7 @@ local plan = (function()
   end
 
   function plan.hset(key, field, value)
-    change(entry_of(hashes, key, 'HLEN'), field, value)
+    change(entry_of(hashes, key, 'HLEN'), field, argument(value))
   end
 
   function plan.hdel(key, field)
@@ -78,11 +101,10 @@ local plan = (function()
     return length
   end
 
-  -- Adds to a counter that this script does not read.
+  -- Adds to a counter that this call does not read.
   function plan.count(key, field, by)
     local counts = counters[key]
     if not counts then
-      call('HLEN', key)
       counts = {}
       counters[key] = counts
     end
@@ -105,7 +127,9 @@ local plan = (function()
     if type(score) ~= 'number' or score ~= score then
       error('score ' .. tostring(score) .. ' of ' .. tostring(member) .. ' in ' .. key .. ', expected a number')
     end
-    change(entry_of(zsets, key, 'ZCARD'), member, score)
+    local entry = entry_of(zsets, key, 'ZCARD')
+    entry.has_added = true
+    change(entry, member, score)
   end
 
   -- Only where it is not there, or with a higher score.
@@ -133,49 +157,59 @@ local plan = (function()
     return false
   end
 
-  -- Of the members that are planned, the one of the lowest score above `low`, or of the highest below `high`.
-  local function planned(entry, low, high)
-    local found, at
-    for _, member in ipairs(entry.members) do
+  -- The server's order of members of one score: by bytes, whatever the language of its host.
+  local function comes_before(member, other)
+    for i = 1, math.min(#member, #other) do
+      local one, two = string.byte(member, i), string.byte(other, i)
+      if one ~= two then
+        return one < two
+      end
+    end
+    return #member < #other
+  end
+
+  local function is_nearer(score, member, than, other, is_backwards)
+    if not than or score == than then
+      return not than or comes_before(member, other) ~= is_backwards
+    end
+    return (score < than) ~= is_backwards
+  end
+
+  -- Of a member that is stored and not changed, and of those that are planned, the one of the lowest score above `low`, or
+  -- (`high`) of the highest below `high`.
+  local function nearest(entry, found, at, low, high)
+    for _, member in ipairs(entry.has_added and entry.members or {}) do
       local score = entry.known[member]
-      if score and (not low or score > low) and (not high or score < high) then
-        local is_better = not at or (high and score > at) or (not high and score < at) or (score == at and member < found)
-        if is_better then
-          found, at = member, score
-        end
+      if score and (not low or score > low) and (not high or score < high) and is_nearer(score, member, at, found, high ~= nil) then
+        found, at = member, score
       end
     end
     return found, at
   end
 
-  -- The first member that the server names and no change touches; `command` and its arguments take an offset at their end.
-  local function unchanged(entry, from, ask)
-    while true do
-      local row = ask(from)
-      if not row[1] or not entry.changed[row[1]] then
-        return row[1], number_of(row[2]), from
-      end
+  -- The first member that the server names and no change touches; the command takes an offset.
+  local function unchanged(entry, ask)
+    local row, from = ask(0), 0
+    while row[1] and entry.changed[row[1]] do
       from = from + 1
+      row = ask(from)
     end
-  end
-
-  local function nearer(entry, member, score, low, high)
-    local other, at = planned(entry, low, high)
-    local is_other = at and (not score or (high and at > score) or (not high and at < score) or (at == score and other < member))
-    if is_other then
-      return other, at
-    end
-    return member, score
+    return row[1], number_of(row[2])
   end
 
   -- The member of the lowest score, and that.
   function plan.zfirst(key)
     local entry = entry_of(zsets, key)
-    local member, score
-    if not wiped[key] then
-      member, score, entry.skip = unchanged(entry, entry.skip or 0, function(at) return call('ZRANGE', key, at, at, 'WITHSCORES') end)
+    if not wiped[key] and (not entry.head or entry.changed[entry.head[1]]) then
+      local rank, row = entry.rank or -1, nil
+      repeat
+        rank = rank + 1
+        row = call('ZRANGE', key, rank, rank, 'WITHSCORES')
+      until not row[1] or not entry.changed[row[1]]
+      entry.rank, entry.head = rank, row
     end
-    return nearer(entry, member, score)
+    local head = entry.head or {}
+    return nearest(entry, head[1], number_of(head[2]))
   end
 
   -- The member of the lowest score above `low`, and that.
@@ -183,11 +217,11 @@ local plan = (function()
     local entry = entry_of(zsets, key)
     local member, score
     if not wiped[key] then
-      member, score = unchanged(entry, 0, function(at)
+      member, score = unchanged(entry, function(at)
         return call('ZRANGEBYSCORE', key, '(' .. digits(low), '+inf', 'WITHSCORES', 'LIMIT', at, 1)
       end)
     end
-    return nearer(entry, member, score, low)
+    return nearest(entry, member, score, low)
   end
 
   -- The member of the highest score below `high`, and that.
@@ -195,11 +229,11 @@ local plan = (function()
     local entry = entry_of(zsets, key)
     local member, score
     if not wiped[key] then
-      member, score = unchanged(entry, 0, function(at)
+      member, score = unchanged(entry, function(at)
         return call('ZREVRANGEBYSCORE', key, '(' .. digits(high), '-inf', 'WITHSCORES', 'LIMIT', at, 1)
       end)
     end
-    return nearer(entry, member, score, nil, high)
+    return nearest(entry, member, score, nil, high)
   end
 
   -- Up to `most` members with scores up to `high`, the lowest first.
@@ -218,9 +252,7 @@ local plan = (function()
       end
     end
     if #entry.members > 0 then
-      table.sort(rows, function(a, b)
-        return a[2] < b[2] or (a[2] == b[2] and a[1] < b[1])
-      end)
+      table.sort(rows, function(a, b) return a[1] ~= b[1] and is_nearer(a[2], a[1], b[2], b[1], false) end)
     end
     local members = {}
     for n = 1, math.min(most, #rows) do
@@ -240,10 +272,10 @@ local plan = (function()
     return number
   end
 
-  -- The lowest score that is planned to be added.
+  -- The lowest score that is planned.
   function plan.zlowest_added(key)
     local entry = zsets[key]
-    local _, score = planned(entry or { members = {} })
+    local _, score = nearest(entry or new_entry())
     return score or math.huge
   end
 
@@ -257,17 +289,6 @@ local plan = (function()
       entry.known[member] = is_member
     end
     return is_member
-  end
-
-  -- Learns of many members at once.
-  function plan.look_at_members(key, members)
-    local entry = entry_of(sets, key)
-    for first = 1, #members, CHUNK do
-      local answers = call('SMISMEMBER', key, unpack(members, first, math.min(first + CHUNK - 1, #members)))
-      for n, answer in ipairs(answers) do
-        entry.known[members[first + n - 1]] = answer == 1
-      end
-    end
   end
 
   function plan.sadd(key, member)
@@ -313,54 +334,74 @@ local plan = (function()
 
   -- KEYS AS A WHOLE
 
-  -- The key goes, with what was planned for it; what is planned after this makes it anew.
+  -- The key goes, with what was planned for it; what is planned after this makes it anew, of any type.
   function plan.del(key)
-    wiped[key], counters[key], lifetimes[key] = true, nil, nil
-    for _, entries in ipairs({ hashes, zsets, sets }) do
-      entries[key] = { known = {}, changed = {}, members = {} }
-    end
+    wiped[key], counters[key], lifetimes[key], type_of[key] = true, nil, nil, nil
+    hashes[key], zsets[key], sets[key] = nil, nil, nil
   end
 
   -- Lets a key live for `span_us` at least; renewed, for `renew_us`. Lifetimes are whole milliseconds.
   function plan.keep_alive(key, span_us, renew_us)
-    if (wiped[key] and -1 or call('PTTL', key)) < math.ceil(span_us / 1000) then
-      lifetimes[key] = math.max(lifetimes[key] or 0, math.ceil((renew_us or span_us) / 1000) + 1)
+    local ms, least_ms = math.ceil((renew_us or span_us) / 1000) + 1, math.ceil(span_us / 1000)
+    if not (ms >= 1 and ms < MOST_EXACT) then
+      error('lifetime ' .. tostring(renew_us or span_us) .. ' of ' .. key .. ', expected microseconds')
+    end
+    if (wiped[key] and -1 or call('PTTL', key)) < least_ms then
+      lifetimes[key] = math.max(lifetimes[key] or 0, ms)
     end
   end
 
-  -- The next `number` numbers of a counter: the one before the first of them.
-  function plan.next_numbers(key, number)
-    local before = numbers[key] or number_of(call('GET', key)) or 0
-    numbers[key] = before + number
-    return before
+  -- A whole number that a key holds: 0 where there is none, nil where it holds something else.
+  function plan.number(key)
+    local text = not numbers[key] and call('GET', key)
+    return numbers[key] or whole_of(text or '0')
   end
 
-  -- The last number of a counter.
-  function plan.last_number(key)
-    return numbers[key] or number_of(call('GET', key)) or 0
+  function plan.set_number(key, number)
+    numbers[key] = number
   end
 
-  -- Any other command, after all that is above, in the order of the calls. The caller has looked at the key before.
+  -- OTHER COMMANDS, which no read of the plan sees. They run after what is added and before what is removed, in the order of
+  -- the calls. The caller has looked at the key before.
+
   function plan.write(...)
-    later[#later + 1] = { ... }
+    local command = { ... }
+    for n = 1, select('#', ...) do
+      command[n] = argument(command[n])
+    end
+    later[#later + 1] = command
+  end
+
+  -- `command` with texts, `width` of which belong together; as often as it takes.
+  local function in_pieces(commands, command, key, rows, width)
+    for first = 1, #rows, CHUNK * width do
+      commands[#commands + 1] = { command, key, rows, first, math.min(first + CHUNK * width - 1, #rows) }
+    end
+  end
+
+  function plan.write_rows(command, key, rows, width)
+    for n = 1, #rows do
+      if type(rows[n]) ~= 'string' then
+        error('argument ' .. tostring(rows[n]) .. ' of ' .. command .. ', expected a text')
+      end
+    end
+    in_pieces(later, command, key, rows, width)
+  end
+
+  -- Says it to those who listen, if the server lets us.
+  function plan.publish(channel, message)
+    messages[#messages + 1] = { argument(channel), argument(message) }
   end
 
   -- Wakes one sleeper.
   function plan.ring(wake)
     if rings == 0 then
       call('LLEN', wake)
-      lifetimes[wake] = nil
     end
-    rings = math.min(rings + 1, 16)
-    plan.wake = wake
+    rings, bell = math.min(rings + 1, MOST_TOKENS), wake
   end
 
-  -- `command` with the rows of one key, in pieces.
-  local function in_pieces(commands, command, key, row, width)
-    for first = 1, #row, CHUNK * width do
-      commands[#commands + 1] = { command, key, unpack(row, first, math.min(first + CHUNK * width - 1, #row)) }
-    end
-  end
+  -- COMMIT
 
   local function note_counts(key, counts)
     local fields = {}
@@ -369,17 +410,21 @@ local plan = (function()
         fields[#fields + 1] = field
       end
     end
+    local entry = entry_of(hashes, key)
     for first = 1, #fields, CHUNK do
       local last = math.min(first + CHUNK - 1, #fields)
-      local values = call('HMGET', key, unpack(fields, first, last))
+      local values = wiped[key] and {} or call('HMGET', key, unpack(fields, first, last))
       for n = first, last do
-        plan.hset(key, fields[n], digits((number_of(values[n - first + 1]) or 0) + counts[fields[n]]))
+        local value = entry.known[fields[n]]
+        if value == nil then
+          value = values[n - first + 1]
+        end
+        change(entry, fields[n], digits((whole_of(value or '0') or 0) + counts[fields[n]]))
       end
     end
   end
 
-  local function commands_of(entries, remove, add, pair)
-    local removing, adding = {}, {}
+  local function commands_of(entries, remove, add, width, pair, adding, removing)
     for key, entry in pairs(entries) do
       local gone, rows = {}, {}
       for _, member in ipairs(entry.members) do
@@ -387,67 +432,71 @@ local plan = (function()
         if value == false then
           gone[#gone + 1] = member
         else
-          pair(rows, member, value)
+          pair(rows, #rows, member, value)
         end
       end
-      if #gone > 0 and not wiped[key] then
+      in_pieces(adding, add, key, rows, width)
+      if not wiped[key] then
         in_pieces(removing, remove, key, gone, 1)
       end
-      if #rows > 0 then
-        in_pieces(adding, add, key, rows, add == 'SADD' and 1 or 2)
-      end
-    end
-    return removing, adding
-  end
-
-  local function append(commands, more)
-    for _, command in ipairs(more) do
-      commands[#commands + 1] = command
     end
   end
 
-  -- Writes all that is planned; nothing where nothing is. `drained` is a hash: a call that frees more than it takes
-  -- names it to be carried out on a full server too.
-  function plan.commit(drained)
+  local function of_hash(rows, n, field, value)
+    rows[n + 1], rows[n + 2] = field, value
+  end
+
+  local function of_zset(rows, n, member, score)
+    rows[n + 1], rows[n + 2] = score == math.huge and 'inf' or score == -math.huge and '-inf' or digits(score), member
+  end
+
+  local function of_set(rows, n, member)
+    rows[n + 1] = member
+  end
+
+  -- Writes all that is planned; nothing where nothing is. A call that frees more than it takes names a key, a hash unless
+  -- `remove` is another command than HDEL: then it is carried out on a full server too.
+  --
+  -- What goes, goes after what is added: a key that loses its last member loses its lifetime.
+  function plan.commit(drained, remove)
     for key, counts in pairs(counters) do
       note_counts(key, counts)
     end
-    local commands, removals = {}, {}
+    local commands, removing = {}, {}
     for key in pairs(wiped) do
       commands[#commands + 1] = { 'DEL', key }
     end
-    for _, kind in ipairs({
-      { hashes, 'HDEL', 'HSET', function(rows, field, value) rows[#rows + 1], rows[#rows + 2] = field, value end },
-      { zsets, 'ZREM', 'ZADD', function(rows, member, score)
-        rows[#rows + 1], rows[#rows + 2] = score == math.huge and 'inf' or score == -math.huge and '-inf' or digits(score), member
-      end },
-      { sets, 'SREM', 'SADD', function(rows, member) rows[#rows + 1] = member end },
-    }) do
-      local removing, adding = commands_of(unpack(kind))
-      append(commands, adding) -- before what goes: a key that loses its last member loses its lifetime
-      append(removals, removing)
-    end
-    append(commands, removals)
+    commands_of(hashes, 'HDEL', 'HSET', 2, of_hash, commands, removing)
+    commands_of(zsets, 'ZREM', 'ZADD', 2, of_zset, commands, removing)
+    commands_of(sets, 'SREM', 'SADD', 1, of_set, commands, removing)
     for key, number in pairs(numbers) do
-      commands[#commands + 1] = { 'SET', key, digits(number) }
+      commands[#commands + 1] = { 'SET', key, argument(number) }
     end
-    append(commands, later)
+    local last = {}
     if rings > 0 then
-      local tokens = {}
+      local push = { 'RPUSH', bell }
       for n = 1, rings do
-        tokens[n] = '1'
+        push[n + 2] = '1'
       end
-      commands[#commands + 1] = { 'RPUSH', plan.wake, unpack(tokens) }
-      commands[#commands + 1] = { 'LTRIM', plan.wake, 0, 15 }
+      last = { push, { 'LTRIM', bell, '0', digits(MOST_TOKENS - 1) } }
     end
     for key, ms in pairs(lifetimes) do
-      commands[#commands + 1] = { 'PEXPIRE', key, ms }
+      last[#last + 1] = { 'PEXPIRE', key, digits(ms) }
     end
-    if drained and #commands > 0 then
-      call('HDEL', drained, '')
+    if drained and (commands[1] or later[1] or removing[1] or last[1]) then
+      call(remove or 'HDEL', drained, '')
     end
-    for _, command in ipairs(commands) do
-      call(unpack(command))
+    for _, each in ipairs({ commands, later, removing, last }) do
+      for _, command in ipairs(each) do
+        if type(command[3]) == 'table' then
+          call(command[1], command[2], unpack(command[3], command[4], command[5]))
+        else
+          call(unpack(command))
+        end
+      end
+    end
+    for _, message in ipairs(messages) do
+      redis.pcall('PUBLISH', message[1], message[2])
     end
   end
 

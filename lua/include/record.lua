@@ -16,12 +16,17 @@
 -- Instants are strings of microseconds: cjson writes 14 digits.
 local record = (function()
   local record = {}
+  local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
+  local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it
 
   local function is_count(value)
-    return type(value) == 'number' and value >= 0 and value < 9007199254740992 and value == math.floor(value)
+    return type(value) == 'number' and value >= 0 and value < MOST_EXACT and value == math.floor(value)
+  end
+  local function is_seq(value)
+    return is_count(value) and value < MOST_SEQ
   end
   local function is_instant(value)
-    return type(value) == 'string' and #value <= 16 and string.find(value, '^%d+$') ~= nil
+    return type(value) == 'string' and #value <= 16 and string.find(value, '^%d+$') ~= nil and tonumber(value) < LAST_INSTANT
   end
   local function is_text(value)
     return type(value) == 'string' and #value <= 4096
@@ -36,7 +41,7 @@ local record = (function()
     local length = 0
     for key, name in pairs(value) do
       length = length + 1
-      if type(key) ~= 'number' or type(name) ~= 'string' then
+      if type(key) ~= 'number' or not is_text(name) then
         return false
       end
     end
@@ -49,7 +54,7 @@ local record = (function()
     return is_count(value) and value < 6
   end
   local IS_SOUND = {
-    seq = is_count, seen = is_instant, category = is_text, counted = is_text, channel = is_text, attempt = is_count,
+    seq = is_seq, seen = is_instant, category = is_text, counted = is_text, channel = is_text, attempt = is_count,
     posts = is_count, unknown = is_count, timer = is_flag, why = is_why, shadow = is_names, pace = is_count, order = is_class,
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
     lone = is_instant, own = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
@@ -82,8 +87,13 @@ local record = (function()
       and (header.state ~= 'waiting' or header.timer or header.line or header.entry or header.channel) ~= nil
   end
 
+  -- Whether an event of this id is the dispatcher's own. No id of a producer's holds a colon (include/intake.lua).
+  function record.is_own(id)
+    return string.find(id, '^digest:') ~= nil or string.find(id, '^notice:') ~= nil
+  end
+
   -- Header and payload, and whether the header is what one of us wrote. Of one that is not, the fields are left that can be
-  -- trusted, and the third answer is its text.
+  -- trusted, and the third answer is its text. Fields of a newer version are kept.
   function record.split(stored)
     local line = stored and string.find(stored, '\n', 1, true)
     local text = stored and string.sub(stored, 1, (line or #stored + 1) - 1) or ''
@@ -91,12 +101,17 @@ local record = (function()
     if not header then
       return {}, line and string.sub(stored, line + 1) or '', text
     end
-    local malformed
+    local malformed, is_newer
     for field, value in pairs(header) do
       local is_sound = IS_SOUND[field]
-      if is_sound and not is_sound(value) then
+      if not is_sound then
+        is_newer = true
+      elseif not is_sound(value) then
         header[field], malformed = nil, text
       end
+    end
+    if is_newer and not pcall(cjson.encode, header) then -- a number that is none
+      malformed = text
     end
     if not malformed and not is_whole(header) then
       malformed = text
@@ -105,11 +120,30 @@ local record = (function()
   end
 
   function record.read(at, id)
-    return record.split(plan.hget(at.events, id))
+    local stored = plan.hget(at.events, id)
+    local header, payload, malformed = record.split(stored)
+    if not malformed and (header.own == true) ~= record.is_own(id) then
+      header.own, malformed = nil, string.match(stored, '^[^\n]*')
+    end
+    return header, payload, malformed
   end
 
   function record.write(at, id, header, payload)
     plan.hset(at.events, id, cjson.encode(header) .. '\n' .. payload)
+  end
+
+  -- The number of the last first sight; where it was lost it goes on from the milliseconds of the clock, which are beyond all
+  -- that were given.
+  function record.last_seq(at)
+    local last = plan.number(at.seq)
+    return last and is_seq(last) and last or math.floor(at.now / 1000)
+  end
+
+  -- The next `number` of them: the one before the first.
+  function record.next_seqs(at, number)
+    local last = record.last_seq(at)
+    plan.set_number(at.seq, last + number)
+    return last
   end
 
   -- The name of the slots of its present attempt: a post of unknown fate keeps its own, the next one takes another.

@@ -344,13 +344,11 @@ local slots = (function()
 
   function SET.add(view)
     local now = digits(view.now)
-    for first = 1, view.adding, 1000 do
-      local row = {}
-      for i = first, math.min(first + 999, view.adding) do
-        row[#row + 1], row[#row + 2] = now, view.added[i]
-      end
-      plan.write('ZADD', view.key, unpack(row))
+    local rows = {}
+    for i = 1, view.adding do
+      rows[2 * i - 1], rows[2 * i] = now, view.added[i]
     end
+    plan.write_rows('ZADD', view.key, rows, 2)
     trim(view)
     local longest = largest(view, US)
     plan.keep_alive(view.key, longest, 2 * longest)

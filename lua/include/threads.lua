@@ -6,6 +6,7 @@
 local threads = (function()
   local threads = {}
   local MOST_THREADS = 100000
+  local MOST_TS = 64 -- characters of a message's ts
 
   local function keep(at, name)
     plan.zadd(at.threads, at.now + at.keep_us, name)
@@ -20,7 +21,8 @@ local threads = (function()
       return nil
     end
     keep(at, name)
-    return plan.hget(at.roots, name)
+    local root = plan.hget(at.roots, name)
+    return root and #root <= MOST_TS and root or nil
   end
 
   -- This message is the thread's first, unless it has one. Forgets twice as many threads whose time has come.

@@ -93,7 +93,7 @@ local waiters = (function()
     local promised = (plan.zscore(scope.promises, token) or scope.now) - GRACE
     local at = waiters.free_behind(scope, plan.zcount_below(scope.waiters, its_arrival))
     if math.max(at, scope.now) + WORTH_A_RING < promised then
-      plan.write('PUBLISH', bells .. string.match(token, '^[^:]*'), token)
+      plan.publish(bells .. string.match(token, '^[^:]*'), token)
     end
   end
 
