@@ -104,7 +104,7 @@ def _waited_for(leased: Leased, terms: Terms) -> str:
 
 
 def _tried_out(leased: Leased) -> DeadLettered:
-    """The end of an event that has used up its attempts; where Slack refused it as it refuses nothing else, rejected."""
+    """The end of an event that has used up its attempts: rejected, where Slack asked for an operator for it alone."""
     waited_for = leased.why[0] if leased.why is not None else None
     reason = Reason.REJECTED if waited_for == Reason.PAUSED and leased.code else Reason.EXHAUSTED
     perhaps = f"; {leased.unknown} of these posts may have arrived" if leased.unknown else ""

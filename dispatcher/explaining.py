@@ -31,7 +31,8 @@ class Decision:
     """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
 
     ``copies`` of it may stand in Slack, beside what was sent: posts of unknown fate that could not be looked up.
-    ``since_us`` is since when what expired has waited. ``shadow`` are limits that are not enforced and would have refused it.
+    ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
+    refused it and are not enforced.
     Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
     """
 

@@ -227,7 +227,7 @@ class Settlement(NamedTuple):
 
     @property
     def perhaps_posted(self) -> int:
-        """Posts of unknown fate of an event that ends: so many messages may stand in Slack (beside that of a sent one)."""
+        """Posts of unknown fate of an event that ends: so many may stand in Slack, beside that of a sent one."""
         match self.subject:
             case Leased() as leased if isinstance(self.outcome, Sent):
                 return leased.unknown

@@ -185,7 +185,7 @@ local pause = (function()
     plan.del(at.failing)
     plan.hset(at.denials, channel, digits(at.now))
     plan.keep_alive(at.denials, HOUR_US)
-    if kind ~= 'operator' and denied and count_of(redis.call('GET', at.posted)) > denied then
+    if kind ~= 'operator' and denied and count_of(redis.call('GET', at.posted)) >= denied then
       if not is_reading then
         hold(at, channel)
       end

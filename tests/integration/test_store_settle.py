@@ -153,6 +153,7 @@ def test_a_dead_letter_tells_everything_about_its_event(stage: Stage, ann: Worke
         "code": "is_archived",
         "detail": "the channel is archived",
         "attempts": "1",
+        "posts": "1",
         "category": "errors",
         "seen": str(START_US),
     }
