@@ -69,9 +69,8 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     if now_us >= terms.deadline_us:
         letter = DeadLettered(Reason.EXPIRED, "waited longer than its max_age")
         if leased.unknown:
-            letter = DeadLettered(
-                Reason.AMBIGUOUS, "perhaps posted, and waited longer than its max_age to be posted again"
-            )
+            detail = "perhaps posted, and waited longer than its max_age to be posted again"
+            letter = DeadLettered(Reason.AMBIGUOUS, detail, leased.code)
         return Settlement(leased, terms, letter, slots, attempt=leased.attempt, unknown=leased.unknown)
     if leased.deaths >= MAX_DEATHS:
         detail = f"{leased.deaths} workers died while they held it"
