@@ -84,11 +84,11 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
 
 
 def _tried_out(leased: Leased) -> DeadLettered:
-    """The end of an event that has used up its attempts; where Slack refused it as it refuses nothing else, rejected."""
+    """The end of an event that has used up its attempts: rejected, where Slack refused it and took others."""
     waited_for = leased.why[0] if leased.why is not None else None
     reason = Reason.REJECTED if waited_for == Reason.PAUSED and leased.code else Reason.EXHAUSTED
     perhaps = f"; {leased.unknown} of these posts may have arrived" if leased.unknown else ""
-    return DeadLettered(reason, f"tried {leased.attempt} times, posted {leased.posts} times{perhaps}", leased.code)
+    return DeadLettered(reason, f"used its {MAX_ATTEMPTS} attempts, posted {leased.posts} times{perhaps}", leased.code)
 
 
 def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
