@@ -70,9 +70,8 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
         detail = f"waited longer than its max_age, {_waited_for(leased, terms)}"
         letter = DeadLettered(Reason.EXPIRED, detail, since_us=leased.seen_us)
         if leased.unknown:
-            letter = DeadLettered(
-                Reason.AMBIGUOUS, f"perhaps posted, and waited longer than its max_age, {_waited_for(leased, terms)}"
-            )
+            detail = f"perhaps posted, and {detail}"
+            letter = DeadLettered(Reason.AMBIGUOUS, detail, leased.code, since_us=leased.seen_us)
         return Settlement(leased, terms, letter, slots, attempt=leased.attempt, unknown=leased.unknown)
     if leased.deaths >= MAX_DEATHS:
         detail = f"{leased.deaths} workers died while they held it"
@@ -104,11 +103,11 @@ def _waited_for(leased: Leased, terms: Terms) -> str:
 
 
 def _tried_out(leased: Leased) -> DeadLettered:
-    """The end of an event that has used up its attempts: rejected, where Slack asked for an operator for it alone."""
+    """The end of an event that has used up its attempts: rejected, where Slack refused it and took others."""
     waited_for = leased.why[0] if leased.why is not None else None
     reason = Reason.REJECTED if waited_for == Reason.PAUSED and leased.code else Reason.EXHAUSTED
     perhaps = f"; {leased.unknown} of these posts may have arrived" if leased.unknown else ""
-    return DeadLettered(reason, f"tried {leased.attempt} times, posted {leased.posts} times{perhaps}", leased.code)
+    return DeadLettered(reason, f"used its {MAX_ATTEMPTS} attempts, posted {leased.posts} times{perhaps}", leased.code)
 
 
 def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:

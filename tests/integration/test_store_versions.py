@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.keys import Keys
-from dispatcher.model import US
 from dispatcher.store.versions import Published, Unless, Versions
 from tests.support.doubles import START_US, Clock
 from tests.support.servers import Database
@@ -89,12 +88,17 @@ def test_a_number_that_a_server_lost_comes_back_under_another_name(versions: Ver
     assert found.content == "text of c"
 
 
-def test_publishing_wakes_the_fleet(versions: Versions, redis: Database) -> None:
+def test_publishing_says_that_all_that_waits_is_to_ask_anew_and_wakes_the_fleet(
+    versions: Versions, redis: Database
+) -> None:
     redis.zadd(KEYS.leases, {"ann": START_US, "bob": START_US, "cy": START_US})
     publish(versions, "a")
+    begins = f"{START_US} 0".encode()
+    assert redis.hgetall(KEYS.reopening) == {b"lines": begins, b"timers": begins}
     assert redis.llen(KEYS.wake) == 3
+    redis.delete(KEYS.reopening)
     publish(versions, "b", Unless.ANY)
-    assert redis.llen(KEYS.wake) == 3
+    assert (redis.exists(KEYS.reopening), redis.llen(KEYS.wake)) == (0, 3)
 
 
 def test_after_new_limits_each_take_lets_a_page_of_lines_ask_anew(redis: Database) -> None:

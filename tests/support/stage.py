@@ -116,6 +116,7 @@ class Worker:
         self.owner = owner
         self.told = Told()
         self.desk = Desk()
+        self.next_us: int | None = None
         self.own_policy: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
         self.door = Door(stage.keys.namespace, lambda: stage.clock.now_us / US)
@@ -205,7 +206,13 @@ class Worker:
         started = []
         while (taken := self.take()).batch:
             started += self.dispatch(taken.batch, muted=taken.muted)
+        self.next_us = taken.next_us
         return started
+
+    def sleep(self) -> None:
+        """Let time pass until there may be something to take, as the last ``go_on`` was told."""
+        clock = self.stage.clock
+        clock.now_us = max(clock.now_us + 1, self.next_us or 0)
 
     def run(self) -> None:
         """Take, post and settle all there is to do at this instant."""
