@@ -16,7 +16,7 @@ from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.errors import GateUnavailable
 from dispatcher.leased import Leased, Spoiled, Started
-from dispatcher.logs import EventLog, build_event_log
+from dispatcher.logs import EventLog, process_log
 from dispatcher.model import US
 from dispatcher.ports import Overtaken, Sink
 from dispatcher.settings import Settings, load_settings
@@ -39,6 +39,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     limits: LimitsFile,
     server: Server,
     sink: Sink,
+    log: EventLog,
     *,
     burst: bool,
     joins: bool = False,
@@ -54,7 +55,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     us, and what broke the loop.
     """
     name = _owner()
-    events = _event_log(settings, name)
+    events = log.of(name)
     greet_server(settings, server, events)
     client = connect(server.url)
     run = _Run(settings, client, sink, events, name)
@@ -83,8 +84,11 @@ def dispatch_one(job_id: str, data: str) -> str:
     settings, _ = load_settings()
     sink = build_sink(settings)
     owner = f"job.{_owner()}"
-    events = _event_log(settings, owner)
-    with open_server(settings, start=False) as server:
+    with (
+        process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, _),
+        open_server(settings, start=False) as server,
+    ):
+        events = log.of(owner)
         client = connect(server.url)
         claim_namespace(client, *keys_of(settings))
         run = _Run(settings, client, sink, events, owner)
@@ -182,9 +186,3 @@ def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
 
 def _owner() -> str:
     return f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
-
-
-def _event_log(settings: Settings, owner: str) -> EventLog:
-    return build_event_log(
-        level=settings.log_level, style=settings.log_format, secrets=settings.secrets(), worker=owner
-    )

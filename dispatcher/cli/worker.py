@@ -18,6 +18,7 @@ from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
     from dispatcher.app import LimitsFile, Server
+    from dispatcher.line_buffer import LineBuffer
     from dispatcher.logs import EventLog
     from dispatcher.ports import Sink
     from dispatcher.settings import Settings
@@ -53,7 +54,7 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     own handlers in place.
     """
     from dispatcher.app import build_sink, open_limits, open_server
-    from dispatcher.logs import build_event_log
+    from dispatcher.logs import process_log
     from dispatcher.settings import load_settings
 
     with Interruption() as interruption, interruption.outranks_errors():
@@ -65,9 +66,11 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
             sink = build_sink(settings)
         except ConfigError as error:  # the reason may stand among the doubts
             raise ConfigError(*error.problems, doubts=(*doubts, *error.doubts)) from error
-        log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
-        with open_server(settings, start=True) as server:
-            yield Job(settings, limits, server, sink, log, (*doubts, *server.warnings), burst, interruption)
+        with (
+            process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, lines),
+            open_server(settings, start=True) as server,
+        ):
+            yield Job(settings, limits, server, sink, log, lines, (*doubts, *server.warnings), burst, interruption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Job:
     server: Server
     sink: Sink
     log: EventLog
+    lines: LineBuffer
     doubts: tuple[str, ...]
     burst: bool
     interruption: Interruption
@@ -112,6 +116,7 @@ class Job:
                     self.limits,
                     self.server,
                     self.sink,
+                    self.log,
                     burst=self.burst,
                     joins=self.joins,
                     heeding=self.interruption.raise_if_asked,
@@ -132,6 +137,7 @@ class Job:
         Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
         """
         from dispatcher.app import enter_limits, greet_server
+        from dispatcher.logs import LAST_LINES_S
         from dispatcher.worker.loop import STOP_GRACE_S
         from dispatcher.worker.supervisor import Supervisor
 
@@ -148,6 +154,8 @@ class Job:
                 return job.work()
             except Exception as error:  # noqa: BLE001 - every one has its exit code
                 return conclude(error, terminal)
+            finally:
+                self.lines.drain(LAST_LINES_S)
 
         greet_server(self.settings, self.server, self.log)
         found = enter_limits(
