@@ -124,6 +124,7 @@ def process_log(
         yield log, lines
     finally:
         lines.drain(LAST_LINES_S)
+        lines.close()
 
 
 class _Written:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import pty
+import select
+import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -163,32 +168,88 @@ FORKS: Final = """
 import os, sys
 from dispatcher.line_buffer import LineBuffer
 
+def put(who):
+    for number in range(400):
+        lines.put(b"%s %050d\\n" % (who, number))
+
 lines = LineBuffer(sys.stderr)
-for number in range(200):
-    lines.put(b"parent %d\\n" % number)
+put(b"parent")
 child = os.fork()
-for number in range(200):
-    lines.put(b"%s %d\\n" % (b"parent again" if child else b"child", number))
+put(b"parent-again" if child else b"child")
+if not child:
+    os.close(1)
+if not lines.drain(20):
+    os._exit(1)
 if child:
-    os.waitpid(child, 0)
-assert lines.drain(20)
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 os._exit(0)
 """
 
 
-def test_a_forked_process_writes_its_own_lines_and_none_of_its_parent(tmp_path: Path) -> None:
-    """The parent's thread may be in the middle of anything when it forks."""
-    with (tmp_path / "log").open("w+b") as log:
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-c", FORKS],
-            {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-            file_actions=[(os.POSIX_SPAWN_DUP2, log.fileno(), 2)],
-        )
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        log.seek(0)
-        written = log.read().splitlines()
-    for who in (b"parent", b"parent again", b"child"):
-        own = [line for line in written if line.rpartition(b" ")[0] == who]
-        assert own == [b"%s %d" % (who, number) for number in range(200)]
-    assert len(written) == 600
+def test_a_forked_process_writes_its_own_lines_whole_and_none_of_its_parent(pipe: Pipe, tmp_path: Path) -> None:
+    """The reader stalls when it forks: the parent's thread is in the middle of a write."""
+    begun, told = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS],
+        env={"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        cwd=tmp_path,
+        stdout=told,
+        stderr=pipe.stream,
+    )
+    os.close(told)
+    until(lambda: is_full(pipe), "the reader stalled")
+    pipe.begin_to_read()
+    assert process.wait(PATIENCE_S) == 0
+    os.close(begun)
+    written = pipe.lines(1200)
+    for who in (b"parent", b"parent-again", b"child"):
+        own = [line for line in written if line.partition(b" ")[0] == who]
+        assert own == [b"%s %050d" % (who, number) for number in range(400)]
+    assert len(written) == 1200
+
+
+def is_full(pipe: Pipe) -> bool:
+    return not select.select([], [pipe.stream], [], 0)[1]
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "socket", "terminal"])
+def test_a_line_is_written_before_put_returns_where_its_reader_takes_it(kind: str, tmp_path: Path) -> None:
+    """What a process has told is there also when it is killed a moment later."""
+    reads, writes = opened(kind, tmp_path)
+    with os.fdopen(writes, "w") as stream:
+        before = threading.active_count()
+        with closing(LineBuffer(stream)) as lines:
+            lines.put(LINE)
+        assert os.read(reads, 1000).replace(b"\r", b"") == LINE
+        assert threading.active_count() == before
+    os.close(reads)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "terminal"])
+def test_nobody_waits_whatever_the_reader_reads_from(kind: str, tmp_path: Path) -> None:
+    reads, writes = opened(kind, tmp_path)
+    with os.fdopen(writes, "w") as stream:
+        with closing(LineBuffer(stream, most_bytes=1_000_000)) as lines:
+            for _ in range(10_000):
+                lines.put(LINE)
+            assert not lines.drain(0.01)
+        got = b""
+        while got.count(b"\n") < 10_000:
+            got += os.read(reads, 65_536).replace(b"\r", b"")
+        assert got == LINE * 10_000
+    os.close(reads)
+
+
+def opened(kind: str, place: Path) -> tuple[int, int]:
+    """The two ends of a way from who writes lines to who reads them."""
+    match kind:
+        case "pipe":
+            return os.pipe()
+        case "terminal":
+            return pty.openpty()
+        case "socket":
+            ours, theirs = socket.socketpair()
+            return ours.detach(), theirs.detach()
+        case _:
+            (place / "log").touch()
+            return os.open(place / "log", os.O_RDONLY), os.open(place / "log", os.O_WRONLY)
