@@ -23,7 +23,7 @@ from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.outbox import Outbox
-from dispatcher.store.snapshot import Books
+from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.sweep import Sweep
 from dispatcher.store.taken import Taken
 from dispatcher.store.versions import Unless, Versions
@@ -56,18 +56,22 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     """
     name = _owner()
     events = log.of(name)
-    greet_server(settings, server, events)
     client = connect(server.url)
     run = _Run(settings, client, sink, events, name)
+
+    def begin() -> tuple[Snapshot, InForce]:
+        look = Books(client, *keys_of(settings)).snapshot()
+        return look, publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
+
+    look, begun = greet_server(settings, server, events, begin)
     with accepted(client), answered():
-        begun = publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
         worker = run.worker(begun)
         worker.heed_signals()
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
         _tell_doubts(settings, events)
-        _tell_pause(settings, client, events)
+        _tell_pause(look, events)
         worker.work(burst=burst)
         if worker.failure is not None:
             raise worker.failure
@@ -174,9 +178,8 @@ def _tell_doubts(settings: Settings, events: EventLog) -> None:
         events.say("setting.doubted", detail=detail)
 
 
-def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
+def _tell_pause(look: Snapshot, events: EventLog) -> None:
     """A pause outlives the workers: one who has just put right what caused it learns when that will show."""
-    look = Books(client, *keys_of(settings)).snapshot()
     if look.pause is not None:
         next_try_s = round(max(0, look.pause.probe_us - look.now_us) / US, 1)
         events.say(

@@ -17,7 +17,7 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
-    from dispatcher.app import LimitsFile, Server
+    from dispatcher.app import InForce, LimitsFile, Server
     from dispatcher.line_buffer import LineBuffer
     from dispatcher.logs import EventLog
     from dispatcher.ports import Sink
@@ -157,10 +157,12 @@ class Job:
             finally:
                 self.lines.drain(LAST_LINES_S)
 
-        greet_server(self.settings, self.server, self.log)
-        found = enter_limits(
-            self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
-        )
+        def enter() -> InForce:
+            return enter_limits(
+                self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
+            )
+
+        found = greet_server(self.settings, self.server, self.log, enter)
         job = replace(self, limits=found.as_file(), joins=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
         fatal = frozenset({CONFIGURATION})

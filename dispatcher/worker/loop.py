@@ -89,6 +89,7 @@ class Worker(RegisteredWorker):
         self._batch = batch
         self._beat_s = lease_s / 3
         self._beat_due = 0.0
+        self._has_entered = False
         self._post_deadline_s = post_deadline_s
         self._clock = clock
         self._asked_at = 0.0
@@ -178,6 +179,7 @@ class Worker(RegisteredWorker):
     def _next_batch(self, *, burst: bool) -> tuple[Taken, None] | None:
         while not self._stop_requested:
             try:
+                self._enter()
                 self._settle_posts()
                 self._beat()
                 if self._rereads:
@@ -242,6 +244,12 @@ class Worker(RegisteredWorker):
         if not self._stop_requested:
             for _ in range(AHEAD):
                 self._outbox.take_ahead(taken, self._batch, self._senders.free)
+
+    def _enter(self) -> None:
+        if not self._has_entered:
+            with answered():
+                self.enter()
+            self._has_entered = True
 
     def _beat(self) -> None:
         """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""

@@ -70,7 +70,7 @@ class Supervisor:
         """Start the children and return when all have ended; ``begun`` gets their process ids before any runs.
 
         Returns 0, or the first fatal code if it was not told to stop, or 128 and the number of a second signal. If
-        ``begun`` raises, the children end. To be called once, while this process has no other threads than that of its log.
+        ``begun`` raises, the children end. To be called once, while this process has no threads but that of its log.
         """
         self._bond = Bond(self._patience_s)
         try:
