@@ -44,12 +44,13 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     burst: bool,
     joins: bool = False,
     heeding: Callable[[], None] = lambda: None,
+    is_hung_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run one worker in this process until it is stopped or, in burst, done.
 
     Its limits file is published where what it says never was a version; of one that ``joins`` others, only where no
-    limits are in force. ``heeding`` is called once a signal stops the worker; what it raises ends the run before
-    anything is taken.
+    limits are in force. ``heeding`` is called once the worker hears signals; what it raises ends the run before
+    anything is taken. ``is_hung_up`` says of a SIGHUP that it is a SIGTERM.
 
     Raises ``GateUnavailable`` when Redis cannot be reached for 30 s at the start, ``ConfigError`` when it refuses
     us, and what broke the loop.
@@ -65,7 +66,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
 
     look, begun = greet_server(settings, server, events, begin)
     with accepted(client), answered():
-        worker = run.worker(begun)
+        worker = run.worker(begun, is_hung_up)
         worker.heed_signals()
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
@@ -149,7 +150,7 @@ class _Run:
             post_s=self.settings.slack_timeout.total_seconds(),
         )
 
-    def worker(self, begun: InForce) -> Worker:
+    def worker(self, begun: InForce, is_hung_up: Callable[[], bool]) -> Worker:
         """A worker by the limits in force from ``begun`` on."""
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
@@ -169,6 +170,7 @@ class _Run:
             senders=settings.senders,
             post_deadline_s=post_deadline_s(settings),
             lease_s=settings.lease.total_seconds(),
+            is_hung_up=is_hung_up,
         )
 
 

@@ -57,7 +57,7 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     from dispatcher.logs import process_log
     from dispatcher.settings import load_settings
 
-    with Interruption() as interruption, interruption.outranks_errors():
+    with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
         settings, doubts = load_settings()
         terminal.hide(settings.secrets())
         try:
@@ -119,7 +119,8 @@ class Job:
                     self.log,
                     burst=self.burst,
                     joins=self.joins,
-                    heeding=self.interruption.raise_if_asked,
+                    heeding=self.interruption.hand_over,
+                    is_hung_up=self.interruption.hangup.is_end,
                 )
         except DispatcherError:
             raise
@@ -144,7 +145,7 @@ class Job:
         told: list[tuple[str, dict[str, object]]] = []
 
         def begin(pids: Sequence[int]) -> None:
-            self.interruption.raise_if_asked()  # from here on the supervisor hears
+            self.interruption.hand_over()  # from here on the supervisor hears
             begun(job, pids)
             for event, facts in told:
                 self.log.say(event, **facts)
@@ -166,4 +167,12 @@ class Job:
         job = replace(self, limits=found.as_file(), joins=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
         fatal = frozenset({CONFIGURATION})
-        return Supervisor(child, processes, self.log.say, fatal=fatal, patience_s=patience_s).supervise(begin)
+        supervisor = Supervisor(
+            child,
+            processes,
+            self.log.say,
+            fatal=fatal,
+            patience_s=patience_s,
+            is_hung_up=self.interruption.hangup.is_end,
+        )
+        return supervisor.supervise(begin)
