@@ -245,11 +245,11 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
         case RateLimitedBySlack(retry_after_us, code):
             waits = Parked(Place.LINE, Reason.COOLDOWN, retry_after_us, code)
             return settlement(waits, Slots.HOLD, attempt=spared, cooldown_us=retry_after_us, reached=True)
-        case Retryable(code, detail, uses_attempt):
+        case Retryable(code, detail, uses_attempt, reached):
             if uses_attempt and tried >= MAX_ATTEMPTS:
-                return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=False)
+                return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=reached)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
-            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=not uses_attempt)
+            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
         case Rejected(code, detail):
             letter = DeadLettered(Reason.REJECTED, detail, code)
             return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)

@@ -183,7 +183,7 @@ RESULTS: Final[tuple[PostResult, ...]] = (
     Receipt("C0ABCDEFG", None),
     RateLimitedBySlack(3 * US, "ratelimited"),
     DOWN,
-    Retryable("request_timeout", "x", uses_attempt=False),
+    Retryable("request_timeout", "x", reached=True),
     Rejected("is_archived", "x"),
     Paused("invalid_auth", "x"),
     Paused("unknown_method", "x"),

@@ -76,7 +76,7 @@ def check_meaning(stage: Stage, row: Row, code: str | None) -> None:
         assert stage.look().events == 0
         return
     header, look = stage.header("x"), stage.look()
-    uses_attempt = row.meaning in {Meaning.LATER, Meaning.MAYBE}
+    uses_attempt = row.meaning in {Meaning.LATER, Meaning.AGAIN, Meaning.MAYBE}
     assert header["attempt"] == uses_attempt
     assert owners(stage) == [{"x"}, {"x"}]
     assert holders(stage) == ([set(), set()] if row.meaning is Meaning.MAYBE else [{"x"}, {"x"}])

@@ -105,7 +105,7 @@ def test_an_answer_in_between_begins_the_count_anew(stage: Stage, ann: Worker, a
     assert kind(stage) is None
 
 
-@pytest.mark.parametrize("result", [Retryable("request_timeout", "incomplete", uses_attempt=False), TOKEN])
+@pytest.mark.parametrize("result", [Retryable("request_timeout", "incomplete", reached=True), TOKEN])
 def test_what_slack_says_itself_is_no_failure_to_reach_it(stage: Stage, ann: Worker, result: PostResult) -> None:
     fail(ann, OUTAGE, result)
     assert kind(stage) != "outage"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.keys import Keys
+from dispatcher.model import US
 from dispatcher.store.versions import Published, Unless, Versions
 from tests.support.doubles import START_US, Clock
 from tests.support.servers import Database

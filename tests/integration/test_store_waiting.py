@@ -451,7 +451,7 @@ def test_while_posting_is_paused_everything_waits_but_a_probe(stage: Stage, ann:
 
 def test_the_gap_between_two_probes_doubles_up_to_a_minute(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel="#a")
-    gaps = []
+    gaps: list[object] = []
     for _ in range(9):
         (started,) = ann.go()
         ann.answer(started, Paused("invalid_auth", "the token is not valid"))
