@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,15 @@ def named(file: str, text: str, changes: Iterable[Change], tests: tuple[str, ...
         seen[name] += 1
         nth = f" #{seen[name]}" if seen[name] > 1 else ""
         yield Mutant(name + nth, file, change.start, text[change.start : change.end], change.new, tests)
+
+
+_LARGE: Final = 10_000
+"""From here on a number is a span or a size, of which nobody can tell one more or less."""
+
+
+def next_number(number: float) -> float:
+    """One more; twice as much of a large number."""
+    return 2 * number if number >= _LARGE else number + 1
 
 
 def are_akin(name: str, other: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from tests.mutants.change import Change, are_akin
+from tests.mutants.change import Change, are_akin, next_number
 
 _TOKEN: Final = re.compile(
     r"""
@@ -101,7 +101,7 @@ def _at(tokens: Sequence[_Token], i: int) -> Iterator[tuple[int, int, str, str]]
 def _twin(token: _Token, before: _Token) -> str:
     """What may stand in a token's place; nothing where it is none of an operator's."""
     if token.kind == "number" and token.text.isdigit():
-        return str(int(token.text) + 1)
+        return str(next_number(int(token.text)))
     if token.text in _SUMS:
         return _SUMS[token.text] if before.ends_value else ""
     if token.text in _EXTREMES:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from tests.mutants.change import Change, are_akin
+from tests.mutants.change import Change, are_akin, next_number
 
 _TWINS: Final = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not", "is not": "is",
@@ -85,7 +85,7 @@ class _Walk:
             case ast.Constant(bool(value)):
                 yield self._replaced(node, str(not value), f"{value} to {not value}", place)
             case ast.Constant(int(value) | float(value)):
-                yield self._replaced(node, str(value + 1), f"{value} to {value + 1}", place)
+                yield self._replaced(node, f"{next_number(value)}", f"{value} to {next_number(value)}", place)
             case ast.Attribute(ast.Name()) if (other := self._members.get(ast.unparse(node))) is not None:
                 yield self._replaced(node, other, f"{ast.unparse(node)} to {other}", place)
             case ast.Call(ast.Name("min" | "max" as name) as function):

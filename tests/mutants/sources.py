@@ -36,6 +36,7 @@ _GATE: Final = (
     *_in("property", "gate_model"),
 )
 _SLACK: Final = _in("integration", "slack_sink slack_secrets slack_fallbacks slack_history slack_transport slack_pause")
+_RQ: Final = _in("integration", "rq")
 _WORKER: Final = _in("integration", "worker_ahead delivery_table dead_letters worker")
 
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -54,8 +55,12 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/wait.lua": (*_in("property", "line_model"), *_GATE),
     # What is stored
     "lua/enqueue.lua": (*_in("integration", "store_intake producer_contract producer"), *_STORE),
-    "lua/take.lua": (*_in("integration", "store_take store_order store_door store_reconcile store_ahead"), *_STORE),
-    "lua/include/entering.lua": (*_in("integration", "store_take store_door door_rights"), *_STORE),
+    "lua/take.lua": (
+        *_in("integration", "store_take store_order store_door store_reconcile store_ahead"),
+        *_STORE,
+        *_RQ,
+    ),
+    "lua/include/entering.lua": (*_in("integration", "store_take store_door door_rights"), *_STORE, *_RQ),
     "lua/include/door.lua": (*_in("integration", "store_door"), *_STORE),
     "lua/include/pause.lua": (*_in("integration", "store_pause"), *_STORE),
     "lua/include/tal*.lua": (*_in("integration", "store_digest store_notice"), *_STORE),
@@ -75,8 +80,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/p*.lua": _in("integration", "store_dead_letters dead_letters"),
     "lua/replay.lua": _in("integration", "store_dead_letters dead_letters"),
     "lua/snapshot.lua": (*_in("integration", "store_waiting store_pause"), *_STORE, *_in("integration", "cli_status")),
-    "lua/sweep.lua": (*_in("integration", "store_endurance"), *_STORE),
-    "lua/claim.lua": (*_in("integration", "store_intake"), *_in("integration", "worker producer")),
+    "lua/sweep.lua": _in("integration", "rq worker"),
+    "lua/claim.lua": _in("integration", "store_intake worker producer"),
     "lua/*.lua": _STORE,
     "lua/*/*.lua": _STORE,
     # What follows for an event
@@ -94,6 +99,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/store/explanations.py": (*_in("unit", "explaining"), *_in("integration", "explain cli_explain")),
     "dispatcher/store/dead_letters.py": _in("integration", "store_dead_letters dead_letters"),
     "dispatcher/store/parked_events.py": _in("integration", "store_parked cli_parked"),
+    "dispatcher/store/sweep.py": _in("integration", "rq worker"),
     "dispatcher/store/*.py": (*_STORE, *_in("integration", "cli_pause cli_status")),
     "dispatcher/limiter/*.py": (*_in("integration", "limiter async_limiter"), *_GATE),
     "dispatcher/producer/*.py": _in("integration", "producer_contract producer async_producer"),
