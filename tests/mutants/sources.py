@@ -36,6 +36,7 @@ _GATE: Final = (
     *_in("property", "gate_model"),
 )
 _SLACK: Final = _in("integration", "slack_sink slack_secrets slack_fallbacks slack_history slack_transport slack_pause")
+_ENDS: Final = "store_decisions store_digest store_door shadow_limits store_notice store_dead_letters store_take"
 _RQ: Final = _in("integration", "rq")
 _WORKER: Final = _in("integration", "worker_ahead delivery_table dead_letters worker")
 
@@ -112,8 +113,9 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/slack/t*.py": (*_in("integration", "slack_transport"), *_SLACK),
     "dispatcher/worker/door.py": (*_in("unit", "door"), *_in("integration", "store_door"), *_WORKER),
     "dispatcher/worker/senders.py": (*_in("unit", "senders"), *_WORKER),
-    "dispatcher/worker/admission.py": (*_in("integration", "store_door store_decisions shadow_limits"), *_WORKER),
-    "dispatcher/worker/[elr]*.py": _WORKER,
+    "dispatcher/worker/admission.py": (*_in("integration", _ENDS), *_WORKER),
+    "dispatcher/worker/ends.py": (*_in("integration", _ENDS), *_WORKER),
+    "dispatcher/worker/[lr]*.py": _WORKER,
 }
 
 
