@@ -23,7 +23,9 @@ PROJECT: Final = Path(__file__).resolve().parents[2]
 AT_ONCE: Final = 2
 _COPIED: Final = ("dispatcher", "lua", "config", "tests", "pyproject.toml")
 PATIENCE_S: Final = 150.0
-"""Tests that run for longer do so because of the mutant: the longest row takes half a minute."""
+"""Tests that run for longer do so because of the mutant: the longest row takes half a minute, ..."""
+_TELLING_PATIENCE_S: Final = 75.0
+"""... the most telling ones of any row a third of that."""
 _TELLING: Final = 3
 """So many of a mutant's tests run before the rest is even read: they notice most mutants."""
 _PASSED: Final = 0
@@ -57,12 +59,12 @@ def outcome(mutant: Mutant) -> Outcome:
         if source.suffix == ".py":
             ast.parse(mutated, mutant.name)
         source.write_text(mutated, encoding="utf-8")
-        first = run_tests(project, mutant.tests[:_TELLING])
+        first = run_tests(project, mutant.tests[:_TELLING], _TELLING_PATIENCE_S)
         rest = mutant.tests[_TELLING:]
         return run_tests(project, rest) if first is Outcome.SURVIVED and rest else first
 
 
-def run_tests(project: Path, tests: Iterable[str]) -> Outcome:
+def run_tests(project: Path, tests: Iterable[str], patience_s: float = PATIENCE_S) -> Outcome:
     """What those tests say of a copy: they stop at the first that fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
     command += ["--tb=line", *tests]  # a traceback shows fixtures, such as a URL with its password
@@ -78,7 +80,7 @@ def run_tests(project: Path, tests: Iterable[str]) -> Outcome:
         start_new_session=True,
     ) as run:
         try:
-            said, _ = run.communicate(timeout=PATIENCE_S)
+            said, _ = run.communicate(timeout=patience_s)
         except subprocess.TimeoutExpired:
             _end(run)
             return Outcome.HUNG

@@ -115,7 +115,6 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/worker/senders.py": (*_in("unit", "senders"), *_WORKER),
     "dispatcher/worker/admission.py": (*_in("integration", _ENDS), *_WORKER),
     "dispatcher/worker/ends.py": (*_in("integration", _ENDS), *_WORKER),
-    "dispatcher/worker/[lr]*.py": _WORKER,
 }
 
 
