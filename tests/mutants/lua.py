@@ -27,10 +27,13 @@ _KEYWORDS: Final = frozenset({
 _TWINS: Final = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "==", "and": "or", "or": "and",
     "true": "false", "false": "true",
+    "'LPUSH'": "'RPUSH'", "'RPUSH'": "'LPUSH'", "'LPOP'": "'RPOP'", "'ZRANGE'": "'ZREVRANGE'",
 }  # fmt: skip
 _SUMS: Final = {"+": "-", "-": "+"}
 _EXTREMES: Final = {"min": "max", "max": "min"}
 _FLAGS: Final = frozenset({"'XX'", "'NX'", "'GT'", "'LT'"})
+_WRITES: Final = frozenset({"'SREM'", "'ZREM'", "'HDEL'", "'DEL'", "'SADD'", "'ZADD'", "'HSET'", "'HSETNX'", "'LREM'"})
+"""Commands that answer how many they have changed."""
 _PAIRS: Final = {"(": ")", "[": "]", "{": "}"}
 _BLOCKS: Final = frozenset({"function", "if", "for", "while", "repeat"})
 _CLOSERS: Final = frozenset({"end", "else", "elseif", "until"})
@@ -96,6 +99,8 @@ def _at(tokens: Sequence[_Token], i: int) -> Iterator[tuple[int, int, str, str]]
         yield from _swapped(tokens, i)
     elif token.is_name and (before.ends_value or before.text in _OPENERS):
         yield from _statement(tokens, i)
+    elif [each.text for each in tokens[i : i + 4]] == ["redis", ".", "call", "("] and tokens[i + 4].text in _WRITES:
+        yield i, _closing(tokens, i + 3) + 1, "1", "write left out"
 
 
 def _twin(token: _Token, before: _Token) -> str:
