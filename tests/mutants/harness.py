@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -22,10 +23,8 @@ PROJECT: Final = Path(__file__).resolve().parents[2]
 
 AT_ONCE: Final = 2
 _COPIED: Final = ("dispatcher", "lua", "config", "tests", "pyproject.toml")
-PATIENCE_S: Final = 150.0
-"""Tests that run for longer do so because of the mutant: the longest row takes half a minute, ..."""
-_TELLING_PATIENCE_S: Final = 75.0
-"""... the most telling ones of any row a third of that."""
+QUIET_S: Final = 90.0
+"""A test that ends nothing for so long hangs because of the mutant: the longest takes a fifth of that."""
 _TELLING: Final = 3
 """So many of a mutant's tests run before the rest is even read: they notice most mutants."""
 _PASSED: Final = 0
@@ -59,12 +58,12 @@ def outcome(mutant: Mutant) -> Outcome:
         if source.suffix == ".py":
             ast.parse(mutated, mutant.name)
         source.write_text(mutated, encoding="utf-8")
-        first = run_tests(project, mutant.tests[:_TELLING], _TELLING_PATIENCE_S)
+        first = run_tests(project, mutant.tests[:_TELLING])
         rest = mutant.tests[_TELLING:]
         return run_tests(project, rest) if first is Outcome.SURVIVED and rest else first
 
 
-def run_tests(project: Path, tests: Iterable[str], patience_s: float = PATIENCE_S) -> Outcome:
+def run_tests(project: Path, tests: Iterable[str]) -> Outcome:
     """What those tests say of a copy: they stop at the first that fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
     command += ["--tb=line", *tests]  # a traceback shows fixtures, such as a URL with its password
@@ -75,13 +74,10 @@ def run_tests(project: Path, tests: Iterable[str], patience_s: float = PATIENCE_
         env=environment | {"PYTHONPATH": str(project)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
         start_new_session=True,
     ) as run:
-        try:
-            said, _ = run.communicate(timeout=patience_s)
-        except subprocess.TimeoutExpired:
+        said = _output(run)
+        if said is None:
             _end(run)
             return Outcome.HUNG
     if run.returncode != _PASSED and run.returncode not in _NOTICED:
@@ -89,7 +85,21 @@ def run_tests(project: Path, tests: Iterable[str], patience_s: float = PATIENCE_
     return Outcome.SURVIVED if run.returncode == _PASSED else Outcome.CAUGHT
 
 
-def _end(run: subprocess.Popen[str]) -> None:
+def _output(run: subprocess.Popen[bytes]) -> str | None:
+    """All that it says until its end; None if it is silent for too long. pytest says a character for each test."""
+    said = b""
+    if run.stdout is None:
+        raise ValueError("the output of pytest is not read")
+    while select.select([run.stdout], [], [], QUIET_S)[0]:
+        part = os.read(run.stdout.fileno(), 65_536)
+        if not part:
+            run.wait()
+            return said.decode(errors="replace")
+        said += part
+    return None
+
+
+def _end(run: subprocess.Popen[bytes]) -> None:
     run.send_signal(signal.SIGINT)  # it stops its servers
     try:
         run.communicate(timeout=30)
