@@ -101,6 +101,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/store/dead_letters.py": _in("integration", "store_dead_letters dead_letters"),
     "dispatcher/store/parked_events.py": _in("integration", "store_parked cli_parked"),
     "dispatcher/store/sweep.py": _in("integration", "rq worker"),
+    "dispatcher/store/tallies.py": (*_in("integration", "store_digest store_notice"), *_STORE),
+    "dispatcher/store/decisions.py": (*_in("integration", "store_decisions shadow_limits explain"), *_STORE),
     "dispatcher/store/*.py": (*_STORE, *_in("integration", "cli_pause cli_status")),
     "dispatcher/limiter/*.py": (*_in("integration", "limiter async_limiter"), *_GATE),
     "dispatcher/producer/*.py": _in("integration", "producer_contract producer async_producer"),
