@@ -11,10 +11,10 @@ from tests.mutants.rules import RULES, Rule
 from tests.mutants.score import Score, drawn
 from tests.mutants.sources import all_mutants, listed_files, listed_tests, read
 
-SAMPLE: Final = 120
+SAMPLE: Final = 100
 """So many mutants take some ten minutes on two processors."""
-REACHED: Final = 0.9
-"""What the tests reach of such a sample at least, some equivalent mutants among those that survive."""
+REACHED: Final = 0.88
+"""The tests catch 92 of 100 mutants of scripts and more of modules; a sample of this size may say 4 less."""
 
 
 @pytest.mark.slow
