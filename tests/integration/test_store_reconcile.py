@@ -324,6 +324,19 @@ def test_after_a_429_on_reading_all_events_of_a_channel_still_share_a_reading(st
     assert ann.taken() == ["x", "y"]
 
 
+def test_after_a_429_on_reading_what_is_due_right_after_a_reading_waits_for_the_gap(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    stage.clock.now_us += GAP_US // 2
+    lose(ann, "y", channel="#b")
+    let_readings_cool_down(stage, START_US + US)
+    at(stage, GRACE_US)
+    assert ann.taken() == ["x"]
+    stage.clock.now_us += GAP_US - 1
+    assert ann.taken() == []
+    stage.clock.now_us += 1
+    assert ann.taken() == ["y"]
+
+
 def test_ten_minutes_after_a_429_readings_are_made_side_by_side_again(stage: Stage, ann: Worker) -> None:
     let_readings_cool_down(stage, START_US)
     at(stage, 600 * US)
