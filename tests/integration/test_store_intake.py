@@ -109,7 +109,7 @@ def test_a_dead_id_is_present_for_as_long_as_its_letter_is(stage: Stage, redis: 
     stage.worker().run()
     stage.clock.now_us += 10 * REMEMBER_US
     assert stage.send("x") == [DUPLICATE]
-    redis.delete(stage.keys.dead, stage.keys.dead_ids)
+    redis.delete(stage.keys.dead, stage.keys.dead_ids, stage.keys.dead_bytes)
     assert stage.send("x") == [DONE]
 
 

@@ -341,7 +341,7 @@ class Stage:
     def letters_bytes(self) -> int:
         """How many bytes all dead letters are, as the store counts them; they have to be those of each."""
         counted = int(self.redis.get(self.keys.dead_bytes) or 0)
-        assert counted == sum(int(letter.get("bytes", 0)) for letter in self.letters())
+        assert counted == sum(int(fields.get(b"bytes", 0)) for _, fields in self.redis.xrange(self.keys.dead))
         return counted
 
     def first_instant(self) -> float:
