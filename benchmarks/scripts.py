@@ -19,6 +19,7 @@ from benchmarks.pings import Pings, pinged
 from benchmarks.processes import Process
 from benchmarks.slowlog import Blocked, tail, watched, worst
 from benchmarks.stage import stage
+from dispatcher.cli.exits import UNREACHABLE
 from dispatcher.store.snapshot import Books
 from tests.support.servers import Database, RedisServer
 
@@ -41,9 +42,10 @@ _COMMAND: Final = (sys.executable, "-m", "dispatcher")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What an operator said, and what blocked the server meanwhile."""
+    """What an operator said, and what blocked the server meanwhile; ``gave_up``: it did not get an answer."""
 
     said: str
+    gave_up: bool
     seconds: float
     blocked: Blocked
 
@@ -72,16 +74,16 @@ class Operator:
         self.environment = environment(url, self.limits)
 
     def watch(self, *words: str) -> Command:
-        """Say a command and watch the server; it has to end with 0."""
+        """Say a command and watch the server."""
         begun = time.monotonic()
         with watched(self.client) as blocked:
-            self.say(*words)
-        return Command(" ".join(words), time.monotonic() - begun, blocked)
+            gave_up = self.say(*words)
+        return Command(" ".join(words), gave_up, time.monotonic() - begun, blocked)
 
-    def say(self, *words: str) -> None:
-        """Say a command; it has to end with 0."""
+    def say(self, *words: str) -> bool:
+        """Say a command; it has to do its work, or to give up since a script blocked the server for too long."""
         with Process(*_COMMAND, *words, folder=self.folder, **self.environment) as process:
-            process.finish(PATIENCE_S)
+            return process.finish(PATIENCE_S, codes=(0, UNREACHABLE)) == UNREACHABLE
 
 
 def run(effort: Effort) -> Report:
@@ -94,6 +96,7 @@ def run(effort: Effort) -> Report:
         server.client(socket_timeout=PATIENCE_S) as client,
         RedisServer() as idle,
     ):
+        client.config_set("lua-time-limit", 0)  # while a script runs everybody waits, and is refused nothing
         build(client, server.url, Path(made), size)
         _prove_backlog(client, size, proofs)
         operator = Operator(client, server.url, Path(made))
@@ -188,7 +191,8 @@ def _tables(size: Size, commands: Sequence[Command], course: Course) -> Iterator
 def _row(command: Command) -> tuple[Cell, ...]:
     script, script_ms = worst(command.blocked.scripts.items())
     name, name_ms = worst(command.blocked.commands.items())
-    return command.said, command.seconds, script, script_ms, name, name_ms
+    said = f"{command.said}: gave up" if command.gave_up else command.said
+    return said, command.seconds, script, script_ms, name, name_ms
 
 
 def _scripts(blocked: Blocked) -> Iterator[tuple[Cell, ...]]:

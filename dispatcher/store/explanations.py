@@ -102,7 +102,14 @@ class Explanations:
         return the_one(self.look(ids_of(event_id), payloads=True), event_id)
 
     def look(self, ids: Sequence[str], *, payloads: bool = False) -> Look:
-        """What is known of ids on the queue; at most 500 of them."""
+        """What is known of ids on the queue, at most 500 of them; of large events by several looks."""
+        look = self._look(ids, payloads=payloads)
+        while len(look.found) < len(ids):
+            more = self._look(ids[len(look.found) :], payloads=payloads)
+            look = replace(look, found=[*look.found, *more.found])
+        return look
+
+    def _look(self, ids: Sequence[str], *, payloads: bool) -> Look:
         return self._calls.read(self._script(*self._calls.call(ids, payloads=payloads)))
 
 

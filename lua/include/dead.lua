@@ -46,9 +46,9 @@ local letters = (function()
 
   -- How many letters there will be, and of how many bytes.
   local function sums(at)
-    local bytes = tonumber(redis.call('GET', at.dead_bytes) or nil) or 0
-    local count = redis.call('XLEN', at.dead) - (at.removed or 0)
-    return count + #(at.buried or {}), math.max(0, bytes - (at.freed or 0)) + (at.added or 0)
+    local stored = redis.call('XLEN', at.dead)
+    local bytes = stored > 0 and tonumber(redis.call('GET', at.dead_bytes) or nil) or 0
+    return stored - (at.removed or 0) + #(at.buried or {}), math.max(0, bytes - (at.freed or 0)) + (at.added or 0)
   end
 
   -- Plans to remove the oldest beyond `max` or `max_bytes`, and those older than `max_age_us`; at most `most` of them. Returns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from benchmarks.backlog import Size, build
 from benchmarks.ours import KEYS, QUEUE
 from dispatcher.outcome import Bounds
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from dispatcher.store.explanations import Explanations
 from dispatcher.store.snapshot import Books
 from tests.support.servers import Database, RedisServer
 
@@ -119,6 +121,35 @@ def test_of_large_letters_a_page_holds_few(redis: Database) -> None:
     assert effort.scripts >= 2
     assert letters.trim(Bounds(max_bytes=2_000_000)) == 5
     assert [letter.id for letter in letters.find(Filter())] == ["e29"]
+
+
+def test_large_events_are_explained_page_by_page_and_two_names_of_one_at_once(redis: Database) -> None:
+    header = {"seq": 1, "seen": "1", "state": "waiting", "timer": True, "category": "errors", "deadline": "9"}
+    ids = [f"e{n}" for n in range(20)]
+    for id_ in ids:
+        redis.hset(KEYS.events, id_, json.dumps(header) + "\n" + "x" * 600_000)
+    explanations = Explanations(redis, KEYS, QUEUE)
+    with counted(redis) as effort:
+        look = explanations.look(ids, payloads=True)
+    assert effort.scripts >= 10
+    assert [(found.id, len(found.payload)) for found in look.found] == [(id_, 600_000) for id_ in ids]
+    with counted(redis) as effort:
+        assert len(explanations.look(ids[:2]).found) == 2
+    assert effort.scripts == 1
+
+
+def test_where_an_event_stands_on_a_long_lane_is_told_near_its_beginning(redis: Database) -> None:
+    ids = [f"e{n}" for n in range(12_000)]
+    redis.rpush(QUEUE.lanes[1], *ids)
+    for id_ in (ids[9_999], ids[10_000]):
+        redis.hset(QUEUE.job(id_), mapping={"origin": "notifications", "status": "queued", "data": "x"})
+    explanations = Explanations(redis, KEYS, QUEUE)
+    assert [explanations.look([id_]).found[0].facts["job"].get("before") for id_ in (ids[9_999], ids[10_000])] == [
+        9_999,
+        None,
+    ]
+    among_many = explanations.look([ids[9_999], *(f"no-{n}" for n in range(99))]).found[0]
+    assert "before" not in among_many.facts["job"]
 
 
 def bury_numbered(redis: Database, count: int, payload: str) -> None:
