@@ -1,7 +1,7 @@
 -- The second step for admitted events: may the post start now? If so the event is marked `sending` before the request
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
--- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
+-- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns orphans
 -- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "scope": prefixes of keys,
 --           "version": of the limits | absent,
