@@ -2,7 +2,7 @@
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
--- @keys failing denials
+-- @keys failing denials orphans
 -- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "scope": prefixes of keys,
 --           "version": of the limits | absent,

@@ -11,7 +11,7 @@
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
---           "most_decisions", "scope", "waits": prefixes of keys, "version": of the limits | absent; by others than those in
+--           "most_decisions", "line", "scope", "tally", "waits": prefixes of keys, "version": of the limits | absent; by others than those in
 --             force nothing is found out about when to ask again, so that is now,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told",
@@ -59,14 +59,13 @@ local MOST_TRIMMED = 200 -- dead letters in one call
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.waits, at.line, at.scope = call.waits, call.line, call.scope
+at.waits, at.line, at.scope, at.tally = call.waits, call.line, call.scope, call.tally
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
 local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.dead_bytes, now = at.now }
-local MOST_HEADER = 65536 -- bytes kept of a header that cannot be read
 
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
@@ -170,7 +169,7 @@ end
 local function bury(event, payload, malformed)
   local fields = event.letter
   if malformed then
-    fields.header = string.sub(malformed, 1, MOST_HEADER)
+    fields.header = malformed
   end
   letters.bury(dead_letters, event.id, fields, payload)
 end
@@ -198,11 +197,8 @@ local function settle(event)
   header.counted = name
   if channel then
     header.channel, header.solo, header.pace = channel.name, channel.max ~= nil, channel.window_us
-  elseif header.channel then -- it cannot be read at its turn
-    lines.free(at, header.channel, event.id)
-    if plan.zscore(at.lines, 'channel:' .. header.channel) then
-      plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
-    end
+  elseif malformed or header.channel then -- it cannot be read at its turn
+    lines.free_all(at, event.id)
   end
   note_reach(event, channel, number_of(header.sent) or 0)
   if event.outcome == 'parked' then

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
 from dispatcher.errors import StaleLimits
-from dispatcher.json_text import decode
+from dispatcher.json_text import decode_answer
 from dispatcher.keys import Keys
 from dispatcher.leased import Candidate, Started, Waiting
 from dispatcher.model import US, Opening
@@ -142,7 +142,7 @@ class Outbox:
             **self._prefixes,
             "events": [deferral_row(each, table) for each in deferrals],
         }
-        answer = self._current(decode(self._line_up(table.keys, call)))
+        answer = self._current(decode_answer(self._line_up(table.keys, call)))
         return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
@@ -159,7 +159,7 @@ class Outbox:
         ]
         facts = {"owner": self.owner, "free": free, **self._prefixes, **self._version}
         call = facts | {"channels": table.channels, "events": events, **self._threads(table)}
-        answer = self._current(decode(self._pace(table.keys, call)))
+        answer = self._current(decode_answer(self._pace(table.keys, call)))
         return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
@@ -175,7 +175,7 @@ class Outbox:
             "channels": table.channels,
             **self._threads(table),
         }
-        answer = decode(self._settle(table.keys, call))
+        answer = decode_answer(self._settle(table.keys, call))
         self.trimmed += answer["trimmed"]
         self.turned += [_turned(row) for row in answer["turned"]]
         return [row == 1 for row in answer["settled"]]
@@ -235,7 +235,12 @@ class Outbox:
     @property
     def _prefixes(self) -> dict[str, str]:
         keys = self._keys
-        return {"line": keys.line_prefix, "waits": keys.waits_prefix, "scope": keys.scope_prefix}
+        return {
+            "line": keys.line_prefix,
+            "waits": keys.waits_prefix,
+            "scope": keys.scope_prefix,
+            "tally": keys.tally_prefix,
+        }
 
     def _names_of(self, script: str) -> list[str]:
         """The keys of a script, in its order."""
@@ -252,7 +257,6 @@ class Outbox:
             "owner": self.owner,
             "lease_us": self._lease_us,
             "leased": keys.leased_prefix,
-            "tally": keys.tally_prefix,
             "most_decisions": self._bounds.decisions,
             "remember_us": self._remember_us,
             **self._version,

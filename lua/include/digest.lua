@@ -19,6 +19,7 @@ local digest = (function()
   local PATIENCE_US = 86400000000 -- after which an own event asks anew; nothing ends it
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
+  local MOST_TALLIES = 1000 -- that are looked at for a lone event that cannot be read
   local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap' }
 
   local function is_text(value)
@@ -55,6 +56,12 @@ local digest = (function()
     return (whole_of(text) or -1) >= 0
   end
 
+  local function is_why(text)
+    local why = json_of(text)
+    local refusal = why and why[4]
+    return type(refusal) == 'table' and type(why[1]) == 'string' and why[5] ~= nil
+      and type(refusal[1]) == 'string' and type(refusal[2]) == 'string' and refusal[3] ~= nil
+  end
   local function number_in(key, field)
     local text = plan.hget(key, field)
     return is_number(text) and tonumber(text) or nil
@@ -79,12 +86,18 @@ local digest = (function()
 
   -- An own event whose record cannot be read begins anew; where its tally is gone, that is its end.
   function digest.begin_anew(at, id)
-    digest.park(at, id, digest.new_header(at), at.now)
+    if redis.call('EXISTS', at.tally .. id) == 0 then
+      plan.hdel(at.events, id)
+      plan.srem(at.tallies, id)
+    else
+      digest.park(at, id, digest.new_header(at), at.now)
+    end
   end
 
   -- The lone event ends with the second one. Returns its name and what the record says; nothing where it has left.
-  local function join_lone(at, tally, lone)
-    local name, why, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
+  local function join_lone(at, tally, lone, why)
+    local name, stored, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
+    why = is_why(stored) and stored or why
     local is_waiting, header, _, malformed = plan.zrem(at.timers, lone), record.read(at, lone)
     if not is_waiting or malformed then
       if is_waiting then
@@ -97,20 +110,30 @@ local digest = (function()
     plan.zrem(at.parked, lone)
     accounting.count(at.totals, 'parked', header.counted, -1)
     accounting.count(at.totals, 'digested', header.counted, 1)
-    accounting.record_limited(at, lone, digits(last or at.now) .. ' ' .. (why or ''))
+    accounting.record_limited(at, lone, digits(last or at.now) .. ' ' .. why)
     if plan.hget(tally.key, 'remember') then
       accounting.remember(at, { lone })
     end
     for _, field in ipairs({ 'lone', 'name', 'remember' }) do
       plan.hdel(tally.key, field)
     end
-    return { name or lone, why }
+    return { is_text(name) and name or lone, why }
+  end
+
+  -- The tally of a lone event that cannot be read goes.
+  function digest.forget_lone(at, id)
+    for _, tally in ipairs(plan.smembers(at.tallies, MOST_TALLIES)) do
+      if plan.hget(at.tally .. tally, 'lone') == id then
+        plan.del(at.tally .. tally)
+        plan.srem(at.tallies, tally)
+      end
+    end
   end
 
   -- Counts `number` events that ended in this step; the newest was refused as `why` says. Returns what join_lone does.
   function digest.suppress(at, tally, number, why, texts)
     local lone = plan.hget(tally.key, 'lone')
-    local joined = lone and join_lone(at, tally, lone) or nil
+    local joined = lone and join_lone(at, tally, lone, why) or nil
     local has_event = plan.hget(at.events, tally.id) ~= nil
     local first, edit = number_in(tally.key, 'first'), number_in(tally.key, 'edit')
     local now = digits(at.now)
@@ -246,12 +269,6 @@ local digest = (function()
     digest.park(at, id, header, math.max(instant, at.now))
   end
 
-  local function is_why(text)
-    local why = json_of(text)
-    local refusal = why and why[4]
-    return type(refusal) == 'table' and type(why[1]) == 'string' and why[5] ~= nil
-      and type(refusal[1]) == 'string' and type(refusal[2]) == 'string' and refusal[3] ~= nil
-  end
   local function is_told(text)
     local fields = json_of(text)
     for _, field in ipairs(fields or {}) do

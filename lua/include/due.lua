@@ -207,7 +207,8 @@ local due = (function()
   -- Up to `most` heads of the lines that wait for a scope, by rank; until they are decided nobody gets another one.
   -- Returns how many.
   local function take_heads(at, scope, most)
-    for taken = 0, most - 1 do
+    local taken = 0
+    for _ = 1, most do
       local line = plan.zfirst(at.waits .. scope)
       if not line then
         plan.zrem(at.lines, 'scope:' .. scope)
@@ -221,19 +222,17 @@ local due = (function()
       end
       local header, payload, malformed = record.read(at, id)
       if malformed then
-        header.line, header.category = line, header.category or string.match(line, '^%a+:([^:]*)')
-        plan.zrem(at.timers, id)
-        deferred.leave(at, id, header)
-        intake.quarantine(at, id, header, payload)
+        intake.quarantine(at, id, header, payload, line)
       elseif is_behind(at, header.seq) or not may_take(at, header) then
         return taken
       else
         deferred.leave(at, id, header)
         intake.unpark(at, id, header, payload)
         intake.to_decide_again(header.seq)
+        taken = taken + 1
       end
     end
-    return most
+    return taken
   end
 
   -- Heads of lines, up to `most`; `opened` says how many may pass a scope at once. Returns how many more may be taken.

@@ -100,6 +100,7 @@ local intake = (function()
       digest.begin_anew(at, id)
       return
     end
+    digest.forget_lone(at, id)
     if not plan.hget(at.events, id) then
       plan.hset(at.events, id, '\n')
     end

@@ -66,6 +66,7 @@ local leases = (function()
       plan.hset(at.events, id, '\n')
     end
     plan.zadd(at.orphans, header.seq or 0, id)
+    lines.free_all(at, id)
   end
 
   -- The events of an owner whose lease has ended, a page of them; whether these were all. A post that was under way is looked
@@ -137,9 +138,7 @@ local leases = (function()
         end
       end
     end
-    if header.channel then
-      lines.free(at, header.channel, id)
-    end
+    lines.free_all(at, id)
     return plan.zrem(at.parked, id), was_orphan
   end
 

@@ -130,6 +130,15 @@ local lines = (function()
     return false
   end
 
+  -- Ends the turn of an event on whatever channel: of one that cannot be read its header does not say which.
+  function lines.free_all(at, id)
+    for channel in pairs(plan.hgetall(at.posting)) do
+      if lines.free(at, channel, id) and plan.zscore(at.lines, 'channel:' .. channel) then
+        plan.zadd(at.lines, at.now, 'channel:' .. channel)
+      end
+    end
+  end
+
   -- The channels of a call, whose fields are positions of KEYS.
   function lines.channels(call)
     for _, channel in ipairs(call.channels) do

@@ -342,11 +342,11 @@ local plan = (function()
 
   -- Lets a key live for `span_us` at least; renewed, for `renew_us`. Lifetimes are whole milliseconds.
   function plan.keep_alive(key, span_us, renew_us)
-    local ms, least_ms = math.ceil((renew_us or span_us) / 1000) + 1, math.ceil(span_us / 1000)
-    if not (ms >= 1 and ms < MOST_EXACT) then
+    local ms = math.ceil((renew_us or span_us) / 1000) + 1
+    if not (span_us < MOST_EXACT and ms < MOST_EXACT) then
       error('lifetime ' .. tostring(renew_us or span_us) .. ' of ' .. key .. ', expected microseconds')
     end
-    if (wiped[key] and -1 or call('PTTL', key)) < least_ms then
+    if ms > 0 and (wiped[key] and -1 or call('PTTL', key)) < math.ceil(span_us / 1000) then
       lifetimes[key] = math.max(lifetimes[key] or 0, ms)
     end
   end

@@ -79,11 +79,16 @@ local record = (function()
     return true
   end
 
+  local function is_line_of(line, category)
+    return line == 'category:' .. category or string.find(line, 'label:' .. category .. ':', 1, true) == 1
+  end
+
   local function is_whole(header)
     return header.seq ~= nil and header.seen ~= nil
       and (header.state == nil or has_all(header, NEEDS[header.state]))
       and (header.doubt == nil or has_all(header, NEEDS.doubt))
-      and (header.line == nil or has_all(header, NEEDS.line))
+      and (header.line == nil or (has_all(header, NEEDS.line) and is_line_of(header.line, header.category)))
+      and (header.own or (header.category ~= '' and header.counted ~= ''))
       and (header.state ~= 'waiting' or header.timer or header.line or header.entry or header.channel) ~= nil
   end
 

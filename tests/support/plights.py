@@ -104,6 +104,7 @@ class Plight:
         """How many events have not ended."""
         pipe = self.stage.redis.pipeline(transaction=False)
         pipe.hlen(self.stage.keys.events)
+        pipe.zcard(self.stage.keys.parked)  # also of one whose record is missing
         for lane in self.stage.queue.lanes:
             pipe.llen(lane)
         return sum(pipe.execute())
