@@ -280,7 +280,7 @@ def again_after_us(event_id: str, nth: int) -> int:
     Each may be a copy, so the waits grow fast: 1 s, 5 s, 25 s, up to an hour, of which the event's id chooses a part,
     half of it at least. Eight posts take more than an hour: one of 503 ends no event.
     """
-    whole_us = min(_AGAIN_FROM_US * _AGAIN_TIMES ** (nth - 1), _AGAIN_TO_US)
+    whole_us: int = min(_AGAIN_FROM_US * _AGAIN_TIMES ** (nth - 1), _AGAIN_TO_US)
     chosen = int.from_bytes(blake2b(f"{event_id}#{nth}".encode(), digest_size=4).digest()) / 2**32
     return round(whole_us * (1 + chosen) / 2)
 

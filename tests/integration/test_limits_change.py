@@ -261,7 +261,7 @@ def test_a_new_version_lets_many_lines_ask_anew_a_page_in_each_take(stage: Stage
     assert (len(posted(stage)), stage.look().parked) == (210, 210)
     stage.clock.forward(60)
     ann.follow(stage.put_in_force(with_category("{per_label: {host: [2/30m]}, on_limit: defer}")))
-    may_ask = []
+    may_ask: list[int] = []
     for _ in range(3):
         assert ann.take(0, 0).more is not (len(may_ask) > 0)
         may_ask.append(stage.redis.zcount(stage.keys.lines, 0, stage.clock.now_us))
