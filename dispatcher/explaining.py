@@ -227,8 +227,8 @@ def failing(failures: int, until_us: int, at: Clock) -> str:
 
 
 def cooling(until_us: int, at: Clock) -> str:
-    """A hindrance: Slack asked for it."""
-    return f"after Slack's 429 nobody posts there until {at(until_us)}"
+    """A hindrance: Slack asked for it, or posts there fail."""
+    return f"after Slack's 429, or posts without a clear answer, nobody posts there until {at(until_us)}"
 
 
 def paced(next_us: int | None, at: Clock) -> str:
