@@ -9,7 +9,7 @@
       SendStopped          base of what ends ``send`` and ``send_many``; tells how far they got
         InvalidEvent         the producer's fault: mend the event
         QueueUnavailable     Redis did not answer a producer: try again later
-        QueueFull            too much is waiting: slow down
+        QueueFull            too many events are held: slow down
         DuplicateEvent       asked for by ``on_duplicate="raise"``: ids that are already present
 
 What a post to Slack came to is a value (``model.PostResult``), not an exception.
@@ -94,7 +94,10 @@ class QueueUnavailable(SendStopped):
 
 
 class QueueFull(SendStopped):
-    """More than ``DISPATCHER_MAX_WAITING`` events are waiting; this one was not enqueued, nor what follows it."""
+    """``DISPATCHER_MAX_WAITING`` events are held, on the queue, in flight or parked; this one was not enqueued.
+
+    Of ``send_many`` nothing that follows it was enqueued either.
+    """
 
 
 class DuplicateEvent(SendStopped):

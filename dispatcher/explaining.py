@@ -30,8 +30,9 @@ _HELD: Final = "admitted events held it that had yet to be posted"
 class Decision:
     """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
 
-    ``copies`` of what was sent may stand there beside it: posts of unknown fate that could not be looked up. ``shadow``
-    are limits that are not enforced and would have refused it.
+    ``copies`` of it may stand in Slack, beside what was sent: posts of unknown fate that could not be looked up.
+    ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
+    refused it and are not enforced.
     Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
     """
 
@@ -49,6 +50,7 @@ class Decision:
     ts: str | None = None
     copies: int = 0
     shadow: Sequence[str] = ()
+    since_us: int | None = None
 
 
 class State(StrEnum):
@@ -115,7 +117,14 @@ def clock_of(now_us: int, zone: tzinfo | None = None) -> Clock:
 
 
 def ended(decision: Decision, at: Clock) -> str:
-    """How the event came to its end."""
+    """How the event came to its end, and whether it may stand in Slack though it was not known to be sent."""
+    sentence = _ended(decision, at)
+    if decision.outcome == "sent" or not decision.copies:
+        return sentence
+    return f"{sentence} It may stand in Slack: {_count(decision.copies, 'post', 'posts')} of it had no clear answer."
+
+
+def _ended(decision: Decision, at: Clock) -> str:
     when = at(decision.at_us)
     match decision.outcome:
         case "sent":
@@ -133,7 +142,8 @@ def ended(decision: Decision, at: Clock) -> str:
         return f"{what} at {when}: {why(decision, at)}."
     code = f" ({decision.code})" if decision.code else ""
     words = why(decision, at)
-    return f"{what} at {when}, {decision.reason}{code}{words and f': {words}'}."
+    since = "" if decision.since_us is None else f", since {at(decision.since_us)}"
+    return f"{what} at {when}, {decision.reason}{code}{words and f': {words}'}{since}."
 
 
 def why(decision: Decision, at: Clock) -> str:
@@ -163,6 +173,7 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
         at_us=now_us,
         fits_at_us=fits_at_us if until_s is None else round(until_s * US),
         copies=facts.get("perhaps_copies", 0),
+        since_us=None if facts.get("since") is None else round(facts["since"] * US),
         **told,
     )
     return ended(decision, at)
@@ -197,6 +208,22 @@ def for_channel(channel: str, before: int, hindrance: str) -> str:
 def paused(since_us: int, words: str, at: Clock) -> str:
     """A hindrance: nobody posts."""
     return f"posting is paused since {at(since_us)} ({words})"
+
+
+def after_pause(hindrance: str, until: str) -> str:
+    """An admitted event whose answer has paused all: it waits by itself, and another one tries first."""
+    return f"Admitted, and waits by itself: {hindrance}; it goes on at {until} at the earliest."
+
+
+def paused_category(category: str, since_us: int, words: str, at: Clock) -> str:
+    """A hindrance: nothing of its category is posted."""
+    return f"category {category} is paused since {at(since_us)} ({words})"
+
+
+def failing(failures: int, until_us: int, at: Clock) -> str:
+    """A hindrance: the channel itself gave no clear answers."""
+    what = _count(failures, "post", "posts")
+    return f"the last {what} to it had no clear answer, so the next one tries at {at(until_us)}"
 
 
 def cooling(until_us: int, at: Clock) -> str:

@@ -6,6 +6,7 @@ knows encodings that this does not.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import orjson
@@ -15,6 +16,14 @@ NotPlain: Final = orjson.JSONDecodeError
 
 decode = orjson.loads
 """The value of a JSON text in UTF-8. Raises ``NotPlain``; a whole number beyond 64 bits becomes a float."""
+
+
+def decode_answer(text: bytes) -> Any:  # noqa: ANN401 - JSON
+    """The value of a script's answer, which may quote bytes that are no text: they are shown as replaced."""
+    try:
+        return decode(text)
+    except NotPlain:
+        return json.loads(text.decode("utf-8", "replace"))
 
 
 def encode(value: Any) -> bytes:  # noqa: ANN401 - whatever JSON has a form for

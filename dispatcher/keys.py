@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-LAYOUT_VERSION: Final = "1"
+LAYOUT_VERSION: Final = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,8 @@ class Keys:
     def line(self, name: str) -> str:
         """ZSET, who waits in one line, in order; empty.
 
-        ``channel:#ops``: id -> seq. ``category:errors`` or ``label:deploys:host=db1``: id -> priority and seq.
+        ``channel:#ops``: id -> class and seq.
+        ``category:errors`` or ``label:deploys:host=db1``: id -> priority and seq.
         """
         return self.line_prefix + name
 
@@ -155,8 +156,41 @@ class Keys:
 
     @property
     def failures(self) -> str:
-        """STRING, posts in a row that did not reach Slack; lives an hour after the last, or until one does."""
+        """HASH, channel -> its posts in a row without a clear answer; lives an hour after the last."""
         return self._key("failures")
+
+    @property
+    def failing(self) -> str:
+        """HASH, channel -> its failures since Slack last answered a post, '' -> those that never left.
+
+        It lives an hour after the last.
+        """
+        return self._key("failing")
+
+    @property
+    def denials(self) -> str:
+        """HASH, channel -> instant (us) at which it last asked for an operator; lives an hour after the last."""
+        return self._key("denials")
+
+    @property
+    def posted(self) -> str:
+        """STRING, instant (us) of the last post of the fleet that succeeded; lives an hour."""
+        return self._key("posted")
+
+    @property
+    def turns(self) -> str:
+        """HASH, channel -> turns taken in its line, by 16; gone with the line."""
+        return self._key("turns")
+
+    @property
+    def guarantees(self) -> str:
+        """SET, scopes of guarantees that lines wait for; empty."""
+        return self._key("guarantees")
+
+    @property
+    def reopening(self) -> str:
+        """HASH, how far lines and timers were let to ask anew, a page in each ``take``; empty."""
+        return self._key("reopening")
 
     @property
     def places(self) -> str:
@@ -197,6 +231,11 @@ class Keys:
     def dead_ids(self) -> str:
         """HASH, id -> entry of its dead letter; empty."""
         return self._key("dead:ids")
+
+    @property
+    def dead_bytes(self) -> str:
+        """STRING, how many bytes all dead letters are; empty."""
+        return self._key("dead:bytes")
 
     @property
     def decisions(self) -> tuple[str, str, str, str]:
@@ -266,7 +305,22 @@ class Keys:
         """STRING, version of the limits in force, of workers ``NUMBER-DIGEST``; permanent."""
         return self._key("limits:version")
 
+    def named(self, name: str) -> str:
+        """The key that a script knows by this name: that of the attribute, or of one part of several."""
+        if name in _PARTS:
+            attribute, place = _PARTS[name]
+            return str(getattr(self, attribute)[place])
+        return str(getattr(self, name))
+
     @property
     def limits_versions(self) -> tuple[str, str]:
         """HASH, number -> version of the limits, the last 20; ZSET, digest of its content -> number; permanent."""
         return self._key("limits:files"), self._key("limits:digests")
+
+
+_PARTS: Final = {
+    "limited": ("decisions", 0),
+    "limited_older": ("decisions", 1),
+    "others": ("decisions", 2),
+    "others_older": ("decisions", 3),
+}

@@ -42,26 +42,33 @@ def waiting_facts(waiting: Waiting) -> dict[str, object]:
 
 
 def facts_of(settlement: Settlement) -> dict[str, object]:
-    """What became of an event, and why."""
+    """What became of an event, and why; ``perhaps_copies`` messages of it may stand in Slack."""
+    facts = _facts_of(settlement)
+    if settlement.perhaps_posted and not isinstance(settlement.outcome, Parked | Told):
+        facts["perhaps_copies"] = settlement.perhaps_posted
+    return facts
+
+
+def _facts_of(settlement: Settlement) -> dict[str, object]:
     channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
     match settlement.outcome:
-        case Sent(receipt, found, copies):
+        case Sent(receipt, found):
             facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
             if receipt.channel not in channel.values():
                 facts["channel_id"] = receipt.channel
             if found:
                 facts["found"] = True
-            if copies:
-                facts["perhaps_copies"] = copies
             if receipt.ts is not None:
                 facts["ts"] = receipt.ts
             return {**facts, **_left_out(receipt.left_out)}
         case Dropped(denied, reason, detail, until_us):
             return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
-        case DeadLettered(reason, detail, code, denied, until_us):
+        case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
             where = channel if denied is None and until_us is None else {}
             facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
             facts |= _by_hand(detail, until_us)
+            if since_us is not None:
+                facts["since"] = since_us / US
             return facts if code is None else {**facts, "code": code}
         case Parked(_, reason, wait_us, code, denied, detail):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}

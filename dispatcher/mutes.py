@@ -32,12 +32,16 @@ class Mute:
 
 
 def read_mutes(rows: Mapping[str, str] | None, now_us: int) -> dict[str, Mute]:
-    """The mutes that are in force, by category, of the hash ``muted``."""
+    """The mutes that are in force, by category, of the hash ``muted``; what cannot be read is none."""
     if not rows:
         return {}
     mutes = {}
     for category, text in rows.items():
-        row = decode(text)
-        if int(row["until"]) > now_us:
-            mutes[category] = Mute(category, int(row["until"]), int(row["since"]), row["who"], row["why"])
+        try:
+            row = decode(text)
+            mute = Mute(category, int(row["until"]), int(row["since"]), str(row["who"]), str(row["why"]))
+        except (ValueError, TypeError, KeyError, OverflowError):  # written by somebody else
+            continue
+        if mute.until_us > now_us:
+            mutes[category] = mute
     return mutes

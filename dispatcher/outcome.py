@@ -67,7 +67,10 @@ class Turn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """Kept for a human. ``until_us`` is when the mute ends that suppressed it, ``counting`` who is told of it."""
+    """Kept for a human. ``until_us`` is when the mute ends that suppressed it, ``counting`` who is told of it.
+
+    ``since_us`` is since when an expired one has waited.
+    """
 
     reason: Reason
     detail: str
@@ -75,6 +78,7 @@ class DeadLettered:
     denied: Denied | None = None
     until_us: int | None = None
     counting: Counting | None = None
+    since_us: int | None = None
 
 
 def _can_bury(reason: Reason) -> bool:
@@ -161,11 +165,19 @@ Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many dead letters are kept, and for how long, and of how many events the decision is; the oldest go first."""
+    """How many dead letters are kept, of how many bytes, for how long; and of how many events the decision.
+
+    The oldest go first.
+    """
 
     max: int = 100_000
     max_age_us: int = 30 * 86_400 * US
     decisions: int = 100_000
+    max_bytes: int = 256_000_000
+
+    def of_letters(self) -> dict[str, int]:
+        """Those of the dead letters, as scripts get them."""
+        return {"max": self.max, "max_age_us": self.max_age_us, "max_bytes": self.max_bytes}
 
 
 DEFAULT_BOUNDS: Final = Bounds()
@@ -182,11 +194,12 @@ class Slots(StrEnum):
 class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
-    ``replied``: the channel answered, so its pace is charged. ``cooldown_us``: nobody posts there for so long;
-    ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a
-    pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that broke
-    off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong with the
-    category's template, of which nothing depends.
+    ``replied``: the channel answered. ``arrived``: the post may have arrived, so its channel's pace is charged.
+    ``is_reading``: Slack was asked what the channel shows, not to post. ``cooldown_us``: nobody posts there for so
+    long; ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded,
+    a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that
+    broke off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong
+    with the category's template, of which nothing depends.
     """
 
     subject: Leased | Spoiled
@@ -204,6 +217,24 @@ class Settlement(NamedTuple):
     resent: int = 0
     reading_us: int | None = None
     template_fault: str | None = None
+    arrived: bool = False
+    is_reading: bool = False
+
+    @property
+    def is_posted(self) -> bool:
+        """Whether this is what a post came to, which its subject does not count yet."""
+        return self.attempt > getattr(self.subject, "attempt", 0)
+
+    @property
+    def perhaps_posted(self) -> int:
+        """Posts of unknown fate of an event that ends: so many may stand in Slack, beside that of a sent one."""
+        match self.subject:
+            case Leased() as leased if isinstance(self.outcome, Sent):
+                return leased.unknown
+            case Leased() as leased:
+                return leased.unknown + (leased.doubt is not None)
+            case _:
+                return 0
 
 
 @dataclass(frozen=True, slots=True)

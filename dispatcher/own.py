@@ -134,21 +134,30 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
     match result:
         case Receipt():
             told = _told(tally, counting, plan, result, can_edit=can_edit)
-            return Settlement(leased, terms, told, Slots.KEEP, replied=True, resume=True, reached=True)
+            return Settlement(leased, terms, told, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
         case Rejected(code, detail):
             told = _failed(tally, counting, plan, code, detail)
-            return Settlement(leased, terms, told, Slots.RELEASE, replied=True, reached=True)
+            return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Paused("unknown_method" as code, detail) if is_edit:  # a Web API of somebody else's that can only post
             return Settlement(leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, reached=True)
-        case Retryable(code, detail, True) if is_last:
+        case Retryable(code, detail, True, reached) if is_last:
             told = _failed(tally, counting, plan, code, detail)
-            return Settlement(leased, terms, told, Slots.RELEASE, reached=False)
+            return Settlement(leased, terms, told, Slots.RELEASE, reached=reached)
         case Ambiguous(code, detail) if is_edit and is_last:
-            return Settlement(leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, reached=False)
+            return Settlement(
+                leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, arrived=True, reached=False
+            )
         case Ambiguous(code, detail) if is_edit:  # the same edit twice is one edit
             parked = Parked(Place.TIMER, Reason.RETRY, backoff(started.attempt), code, detail=detail)
             return Settlement(
-                leased, terms, parked, Slots.KEEP, attempt=started.attempt, unknown=leased.unknown, reached=False
+                leased,
+                terms,
+                parked,
+                Slots.KEEP,
+                attempt=started.attempt,
+                unknown=leased.unknown,
+                arrived=True,
+                reached=False,
             )
         case _:
             return None

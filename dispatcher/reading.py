@@ -20,12 +20,16 @@ LAST_LOOK: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The posts of these events, in one channel (and thread), not older than ``since_us``."""
+    """The posts of these events, in one channel (and thread), not older than ``since_us``.
+
+    ``now_us`` is when the look-up began, by the clock that ``since_us`` was read from; None where nobody says.
+    """
 
     channel: str
     event_ids: tuple[str, ...]
     since_us: int
     thread_ts: str | None = None
+    now_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads the Lua scripts that travel with the package and joins each with what it includes."""
+"""Reads the Lua scripts that travel with the package, joins each with what it includes, and names its keys."""
 
 from __future__ import annotations
 
@@ -9,16 +9,31 @@ from typing import Final
 from dispatcher.resources import data_file
 
 _INCLUDE: Final = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
+_KEYS: Final = re.compile(r"^-- @keys (.+)\n", re.MULTILINE)
 
 
 @cache
 def read_script(name: str) -> str:
-    """The whole text of ``lua/NAME.lua``; each line ``-- @include PART`` is replaced by ``lua/include/PART.lua``.
+    """The whole text of ``lua/NAME.lua``, ready to be sent.
 
-    Raises ``FileNotFoundError`` naming the file.
+    Each line ``-- @include PART`` is replaced by ``lua/include/PART.lua``. Where ``-- @keys`` lines name its keys, the
+    script finds them by these names in the table ``K``. Raises ``FileNotFoundError`` naming the file.
     """
-    text = data_file("lua", f"{name}.lua").read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda match: _part(match[1]), text)
+    text = _text(name)
+    names = script_keys(name)
+    table = ", ".join(f"{key} = KEYS[{place}]" for place, key in enumerate(names, 1))
+    head = f"local K = {{ {table} }}\n" if names else ""
+    return head + _INCLUDE.sub(lambda match: _part(match[1]), text)
+
+
+@cache
+def script_keys(name: str) -> tuple[str, ...]:
+    """The names of the keys of ``lua/NAME.lua`` in the order in which it gets them; other keys may follow."""
+    return tuple(key for names in _KEYS.findall(_text(name)) for key in names.split())
+
+
+def _text(name: str) -> str:
+    return data_file("lua", f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _part(name: str) -> str:

@@ -24,16 +24,19 @@ PATIENCE_US: Final = 86_400 * US
 """How long an own event waits in one place before it asks anew. Nothing ends it."""
 
 
-def is_own(event_id: str) -> bool:
-    """Whether it is the id of an own event: no other one on the queue holds a colon."""
-    return ":" in event_id
-
-
 class Telling(StrEnum):
     """How a category tells of what was suppressed: one message that counts, or one line at each end."""
 
     DIGEST = "digest"
     NOTICE = "notice"
+
+
+_OWN: Final = tuple(f"{telling}:" for telling in Telling)
+
+
+def is_own(event_id: str) -> bool:
+    """Whether it is the id of an own event: no other one on the queue holds a colon."""
+    return event_id.startswith(_OWN)
 
 
 @dataclass(frozen=True, slots=True)

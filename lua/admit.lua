@@ -6,7 +6,7 @@
 --          HASH, as in settle.lua; version STRING (include/version.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH as in take.lua, tallies SET and
---          a HASH for each tally (include/tally.lua)
+--          a HASH for each tally (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which it asks | absent,
 --            "jobs": [id of the event, ...] for each request,
@@ -18,43 +18,53 @@
 --            "names": {position of a request: the event's name, where that is not its id}, "release": [position of a request, ...]
 --            slots to give back if it is refused, "scope", "waits": prefixes of keys: these four with "tallies"}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
---          scope, window], ...]}: the lease of a refused event was taken
---          over, nothing was changed about it. {"stale": version in force} when another one than the call's is: nothing was decided.
+--          scope, window], ...]}: the lease of a lost event was taken over, it was not decided (its verdict says nothing) and
+--          nothing was charged or changed for it. {"stale": version in force} when another one than the call's is: nothing was decided.
 --          With "tallies" also "lone": [[position of a request, wait_us], ...]: was parked, as the only one that is suppressed;
 --          and "joined": [[name, decision], ...]: such ones of before, which have ended now
 -- @include prelude
+-- @include plan
 -- @include record
 -- @include slots
 -- @include log
 -- @include decide
--- @include books
--- @include decisions
--- @include dropping
+-- @include batch
+-- @include accounting
 -- @include version
 -- @include shadow
 -- @include lines
 -- @include deferred
--- @include tally
+-- @include digest
 
 local call = cjson.decode(ARGV[1])
-local is_stale = stale(KEYS[#call.scopes + 8], call.version)
+local first = #call.scopes
+local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limits_version', 'shadowed', 'parked',
+  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees' }
+local at = { remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope }
+for n, name in ipairs(NAMES) do
+  at[name] = KEYS[first + n]
+end
+local is_stale = stale(at.limits_version, call.version)
 if is_stale then
   return is_stale
 end
-call.drains = true
-local now = microseconds(call.now)
-local shadowed = {}
-call.admitted = call.shadows and caster(call, KEYS[#call.scopes + 9], now, shadowed)
--- @include batch
+at.now = microseconds(call.now)
 
-local first = #call.scopes
-local at = {
-  events = KEYS[first + 1], leased = KEYS[first + 2], totals = KEYS[first + 3], names = KEYS[first + 4],
-  seen = KEYS[first + 5], limited = KEYS[first + 6], limited_older = KEYS[first + 7],
-  parked = KEYS[first + 10], lines = KEYS[first + 11], timers = KEYS[first + 12], wake = KEYS[first + 13],
-  seq = KEYS[first + 14], deciding = KEYS[first + 15], freed = KEYS[first + 16], tallies = KEYS[first + 17],
-  now = now, remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits,
-}
+local lost, lost_places = {}, {}
+
+local function lose(n)
+  lost[n], lost_places[#lost_places + 1] = true, n
+end
+
+-- Those whose lease was taken over are not decided: others have, or will.
+local function find_lost()
+  local is_ours = redis.call('SMISMEMBER', at.leased, unpack(call.jobs))
+  for n = 1, #call.jobs do
+    if is_ours[n] == 0 then
+      lose(n)
+    end
+  end
+end
 
 -- What the record says of a kind that was refused so; a category needs no escapes.
 local function why_of(kind, verdict)
@@ -66,55 +76,127 @@ end
 -- The time that a refusal says, but no longer than the window that says it: what rests on a held slot may say a day.
 local function wait_of(verdict)
   local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
-  return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][US])
+  return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][slots.US])
 end
 
-local groups, found = {}, {}
-for n = 1, count do
-  local kind, verdict = call.kind[n], verdicts[n]
-  if kind > 0 and verdict ~= '0' then
-    local of_kind = found[kind]
-    if not of_kind then
-      of_kind = {}
-      found[kind] = of_kind
+-- Those that a refusal ends, by kind and verdict.
+local function groups_of(count, verdicts, lost)
+  local groups, found = {}, {}
+  for n = 1, count do
+    local kind, verdict = call.kind[n], verdicts[n]
+    if kind > 0 and verdict ~= '0' and not lost[n] then
+      local of_kind = found[kind]
+      if not of_kind then
+        of_kind = {}
+        found[kind] = of_kind
+      end
+      local group = of_kind[verdict]
+      if not group then
+        local row = call.kinds[kind]
+        group = { kind = row, verdict = verdict, places = {}, ids = {}, why = why_of(row, verdict) }
+        group.category, group.configured, group.remember, group.outcome = unpack(row)
+        of_kind[verdict] = group
+        groups[#groups + 1] = group
+      end
+      group.places[#group.places + 1] = n
     end
-    local group = of_kind[verdict]
-    if not group then
-      group = { kind = call.kinds[kind], verdict = verdict, places = {} }
-      of_kind[verdict] = group
-      groups[#groups + 1] = group
+  end
+  return groups
+end
+
+-- The slots of one who is refused go back: a worker that died may have been admitted with it.
+local function give_back(request)
+  for i = 2, #request do
+    for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
+      if slots.release(KEYS[position], request[1]) then
+        deferred.reopen(at, string.sub(KEYS[position], #call.scope + 1))
+      end
     end
-    group.places[#group.places + 1] = n
   end
 end
 
-local lost, lone, joined = {}, {}, {}
--- @include tallying
-if #groups > 0 then
-  local jobs, places = {}, {}
+-- The refused events of the groups are counted in their tallies, a lone one is set aside. Returns the texts of these, and of
+-- lone ones of before that have ended now.
+local function keep_tallies(groups, request_of)
+  local before, ended, lone, joined = lines.first_instant(at), {}, {}, {}
+  for _, tally in ipairs(call.tallies) do
+    tally.number, tally.texts = 0, {}
+  end
+  for _, group in ipairs(groups) do
+    local tally = call.tallies[group.kind[5]]
+    for _, n in ipairs(tally and group.places or {}) do
+      tally.number, tally.why, ended[n] = tally.number + 1, group.why, true
+      tally.only = { n = n, group = group }
+    end
+  end
+  for _, n in ipairs(call.release) do
+    if ended[n] then
+      give_back(request_of(n))
+    end
+  end
+  for position, tally in ipairs(call.tallies) do
+    tally.key = KEYS[first + #NAMES + position]
+    for _, sample in ipairs(tally.samples) do
+      if ended[sample[1]] then
+        tally.texts[#tally.texts + 1] = sample[2]
+      end
+    end
+    local only = tally.only
+    if tally.number == 1 and only.group.outcome == 'digested' and not digest.is_open(at, tally) then
+      local group = only.group
+      local event = {
+        id = call.jobs[only.n], name = call.names[tostring(only.n)], category = group.category,
+        configured = group.configured, remember = group.remember, deadline = group.kind[6],
+      }
+      local wait_us = digest.set_aside(at, tally, event, tally.why, tally.texts, wait_of(group.verdict))
+      if wait_us then
+        lone[#lone + 1] = string.format('[%d,%.0f]', only.n, wait_us)
+      else
+        lose(only.n)
+      end
+      group.set_aside = only.n
+    elseif tally.number > 0 then
+      local was_lone = digest.suppress(at, tally, tally.number, tally.why, tally.texts)
+      if was_lone then
+        joined[#joined + 1] = cjson.encode(was_lone)
+      end
+    end
+  end
+  lines.ring_if_earlier(at, before)
+  return lone, joined
+end
+
+-- Ends what is refused and is not set aside.
+local function drop(groups)
+  local gone = {}
   for _, group in ipairs(groups) do
     for _, n in ipairs(group.places) do
-      jobs[#jobs + 1] = call.jobs[n]
-      places[#places + 1] = n
-    end
-    group.count, group.why = #group.places, why_of(group.kind, group.verdict)
-    group.category, group.configured, group.remember, group.outcome = unpack(group.kind)
-  end
-  redis.call('HDEL', at.totals, '') -- a first write that a full server allows: after it the rest is allowed too
-  local ours = redis.call('SMISMEMBER', at.leased, unpack(jobs))
-  for n, is_ours in ipairs(ours) do
-    if is_ours == 0 then
-      lost[#lost + 1] = places[n]
+      if n ~= group.set_aside then
+        gone[#gone + 1], group.ids[#group.ids + 1] = call.jobs[n], call.jobs[n]
+      end
     end
   end
-  if call.tallies then
-    keep_tallies(ours)
-  end
-  drop(at, jobs, ours, groups)
+  redis.call('HLEN', at.events)
+  plan.write_rows('SREM', at.leased, gone, 1)
+  plan.write_rows('HDEL', at.events, gone, 1)
+  accounting.note_dropped(at, groups)
 end
-local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost, ',')
+
+local shadowed = {}
+find_lost()
+local admitted = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
+local count, verdicts, ahead, request_of = decide_batch(call, at.now, admitted, lost)
+local groups = groups_of(count, verdicts, lost)
+local lone, joined = {}, {}
+if call.tallies and #groups > 0 then
+  lone, joined = keep_tallies(groups, request_of)
+end
+drop(groups)
+local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')
   .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'
 if call.tallies then
   answer = answer .. ',"lone":[' .. table.concat(lone, ',') .. '],"joined":[' .. table.concat(joined, ',') .. ']'
 end
+accounting.write(at)
+plan.commit(at.totals)
 return answer .. '}'

@@ -5,7 +5,14 @@
 --          2 binding  STRING  the namespace that the queue is bound to; permanent
 -- ARGV     1 the version of this layout, 2 the namespace
 -- Returns  what stands in both
+local found = { redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2]) }
+if found[1] and found[2] then
+  return found
+end
 redis.call('PERSIST', KEYS[1]) -- a first write that a full server allows: after it the rest is allowed too
-redis.call('SET', KEYS[1], ARGV[1], 'NX')
-redis.call('SET', KEYS[2], ARGV[2], 'NX')
-return redis.call('MGET', KEYS[1], KEYS[2])
+for n = 1, 2 do
+  if not found[n] then
+    redis.call('SET', KEYS[n], ARGV[n])
+  end
+end
+return { found[1] or ARGV[1], found[2] or ARGV[2] }

@@ -8,14 +8,16 @@
 --           8       STRING version of the key layout
 --           9       STRING the namespace that the queue is bound to
 --           10 ...  HASH   the job of each event (RQ's): rq:job:<id>; lives until it is taken
--- ARGV      1 layout version, 2 namespace, 3 most waiting, 4 instant in RQ's form (ISO 8601), 5 us | "" for the server's
---           clock, then for each of up to 1,000 events one string: lane (1 to 3), 1 | 0 for whether a repeat of the id
---           has to be recognised, the category where the event's id is the job's, a line feed, description, a line feed, data
+-- ARGV      1 layout version, 2 namespace, 3 how many events may be held: on the lanes, and by the dispatcher (KEYS 5),
+--           4 instant in RQ's form (ISO 8601), 5 us | "" for the server's clock, then for each of up to 1,000 events one
+--           string: lane (1 to 3), 1 | 0 for whether a repeat of the id has to be recognised, the category where the
+--           event's id is the job's, a line feed, description, a line feed, data
 -- Returns   a string with a character for each event: 1 enqueued, 0 duplicate, - refused because the queue is full (all
 --           after it are refused as well, or duplicates); or {'layout', VERSION}, {'namespace', NAME} where it is another
+-- All arguments are checked and all keys read before the first is written: what is refused has written nothing.
 -- @include prelude
 
-local HEAD, FIXED, PREFIX = 9, 5, #'rq:job:'
+local HEAD, FIXED, PREFIX, MOST = 9, 5, #'rq:job:', 1000
 
 local layout = redis.call('GET', KEYS[8])
 if layout and layout ~= ARGV[1] then
@@ -26,52 +28,74 @@ if bound and bound ~= ARGV[2] then
   return { 'namespace', bound }
 end
 
-local waiting, origins, pushed = 0, {}, {}
+local count, most, given = #KEYS - HEAD, tonumber(ARGV[3]), tonumber(ARGV[5])
+assert(count <= MOST and #ARGV == FIXED + count, 'expected up to 1000 jobs, and a string for each')
+assert(most and (given or ARGV[5] == ''), 'expected how many events may be held, and an instant or ""')
+
+local held, lanes = redis.call('HLEN', KEYS[5]), {}
 for lane = 1, 3 do
-  waiting = waiting + redis.call('LLEN', KEYS[lane])
-  origins[lane], pushed[lane] = string.match(KEYS[lane], '^rq:queue:(.*)$'), {}
+  held = held + redis.call('LLEN', KEYS[lane])
+  lanes[lane] = { key = KEYS[lane], origin = string.match(KEYS[lane], '^rq:queue:(.*)$'), ids = {}, rows = {} }
 end
-local room = tonumber(ARGV[3]) - waiting
-local at = ARGV[4]
+redis.call('SCARD', KEYS[4]) -- read for its type
+local room, planned = most - held, {}
 local now
 
 local function is_present(id, job)
-  if redis.call('EXISTS', job) == 1
+  if planned[job]
+    or redis.call('EXISTS', job) == 1
     or redis.call('HEXISTS', KEYS[5], id) == 1
     or redis.call('HEXISTS', KEYS[7], id) == 1 then
     return true
   end
   local forgotten = tonumber(redis.call('ZSCORE', KEYS[6], id))
-  now = now or microseconds(tonumber(ARGV[5]))
+  now = now or microseconds(given)
   return forgotten ~= nil and forgotten > now
 end
 
-local results = {}
-for n = 1, #KEYS - HEAD do
+local results, first, second = {}, {}, {} -- for each row the answer, and where its line feeds stand
+for n = 1, count do
   local job, row = KEYS[HEAD + n], ARGV[FIXED + n]
+  local lane, remembered = lanes[(string.byte(row) or 0) - 48], string.byte(row, 2)
+  first[n] = string.find(row, '\n', 3, true)
+  second[n] = first[n] and string.find(row, '\n', first[n] + 1, true)
+  if not lane or not second[n] or (remembered ~= 48 and remembered ~= 49) then
+    error('event ' .. n .. ' is not as enqueue.lua says')
+  end
   local id = string.sub(job, PREFIX + 1)
-  if string.byte(row, 2) == 49 and is_present(id, job) then
+  if remembered == 49 and is_present(id, job) then
     results[n] = '0'
   elseif room < 1 then
     results[n] = '-'
   else
-    local lane = string.byte(row) - 48
-    local first = string.find(row, '\n', 3, true)
-    local second = string.find(row, '\n', first + 1, true)
-    local mark = first > 3 and { 'category', string.sub(row, 3, first - 1) .. ' ' .. string.sub(row, 2, 2) } or {}
-    redis.call('HSET', job, 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, second + 1),
-      'description', string.sub(row, first + 1, second - 1), 'origin', origins[lane], 'status', 'queued', 'timeout', '180',
-      unpack(mark))
-    local ids = pushed[lane]
-    ids[#ids + 1] = id
+    if remembered == 48 then
+      redis.call('HLEN', job) -- read for its type
+    end
+    lane.ids[#lane.ids + 1] = id
+    lane.rows[#lane.rows + 1] = n
+    planned[job] = true
     room = room - 1
     results[n] = '1'
   end
 end
-for lane = 1, 3 do
-  if #pushed[lane] > 0 then
-    redis.call('RPUSH', KEYS[lane], unpack(pushed[lane]))
-    redis.call('SADD', KEYS[4], KEYS[lane])
+
+for _, lane in ipairs(lanes) do
+  if #lane.ids > 0 then
+    redis.call('SADD', KEYS[4], lane.key)
+    for _, n in ipairs(lane.rows) do
+      local row, at = ARGV[FIXED + n], ARGV[4]
+      local mark = first[n] > 3 and { 'category', string.sub(row, 3, first[n] - 1) .. ' ' .. string.sub(row, 2, 2) } or {}
+      redis.call('HSET', KEYS[HEAD + n], 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, second[n] + 1),
+        'description', string.sub(row, first[n] + 1, second[n] - 1), 'origin', lane.origin, 'status', 'queued',
+        'timeout', '180', unpack(mark))
+    end
+    local answer = redis.pcall('RPUSH', lane.key, unpack(lane.ids))
+    if type(answer) == 'table' then -- by an ACL: a job that stands on no lane would make its id a duplicate
+      for _, n in ipairs(lane.rows) do
+        redis.call('DEL', KEYS[HEAD + n])
+      end
+      return answer
+    end
   end
 end
 return table.concat(results)

@@ -1,4 +1,5 @@
--- Where events are and what is known of them, all at one instant. Read-only.
+-- Where events are and what is known of them, all at one instant. Read-only. It answers for the first of "ids" only, where these
+-- are so large that no more fit into one answer, but for two at least.
 --
 -- KEYS      1 events, 2 leases, 3 orphans, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
 --             take.lua and settle.lua
@@ -6,16 +7,17 @@
 --          15 16 17 18  HASH  the decision record (include/decisions.lua)
 --          19 muted     HASH  category -> JSON (mute.lua)
 --          20 paused    HASH  '*' or category -> JSON, what is paused by hand
---          21 ...       HASH  the RQ job of each of "ids"
+--          21 failures  HASH  channel -> its posts in a row without a clear answer
+--          22 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest}
--- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
+-- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for}, payload of each | '', ...]; facts, those
 --           that there are:
 --             "header": text of the record's (include/record.lua), and where the event is:
 --               "owner" who holds it, or "orphan": true,
 --               "timer": its instant,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
---               waits for, "lines_before" of those that wait for that scope, "cooldown" of its channel,
+--               waits for, "lines_before" of those that wait for that scope, "cooldown" and "failures" of its channel,
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
 --             "letter": [field, value, ...] of its dead letter without the payload,
 --             "decisions": [row, ...], "seen": until when its id is remembered
@@ -24,10 +26,12 @@
 -- @include prelude
 -- @include record
 
-local NEAR = 10000 -- of a longer lane only the beginning is searched
+local NEAR = 10000 -- of longer lanes only the beginning is searched, all ids together so far
+local MOST_READ = 1048576 -- bytes of records and letters, in which one more may be on top
 
 local events, lines = KEYS[1], KEYS[4]
 local call = cjson.decode(ARGV[1])
+local near = math.ceil(NEAR / #call.ids)
 local now = microseconds(call.now)
 local owners = redis.call('ZRANGE', KEYS[2], 0, -1)
 
@@ -56,6 +60,7 @@ local function place(facts, id, header)
     stands(facts, header.line, 'scope:' .. facts.scope, id)
   else
     facts.cooldown = redis.call('ZSCORE', KEYS[6], header.channel) or nil
+    facts.failures = redis.call('HGET', KEYS[21], header.channel) or nil
     local line = header.entry or 'channel:' .. header.channel
     stands(facts, line, line, id)
   end
@@ -74,7 +79,7 @@ local function waiting_job(job, id)
         status = fields[2] or '',
         enqueued_at = fields[3] or '',
         replayed = fields[4] and true or nil,
-        before = redis.call('LPOS', KEYS[11 + lane], id, 'MAXLEN', NEAR) or nil,
+        before = redis.call('LPOS', KEYS[11 + lane], id, 'MAXLEN', near) or nil,
       }
     end
   end
@@ -94,23 +99,26 @@ local function letter_of(entry)
   return row and fields, payload
 end
 
-local found, payloads = {}, {}
+local found, payloads, read = {}, {}, 0
 for n, id in ipairs(call.ids) do
+  if n > 2 and read >= MOST_READ then
+    break
+  end
   local facts, payload = { id = id }, nil
-  local record = redis.call('HGET', events, id)
-  if record then
+  local stored = redis.call('HGET', events, id)
+  if stored then
     local header
-    header, payload = read_record(record)
-    facts.header = string.match(record, '^[^\n]*')
+    header, payload = record.split(stored)
+    facts.header, read = string.match(stored, '^[^\n]*'), read + #stored
     place(facts, id, header)
   end
-  facts.job = waiting_job(KEYS[20 + n], id)
+  facts.job = waiting_job(KEYS[21 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried
     facts.letter, buried = letter_of(entry)
     facts.letter = facts.letter or nil
-    payload = payload or buried
+    payload, read = payload or buried, read + #buried
   end
   local decisions = {}
   for i = 15, 18 do

@@ -40,10 +40,11 @@ local answer = glance(call, now)
 if answer then
   return answer
 end
+-- @include plan
 -- @include slots
 -- @include log
 -- @include decide
-
 -- @include batch
-
+local _, verdicts, ahead = decide_batch(call, now)
+plan.commit()
 return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. '}'

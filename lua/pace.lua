@@ -1,28 +1,17 @@
 -- The second step for admitted events: may the post start now? If so the event is marked `sending` before the request
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
--- KEYS      1 events    HASH  id -> record (include/record.lua)
---           2 leased    SET   ids that this owner holds
---           3 parked    ZSET  id -> deadline
---           4 lines     ZSET  line -> instant at which its head may pass
---           5 timers    ZSET  id -> its instant
---           6 posting   HASH  channel -> id whose post is in flight or whose turn it is
---           7 cooldowns ZSET  channel -> end of its cool-down
---           8 pause     HASH  why nobody posts (include/pause.lua); absent otherwise
---           9 totals    HASH  the books
---          10 names     SET   category names counted that no limits file knows
---          11 wake      LIST  a token for one sleeper
---          12 deciding  HASH  what each owner is deciding (include/deferred.lua)
---          13 paused    HASH  "*" or category -> JSON, what is paused by hand
---          14 version   STRING the limits in force (include/version.lua)
---          15 ...       the keys that "channels" and "events" point to
+-- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
+-- @keys failing denials orphans
+-- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "scope": prefixes of keys,
 --           "version": of the limits | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> seq, what waits for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
 --           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
---             "slot": id of its slots, "scopes": [KEYS position of each scope's slots, ...],
+--             "scopes": [KEYS position of each scope's slots, ...], "guarantee": that of its category's guarantee | absent,
+--             "priority": "high" | "normal" | "low",
 --             "holds": [those of them in which it holds its slot while it waits, ...],
 --             "of": category that an own event, which has none, waits with | absent,
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
@@ -33,85 +22,88 @@
 -- Keys of slots are built from names in the header: those of limits that have changed (include/holds.lua).
 -- The same call again after a lost reply gives the same answers for what went.
 -- @include prelude
+-- @include plan
 -- @include record
 -- @include slots
+-- @include accounting
 -- @include lines
--- @include books
 -- @include deferred
+-- @include leases
 -- @include pause
 -- @include threads
 -- @include version
--- @include holds
+-- @include places
 
-local events, leased, parked, posting, pause = KEYS[1], KEYS[2], KEYS[3], KEYS[6], KEYS[8]
-local keys = { lines = KEYS[4], timers = KEYS[5], posting = posting, cooldowns = KEYS[7] }
 local call = cjson.decode(ARGV[1])
-local is_stale = stale(KEYS[14], call.version)
+local at = K
+local is_stale = stale(at.limits_version, call.version)
 if is_stale then
   return is_stale
 end
-local now = microseconds(call.now)
+at.now = microseconds(call.now)
+at.owner, at.line, at.scope = call.owner, call.line, call.scope
 local free = call.free
-local names = { deciding = KEYS[12] }
-local paused = redis.call('EXISTS', KEYS[13]) == 1 and KEYS[13]
-local threads = threads_of(call, now)
-local before = first_instant(keys.lines, keys.timers)
-redis.call('HDEL', posting, '') -- a first write that a full server allows: after it the rest is allowed too
+local is_paused = redis.call('EXISTS', at.paused) == 1
+local thread_keys = threads.of(call, at.now)
+local before = lines.first_instant(at)
+local channels = lines.channels(call)
 
-for _, channel in ipairs(call.channels) do
-  channel.line = KEYS[channel.line]
-  channel.line_name = 'channel:' .. channel.name
-  channel.pace = channel.max and KEYS[channel.pace]
+local function is_paused_by_hand(what)
+  return is_paused and plan.hget(at.paused, what) ~= nil
 end
 
 -- Why and until when the event has to wait; nothing when it may go. `inf`: until the post in flight is answered.
-local function obstacle(event, seq, channel)
-  if paused and redis.call('HEXISTS', paused, '*') == 1 then
+local function obstacle(event, header, channel)
+  if is_paused_by_hand(event.of or event.category) or is_paused_by_hand('*') then
     return 'paused', math.huge
   end
-  local why, probe = paused_until(pause, event.id, now)
+  pause.hasten(at, channel.name)
+  local why, probe = pause.until_of(at, event.id)
   if why then
     return why, probe
   end
-  local cooldown = tonumber(redis.call('ZSCORE', keys.cooldowns, channel.name))
-  if cooldown and cooldown > now then
+  local cooldown = plan.zscore(at.cooldowns, channel.name)
+  if cooldown and cooldown > at.now then
     return 'cooldown', cooldown
   end
-  local busy = is_solo(channel, keys.cooldowns) and redis.call('HGET', posting, channel.name)
-  if busy and busy ~= event.id then
-    return 'pace', math.huge
+  local turn = lines.turn_of(at, channel.name)
+  if turn == event.id then -- it has waited for this
+    turn = nil
+  else
+    if turn and lines.is_solo(at, channel) then
+      return 'pace', math.huge
+    end
+    if lines.goes_before(at, channel, header) then
+      return 'pace', math.huge
+    end
   end
-  local head = redis.call('ZRANGE', channel.line, 0, 0, 'WITHSCORES')
-  if head[2] and tonumber(head[2]) < seq then
-    return 'pace', math.huge
+  local instant = lines.free_at(at, channel)
+  if instant > at.now then
+    return 'pace', instant
   end
-  local at = channel_free_at(channel, keys.cooldowns, now)
-  if at > now then
-    return 'pace', at
-  end
-  if free < 1 or (channel.max and earlier_undecided(names, call.owner, seq, now)) then
-    return 'pace', now
+  if free < 1 or (channel.max and deferred.earlier_undecided(at, header.seq)) then
+    return 'pace', at.now
   end
 end
 
 -- Parks an event for its channel; one of a category that is paused by hand in a line of its own, so that it is in nobody's way.
-local function park(event, header, channel)
-  header.state, header.held = 'waiting', true
-  note_holds(header, event, call.scope)
+local function park(event, header, channel, reason)
+  header.state, header.held, header.why = 'waiting', true, { reason, cjson.null }
+  places.note(header, event, call.scope)
   local line = channel.line
-  if paused and redis.call('HEXISTS', paused, event.of or event.category) == 1 then
+  if is_paused_by_hand(event.of or event.category) then
     header.entry = 'paused:' .. (event.of or event.category)
     line = call.line .. header.entry
-    redis.call('ZADD', keys.lines, 'inf', header.entry)
+    plan.zadd(at.lines, math.huge, header.entry)
   end
-  redis.call('ZADD', line, digits(header.seq), event.id)
-  redis.call('ZADD', parked, event.deadline, event.id)
-  redis.call('SREM', leased, event.id)
+  plan.zadd(line, lines.score(header), event.id)
+  plan.zadd(at.parked, tonumber(event.deadline), event.id)
+  plan.srem(at.leased, event.id)
   for _, scope in ipairs(event.holds) do
-    hold_slot(KEYS[scope], event.slot, tonumber(event.deadline), now)
+    slots.hold(KEYS[scope], record.slot(header), tonumber(event.deadline), at.now)
   end
-  count(KEYS[9], 'parked', header.counted, 1)
-  free_channel(posting, channel.name, event.id)
+  accounting.count(at.totals, 'parked', header.counted, 1)
+  lines.free(at, channel.name, event.id)
 end
 
 -- Go: under the first message of its thread, where it names one that had begun when it was started.
@@ -119,47 +111,55 @@ local function go(header)
   return header.root and '["go",' .. cjson.encode(header.root) .. ']' or '"go"'
 end
 
+local function start(event)
+  local channel = channels[event.channel]
+  local header, payload, malformed = record.read(at, event.id)
+  if malformed then
+    leases.set_apart(at, event.id)
+    plan.srem(at.leased, event.id)
+    return '"lost"'
+  end
+  if header.state == 'sending' and header.attempt == event.attempt then
+    return go(header)
+  end
+  header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
+  header.counted = accounting.name(at.names, event.category, event.configured)
+  header.deadline, header.shadow = event.deadline, event.shadow
+  header.solo, header.pace = channel.max ~= nil, channel.window_us
+  places.class(header, event)
+  local reason, instant = obstacle(event, header, channel)
+  leases.let_go(at, header, places.own(header, event))
+  local answer
+  if not reason then
+    header.state, header.attempt, header.held, header.posts = 'sending', event.attempt, nil, (header.posts or 0) + 1
+    header.sent = digits(at.now)
+    header.first = header.first or header.sent
+    header.root = event.thread and threads.root(thread_keys, event.thread) or nil
+    places.note(header, event, call.scope)
+    header.holds = nil
+    if plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
+      lines.count_turn(at, channel.name) -- it has overtaken the line
+    end
+    if lines.is_solo(at, channel) then
+      plan.hset(at.posting, channel.name, event.id)
+    end
+    pause.let_try(at, event.id)
+    free = free - 1
+    answer = go(header)
+  else
+    park(event, header, channel, reason)
+    answer = string.format('["%s",%s]', reason, instant < math.huge and digits(instant - at.now) or 'null')
+  end
+  record.write(at, event.id, header, payload)
+  lines.set(at, channel)
+  return answer
+end
+
 local results = {}
 for n, event in ipairs(call.events) do
-  if redis.call('SISMEMBER', leased, event.id) == 0 then
-    results[n] = '"lost"'
-  else
-    local channel = call.channels[event.channel]
-    local header, payload = read_record(redis.call('HGET', events, event.id))
-    if header.state == 'sending' and header.attempt == event.attempt then
-      results[n] = go(header)
-    else
-      local reason, at
-      if paused and redis.call('HEXISTS', paused, event.of or event.category) == 1 then
-        reason, at = 'paused', math.huge
-      else
-        reason, at = obstacle(event, header.seq, channel)
-      end
-      header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
-      header.counted = counted_name(KEYS[10], event.category, event.configured)
-      header.deadline, header.solo, header.shadow = event.deadline, channel.max ~= nil, event.shadow
-      let_go(header, event, call.scope)
-      if not reason then
-        header.state, header.attempt, header.held = 'sending', event.attempt, nil
-        header.sent = digits(now)
-        header.first = header.first or header.sent
-        header.root = event.thread and root_of(threads, event.thread) or nil
-        if is_solo(channel, keys.cooldowns) then
-          redis.call('HSET', posting, channel.name, event.id)
-        end
-        let_try(pause, event.id, now)
-        free = free - 1
-        results[n] = go(header)
-      else
-        park(event, header, channel)
-        results[n] = string.format('["%s",%s]', reason, at < math.huge and digits(at - now) or 'null')
-      end
-      write_record(events, event.id, header, payload)
-      set_line(channel, keys, now)
-    end
-  end
+  results[n] = plan.sismember(at.leased, event.id) and start(event) or '"lost"'
 end
-if first_instant(keys.lines, keys.timers) < before then
-  ring(KEYS[11])
-end
-return string.format('{"now":%.0f,"events":[%s]}', now, table.concat(results, ','))
+lines.write(channels)
+lines.ring_if_earlier(at, before)
+plan.commit(at.posting)
+return string.format('{"now":%.0f,"events":[%s]}', at.now, table.concat(results, ','))

@@ -1,38 +1,68 @@
 -- Stops posting by hand, of everything or of one category, or lets it go on.
 --
+-- @keys paused lines timers wake pause failures cooldowns events
 -- KEYS      1 paused  HASH  "*" or category -> JSON {"by", "since": string, "why"}; empty
---           2 lines, 3 timers, 4 wake as in take.lua; 5 pause  HASH  why nobody posts (include/pause.lua)
+--           2 lines, 3 timers, 4 wake as in take.lua; 5 pause  HASH  why nobody posts (include/pause.lua); 6 failures HASH, 7 cooldowns
+--           ZSET: the channels that are held up by what they answered; 8 events
 -- ARGV[1]   JSON {"now": us | absent, "what": "*" | category, "line": prefix of keys,
 --           "by", "why": pause it; one that is paused stays so since then | absent: let it go on}
 -- Returns   1 if it was paused before, else 0
 -- What was admitted of a category that is paused stands in the line 'paused:CATEGORY' (lua/pace.lua), and goes on at once. Who
 -- lets everything go on has also put right what an operator was asked for: the next event tries at once.
 -- @include prelude
+-- @include plan
 -- @include record
--- @include books
 -- @include slots
 -- @include lines
 
-local paused, lines, timers, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local PAGE = 1000 -- channels that were held up, and timers, that are let go at once
+
 local call = cjson.decode(ARGV[1])
-local now = microseconds(call.now)
-local was = redis.call('HEXISTS', paused, call.what)
+local at = K
+at.now, at.line = microseconds(call.now), call.line
+local was = plan.hget(at.paused, call.what) and 1 or 0
+
+-- Who lets everything go on has put right what an operator was asked for: who was held up for that tries at once.
+local function let_all_try()
+  plan.hset(at.pause, 'probe', digits(at.now))
+  plan.hset(at.pause, 'prober', '')
+  local channels = redis.call('HKEYS', at.failures)
+  for n = 1, math.min(#channels, PAGE) do
+    if plan.zscore(at.cooldowns, channels[n]) then
+      plan.zadd(at.cooldowns, at.now, channels[n])
+    end
+    local instant = plan.zscore(at.lines, 'channel:' .. channels[n])
+    if instant and instant < math.huge then
+      plan.zadd(at.lines, at.now, 'channel:' .. channels[n])
+    end
+  end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', at.timers, '(' .. digits(at.now), '+inf', 'LIMIT', 0, PAGE)) do
+    local why = record.read(at, id).why
+    if why and why[1] == 'paused' then
+      plan.zadd(at.timers, at.now, id)
+    end
+  end
+end
+
 if call.by then
   if was == 0 then
-    redis.call('HSET', paused, call.what, cjson.encode({ by = call.by, since = digits(now), why = call.why }))
+    plan.hset(at.paused, call.what, cjson.encode({ by = call.by, since = digits(at.now), why = call.why }))
   end
-  return was
+else
+  plan.hdel(at.paused, call.what)
+  local entry = 'paused:' .. call.what
+  if plan.zfirst(call.line .. entry) then
+    plan.zadd(at.lines, at.now, entry)
+  end
+  if call.what == '*' and redis.call('EXISTS', at.pause) == 1 then
+    let_all_try()
+    was = 1
+  end
+  local _, line_at = plan.zfirst(at.lines)
+  local _, timer_at = plan.zfirst(at.timers)
+  if math.min(line_at or math.huge, timer_at or math.huge) <= at.now then
+    plan.ring(at.wake)
+  end
 end
-redis.call('HDEL', paused, call.what)
-local entry = 'paused:' .. call.what
-if redis.call('EXISTS', call.line .. entry) == 1 then
-  redis.call('ZADD', lines, digits(now), entry)
-end
-if call.what == '*' and redis.call('EXISTS', KEYS[5]) == 1 then
-  redis.call('HSET', KEYS[5], 'probe', digits(now), 'prober', '')
-  was = 1
-end
-if first_instant(lines, timers) <= now then
-  ring(wake)
-end
+plan.commit(at.paused)
 return was

@@ -5,22 +5,27 @@
 -- Returns  how many of the scopes had a slot of this id. The same call again changes nothing. A key of another type
 --          is refused before anything is given back.
 -- @include prelude
+-- @include plan
 -- @include slots
 -- @include log
 -- @include decide
 -- @include waiters
 
 local call = cjson.decode(ARGV[1])
-local scopes = open_scopes(call, microseconds(call.now))
-open_lines(scopes)
+local scopes = gate.open(call, microseconds(call.now))
+waiters.open(scopes)
 for _, key in ipairs(KEYS) do
   redis.call('ZCARD', key)
 end
 local released = 0
 for _, scope in ipairs(scopes) do
-  if release_slot(scope.key, call.id) == 1 then
+  scope.own[call.id] = tonumber(redis.call('ZSCORE', scope.key, call.id) or nil)
+  if scope.own[call.id] then
     released = released + 1
-    ring_behind(scope, 0, call.bells)
+    slots.give_back(scope, call.id)
+    waiters.ring_behind(scope, 0, call.bells)
   end
+  slots.write(scope)
 end
+plan.commit()
 return released

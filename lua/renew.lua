@@ -1,72 +1,100 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
--- KEYS      1 events, 2 leases, 3 leased, 4 orphans, 5 beat as in take.lua; 6 wake LIST a token for one sleeper;
---           7 parked, 8 lines, 9 totals, 10 awaited, 11 deferred, 12 deciding, 13 freed, 14 timers as in take.lua
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits": prefixes of keys,
+-- @keys events leases leased orphans beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
+-- @keys cooldowns
+-- KEYS      as in take.lua
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits", "scope": prefixes of keys,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
+--           "grace_us": as in take.lua,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
--- Returns   the number of events given back. An event given back was not posted: this owner says so, and it lives. One that
---           stood in a category's line goes back there, one that was to be looked up on its timer.
+-- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again]. An event given back
+--           was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to
+--           be looked up on its timer.
 -- @include prelude
+-- @include plan
 -- @include record
--- @include lease
--- @include books
+-- @include slots
+-- @include accounting
 -- @include lines
 -- @include deferred
--- @include looking
+-- @include leases
+
+local PAGE = 500 -- events that one call gives back
 
 local call = cjson.decode(ARGV[1])
-local now = microseconds(call.now)
-local returned = 0
-local at = {
-  events = KEYS[1], parked = KEYS[7], lines = KEYS[8], totals = KEYS[9], awaited = KEYS[10], deferred = KEYS[11],
-  deciding = KEYS[12], freed = KEYS[13], timers = KEYS[14], line = call.line, waits = call.waits, owner = call.owner, now = now,
-}
-redis.call('HDEL', KEYS[5], '') -- a first write that a full server allows: after it the rest is allowed too
-if call.keep then
-  -- What a call brings that arrives late under a name given up is nobody's, until the lease of that name ends.
-  for _, owner in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+local at = K
+at.now = microseconds(call.now)
+at.line, at.waits, at.scope, at.owner, at.grace_us = call.line, call.waits, call.scope, call.owner, call.grace_us
+local returned, left = 0, PAGE
+
+-- Late writes are fenced: each reconnection uses a new name. What is held under the former names goes over to this one.
+local function gather()
+  for _, owner in ipairs(redis.call('ZRANGE', at.leases, 0, 999)) do
     local is_own = owner == call.name or string.sub(owner, 1, #call.name + 1) == call.name .. '/'
-    if is_own and owner ~= call.owner then
-      redis.call('SUNIONSTORE', KEYS[3], KEYS[3], call.leased .. owner)
-      redis.call('DEL', call.leased .. owner)
-      redis.call('ZREM', KEYS[2], owner)
-      decided(at, owner)
+    if is_own and owner ~= call.owner and left > 0 then
+      local theirs = call.leased .. owner
+      local ids = redis.call('SRANDMEMBER', theirs, left + 1)
+      local is_all = #ids <= left
+      ids[left + 1] = nil
+      left = left - #ids
+      for _, id in ipairs(ids) do
+        plan.srem(theirs, id)
+        plan.sadd(at.leased, id)
+      end
+      if is_all then
+        plan.zrem(at.leases, owner)
+        deferred.decided(at, owner)
+      end
+      left = is_all and left or 0
     end
   end
+end
+
+local function give_back(id)
+  local header, payload, malformed = record.read(at, id)
+  plan.srem(at.leased, id)
+  if malformed then
+    leases.set_apart(at, id)
+  elseif header.line and not header.state then
+    header.takes = (header.takes or 1) + 1 -- it may have been admitted
+    deferred.stand(at, id, header, payload)
+  elseif header.doubt then
+    leases.await_look(at, id, header, payload, at.now)
+  else
+    if header.state then
+      header.state, header.attempt, header.held = nil, math.max(0, (header.attempt or 1) - 1), true -- admitted it stays
+      header.posts = math.max(0, (header.posts or 1) - 1)
+      record.write(at, id, header, payload)
+    end
+    plan.zadd(at.orphans, header.seq, id)
+  end
+  returned = returned + 1
+end
+
+if call.keep then
+  gather()
   local kept = {}
   for _, id in ipairs(call.keep) do
     kept[id] = true
   end
-  for _, id in ipairs(redis.call('SMEMBERS', KEYS[3])) do
-    if not kept[id] then
-      local header, payload = read_record(redis.call('HGET', KEYS[1], id))
-      redis.call('SREM', KEYS[3], id)
-      if header.line and not header.state then
-        header.takes = (header.takes or 1) + 1 -- it may have been admitted
-        stand(at, id, header, payload)
-      elseif header.doubt then
-        await_look(at, id, header, payload, now)
-      else
-        if header.state then
-          header.state, header.attempt, header.held = nil, header.attempt - 1, true -- admitted it stays
-          write_record(KEYS[1], id, header, payload)
-        end
-        redis.call('ZADD', KEYS[4], digits(header.seq), id)
-      end
-      returned = returned + 1
+  local ids = plan.smembers(at.leased, PAGE + #call.keep)
+  for _, id in ipairs(ids) do
+    if not kept[id] and returned < PAGE then
+      give_back(id)
     end
   end
-  decided(at, call.owner)
+  deferred.decided(at, call.owner)
 end
+local is_held = plan.scard(at.leased) > 0
 if call.lease_us > 0 then
-  renew_lease(KEYS[2], KEYS[5], call.owner, call.lease_us, now)
-elseif redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.call('ZREM', KEYS[2], call.owner)
+  leases.renew(at, call.owner, call.lease_us)
+elseif not is_held then
+  plan.zrem(at.leases, call.owner)
 else
-  redis.call('ZADD', KEYS[2], digits(now), call.owner)
+  plan.zadd(at.leases, at.now, call.owner)
 end
 if returned > 0 then
-  ring(KEYS[6])
+  plan.ring(at.wake)
 end
-return returned
+plan.commit(at.beat)
+return { returned, call.keep and (left == 0 or returned >= PAGE) and 1 or 0 }

@@ -10,7 +10,7 @@
 -- Returns   how many ids were put back on the lane
 -- A job that was entered ("adopted") is under the dispatcher's own keys or settled: it is forgotten here, never run twice.
 -- @include prelude
--- @include slots
+-- @include plan
 
 local STRAY_US = 60000000
 
@@ -18,31 +18,35 @@ local lane, intermediate, strays = KEYS[1], KEYS[2], KEYS[6]
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local back = 0
+redis.call('LLEN', lane)
 
-redis.call('ZREMRANGEBYSCORE', strays, '-inf', digits(now - 3 * STRAY_US)) -- long gone, and may come again
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', strays, '-inf', digits(now - 3 * STRAY_US), 'LIMIT', 0, 1000)) do
+  plan.zrem(strays, id) -- long gone, and may come again
+end
 for _, id in ipairs(redis.call('LRANGE', intermediate, 0, 99)) do
-  local since = tonumber(redis.call('ZSCORE', strays, id))
+  local since = plan.zscore(strays, id)
   if not since then
-    redis.call('ZADD', strays, digits(now), id)
-    keep_alive(strays, 10 * STRAY_US)
+    plan.zadd(strays, now, id)
+    plan.keep_alive(strays, 10 * STRAY_US)
   elseif now - since >= STRAY_US then
-    redis.call('ZREM', strays, id)
-    redis.call('LREM', intermediate, 0, id)
-    redis.call('LPUSH', lane, id)
+    plan.zrem(strays, id)
+    plan.write('LREM', intermediate, 0, id)
+    plan.write('LPUSH', lane, id)
     back = back + 1
   end
 end
 
 for n, entry in ipairs(call.jobs) do
   local member, id, registry, job = entry[1], entry[2], KEYS[entry[3]], KEYS[6 + n]
-  if redis.call('ZREM', registry, member) == 1 then
+  if plan.zrem(registry, member) then
     if redis.call('HEXISTS', job, 'adopted') == 1 then
-      redis.call('DEL', job)
+      plan.write('DEL', job)
     elseif redis.call('EXISTS', job) == 1 then
-      redis.call('HSET', job, 'status', 'queued')
-      redis.call('RPUSH', lane, id)
+      plan.write('HSET', job, 'status', 'queued')
+      plan.write('RPUSH', lane, id)
       back = back + 1
     end
   end
 end
+plan.commit()
 return back

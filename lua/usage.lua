@@ -5,19 +5,20 @@
 -- Returns  JSON {"now": us, "scopes": [[[used, wait_us], ...], ...]}: for each window of each scope the slots that count now,
 --          held ones included, and the time until there is room for one more (0: now)
 -- @include prelude
+-- @include plan
 -- @include slots
 -- @include log
 -- @include decide
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
-local scopes = open_scopes(call, now)
+local scopes = gate.open(call, now)
 for i, scope in ipairs(scopes) do
   scope.store.look(scope)
   local windows = {}
   for n, window in ipairs(scope.windows) do
     local used = scope.store.used(scope, window)
-    windows[n] = string.format('[%d,%.0f]', used, math.max(0, room_at(scope, window) - now))
+    windows[n] = string.format('[%d,%.0f]', used, math.max(0, slots.window_room_at(scope, window) - now))
   end
   scopes[i] = '[' .. table.concat(windows, ',') .. ']'
 end

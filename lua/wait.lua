@@ -16,6 +16,7 @@
 --          to see that who stands directly before still lives
 -- A waiter whose call is lost, or that dies, loses its place a second after the instant it was promised.
 -- @include prelude
+-- @include plan
 -- @include slots
 -- @include log
 -- @include decide
@@ -23,9 +24,9 @@
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
-local scopes = open_scopes(call, now)
-open_lines(scopes)
-look_up(scopes, #call.turns, function(n) return call.turns[n].request end)
+local scopes = gate.open(call, now)
+waiters.open(scopes)
+gate.look_up(scopes, #call.turns, function(n) return call.turns[n].request end)
 for i = #scopes + 1, #KEYS do
   redis.call('ZCARD', KEYS[i])
 end
@@ -44,11 +45,11 @@ end
 -- A newcomer stands behind all who wait, also when several come in one microsecond or the clock was stepped back.
 local function arrival(turn, mine)
   if turn.arrived then
-    return tonumber(turn.arrived)
+    return number_of(turn.arrived)
   end
   local arrived = now
   for _, scope in ipairs(mine) do
-    arrived = math.max(arrived, last_arrival(scope) + 1)
+    arrived = math.max(arrived, waiters.last_arrival(scope) + 1)
   end
   return arrived
 end
@@ -71,20 +72,20 @@ end
 -- Puts the waiter where it stands after its turn, and wakes who can come earlier by that.
 local function stand(turn, arrived, mine, waits, at)
   for _, scope in ipairs(mine) do
-    local waited = turn.arrived and redis.call('ZSCORE', scope.waiters, turn.token)
+    local waited = turn.arrived and plan.zscore(scope.waiters, turn.token)
     if waits[scope] then
-      redis.call('ZADD', scope.waiters, digits(arrived), turn.token)
-      redis.call('ZADD', scope.promises, digits(at + GRACE), turn.token)
-      keep_alive(scope.waiters, at + GRACE - now)
-      keep_alive(scope.promises, at + GRACE - now)
+      plan.zadd(scope.waiters, arrived, turn.token)
+      plan.zadd(scope.promises, at + GRACE, turn.token)
+      plan.keep_alive(scope.waiters, at + GRACE - now)
+      plan.keep_alive(scope.promises, at + GRACE - now)
     elseif waited then
-      leave_line(scope, turn.token)
+      waiters.leave(scope, turn.token)
     end
     if scope.lapsed_waiters then
-      ring_behind(scope, 0, call.bells)
+      waiters.ring_behind(scope, 0, call.bells)
       scope.lapsed_waiters = false
     elseif waited then
-      ring_behind(scope, arrived, call.bells)
+      waiters.ring_behind(scope, arrived, call.bells)
     end
   end
 end
@@ -92,26 +93,23 @@ end
 local function take_turn(turn)
   local mine = scopes_of(turn.request)
   for _, scope in ipairs(turn.step == 'quit' and mine or {}) do -- it may leave before it has heard its first answer
-    turn.arrived = turn.arrived or redis.call('ZSCORE', scope.waiters, turn.token) or nil
+    turn.arrived = turn.arrived or plan.zscore(scope.waiters, turn.token)
   end
   local arrived = arrival(turn, mine)
   for _, scope in ipairs(mine) do
-    scope.lapsed_waiters = remove_lapsed(scope) or scope.lapsed_waiters
-    scope.before, scope.predecessor = who_is_before(scope, arrived, call.bells)
+    scope.lapsed_waiters = waiters.remove_lapsed(scope) or scope.lapsed_waiters
+    scope.before, scope.predecessor = waiters.before(scope, arrived, call.bells)
   end
   local admitted = string.format('["%.0f"]', arrived)
   if turn.step == 'quit' then
     stand(turn, arrived, mine, {})
     return admitted
   end
-  local at, denier, window, chosen = decide(scopes, turn.request, now, function(scope, id)
-    if scope.own[id] then
-      write_slots(scope)
-    end
-    return free_behind(scope, scope.before, scope.own[id], id)
+  local at, denier, window, chosen = gate.decide(scopes, turn.request, now, function(scope, id)
+    return waiters.free_behind(scope, scope.before, slots.own(scope, id), id)
   end)
   if not denier then
-    charge(scopes, turn.request, chosen)
+    gate.charge(scopes, turn.request, chosen)
     stand(turn, arrived, mine, {})
     return admitted
   end
@@ -126,6 +124,7 @@ for n, turn in ipairs(call.turns) do
   answers[n] = take_turn(turn)
 end
 for _, scope in ipairs(scopes) do
-  write_slots(scope)
+  slots.write(scope)
 end
+plan.commit()
 return string.format('{"now":%.0f,"turns":[%s]}', now, table.concat(answers, ','))

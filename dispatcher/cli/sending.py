@@ -106,7 +106,7 @@ def _open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[_Queue]:
             terminal.say(f"queue {settings.queue} on {server.shown}")
         yield _Queue(
             build_producer(settings, server),
-            f"the queue is full: {settings.max_waiting} events are waiting (DISPATCHER_MAX_WAITING)",
+            f"the queue is full: {settings.max_waiting} events wait, are in flight or parked (DISPATCHER_MAX_WAITING)",
         )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import stat
 import tempfile
 from contextlib import suppress
@@ -48,7 +49,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DataDir:
-    """A data directory that exists, is ours, and cannot be written by everyone; ``path`` is absolute."""
+    """A data directory that exists, is ours, and that nobody else can write in; ``path`` is absolute."""
 
     path: Path
 
@@ -66,7 +67,7 @@ class DataDir:
                 raise
             real.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = real.stat()
-        fault = _unfit(status)
+        fault = _unfit(real, status)
         if fault:
             raise ConfigError(f"data directory {real} {fault} (DISPATCHER_DATA_DIR)")
         return cls(real)
@@ -171,7 +172,7 @@ def is_trusted(socket: Path, data: DataDir) -> bool:
     return socket.parent == data.path or _is_private(socket.parent)
 
 
-def _unfit(status: os.stat_result) -> str | None:
+def _unfit(path: Path, status: os.stat_result) -> str | None:
     if not stat.S_ISDIR(status.st_mode):
         return "is not a directory: name a directory, or a path where one can be made"
     if status.st_uid != os.geteuid():
@@ -179,10 +180,11 @@ def _unfit(status: os.stat_result) -> str | None:
             f"belongs to user id {status.st_uid}, and this process runs as user id {os.geteuid()}: "
             "name a directory of your own, for example a new one inside it"
         )
-    if status.st_mode & stat.S_IWOTH:
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        who = "everyone" if status.st_mode & stat.S_IWOTH else f"the members of group id {status.st_gid}"
         return (
-            f"can be written by everyone (mode {stat.S_IMODE(status.st_mode):o}): "
-            "take that right away (chmod o-w), or name a new directory inside it"
+            f"can be written by {who} (mode {stat.S_IMODE(status.st_mode):o}), and who writes in it can take the place "
+            f"of the server: run chmod 700 {shlex.quote(str(path))}, or name a new directory inside it"
         )
     return None
 

@@ -137,7 +137,7 @@ class Tally:
 def sent_one(event_id: str, result: Enqueued, on_duplicate: OnDuplicate) -> str:
     """The id of the one event that ``send`` handed over; raises as ``send`` does."""
     if result is Enqueued.FULL:
-        raise QueueFull("the queue is full: DISPATCHER_MAX_WAITING events are waiting")
+        raise QueueFull("the queue is full: DISPATCHER_MAX_WAITING events wait, are in flight or parked")
     if result is Enqueued.DUPLICATE and on_duplicate == "raise":
         error = DuplicateEvent(f"id {event_id!r} is already present or was settled not long ago")
         error.duplicates = (event_id,)

@@ -150,7 +150,10 @@ class Settings(BaseSettings):
         int,
         Field(ge=1, le=1_000_000_000),
         Meaning("a whole number from 1 to 1000000000"),
-    ] = Field(1_000_000, description="Producers get QueueFull when more events than this are waiting.")
+    ] = Field(
+        1_000_000,
+        description="Producers get QueueFull when so many events are held: on the queue, in flight and parked.",
+    )
 
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],

@@ -6,9 +6,11 @@ import sys
 import threading
 from typing import TextIO
 
+from dispatcher.boottime import boottime_s
 from dispatcher.content import one_line, unescape
 from dispatcher.model import Message, PostResult, Receipt, Retryable
 from dispatcher.reading import Reading, Search, Unreadable
+from dispatcher.slack.taxonomy import problem
 
 
 class ConsoleSink:
@@ -29,8 +31,9 @@ class ConsoleSink:
         return self.post(message, by_s=by_s)
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
-        """Print the message; ``Retryable`` when the output is closed or full."""
-        del by_s
+        """Print the message; ``Retryable`` when the output is closed or full, or the message is too late."""
+        if by_s is not None and boottime_s() >= by_s:
+            return problem("too_late")
         line = f"{one_line(message.channel)}  {one_line(unescape(message.text), 4_000)}\n"
         stream = self._stream or sys.stdout
         encoding = stream.encoding or "utf-8"

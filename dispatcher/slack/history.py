@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-from dispatcher.content import one_line
 from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
-from dispatcher.reading import Absent, Reading, ReadLater, Rest, Search, Unreadable
+from dispatcher.reading import MARGIN_US, Absent, Reading, ReadLater, Rest, Search, Unreadable
 from dispatcher.slack.marks import event_mark, mark_of
-from dispatcher.slack.replies import read_api_problem
-from dispatcher.slack.taxonomy import UNKNOWN, Problem, row_for
+from dispatcher.slack.replies import date_us, read_api_problem
+from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import ExchangeFailed
 
 Answer: TypeAlias = tuple[int, Mapping[str, str], object]
@@ -21,13 +19,56 @@ Call: TypeAlias = Callable[[str, Mapping[str, Any]], Answer]
 
 PAGE: Final = 200
 SHORT_PAGE: Final = 15
-"""So many messages at a time are all that Slack shows to apps that are sold and not on its marketplace."""
+"""So many messages a page, and one page a minute, are all that Slack shows to apps that are sold outside of its
+marketplace."""
 
 _MOST_PAGES: Final = 50
 _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
 _PERSON: Final = re.compile(r"@.*|[UW][A-Z0-9]{5,}")
 _LIST_PAGE: Final = 1000
-_UNREADABLE: Final = frozenset({"missing_scope", "unknown_method", "method_deprecated", "not_allowed_token_type"})
+_TRANSIT_US: Final = 5 * US
+"""An answer takes so long at most, and its Date leaves out the fraction of a second."""
+_UNREADABLE: Final = frozenset(
+    {
+        "missing_scope",
+        "not_allowed_token_type",
+        "unknown_method",
+        "method_deprecated",
+        "deprecated_endpoint",
+        "upgrade_required",
+        "enterprise_is_restricted",
+    }
+)
+"""What would pause all posting if a post met it: of a reading it says nothing about posts."""
+
+
+class _Clocks:
+    """How far the clock that searches are written by is ahead of Slack's, by the Date of every answer.
+
+    Where it is further ahead than the margin of a search, a message may stand before ``since_us`` that was posted after
+    it.
+    """
+
+    def __init__(self, now_us: int | None) -> None:
+        self._now_us = now_us
+        self.ahead_us = 0
+
+    def note(self, headers: Mapping[str, str]) -> None:
+        date = date_us(headers)
+        if self._now_us is not None and date is not None:
+            self.ahead_us = max(self.ahead_us, self._now_us - date)
+
+    @property
+    def rest(self) -> Rest:
+        """What a complete reading says of what it did not find."""
+        if self.ahead_us <= MARGIN_US - _TRANSIT_US:
+            return Absent()
+        return ReadLater(
+            "clock_skew",
+            f"the Redis server's clock is {self.ahead_us / US:.0f} s ahead of Slack's, so a message that is not found "
+            "may have arrived: set the clocks right (NTP)",
+            reached=True,
+        )
 
 
 class History:
@@ -36,6 +77,8 @@ class History:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._ids: dict[str, str] = {}
+        self._is_cut_short = False
+        """Whether the last that was seen is that this app gets no page after the first."""
 
     def note(self, channel: str, channel_id: str) -> None:
         """Remember Slack's id of a channel, which every answer to a post tells: histories are asked for by id."""
@@ -46,46 +89,50 @@ class History:
         """One reading, newest first, as far as is needed; the caller bounds its time. Raises nothing of the network."""
         wanted = {event_mark(event_id): event_id for event_id in search.event_ids}
         found: dict[str, Receipt] = {}
+        clocks = _Clocks(search.now_us)
         try:
-            channel = self._id_of(search.channel)
+            channel = self._id_of(search.channel, clocks)
             if not isinstance(channel, str):
                 return Reading(found, channel)
-            return Reading(found, self._read(channel, search, wanted, found))
+            return Reading(found, self._read(channel, search, wanted, found, clocks))
         except ExchangeFailed as failure:
             return Reading(found, ReadLater(failure.code, failure.detail))
 
-    def _read(self, channel: str, search: Search, wanted: Mapping[str, str], found: dict[str, Receipt]) -> Rest:
-        arguments: dict[str, Any] = {
-            "channel": channel,
-            "oldest": f"{max(search.since_us, 0) // US}.000000",
-            "inclusive": "true",
-            "include_all_metadata": "true",
-            "limit": PAGE,
-        }
-        method = "conversations.history"
-        if search.thread_ts is not None:
-            method = "conversations.replies"
-            arguments["ts"] = search.thread_ts
+    def _read(
+        self, channel: str, search: Search, wanted: Mapping[str, str], found: dict[str, Receipt], clocks: _Clocks
+    ) -> Rest:
+        method = "conversations.history" if search.thread_ts is None else "conversations.replies"
+        back_us, page, count = clocks.ahead_us, 0, 0
+        cursor = ""
         for _ in range(_MOST_PAGES):
-            data = self._page(method, arguments)
+            data = self._page(method, _arguments(channel, search, back_us, cursor), clocks)
             if not isinstance(data, dict):
+                self._is_cut_short |= (
+                    page == SHORT_PAGE and isinstance(data, ReadLater) and data.retry_after_us is not None
+                )
                 return data
             messages = data.get("messages", [])
+            page = len(messages)
+            count += page
+            self._is_cut_short &= page <= SHORT_PAGE
             for message in messages:
                 if (mark := mark_of(message)) is not None and mark in wanted:
                     found[wanted[mark]] = Receipt(channel, _text(message.get("ts")))
-            if len(found) == len(wanted) or not data.get("has_more"):
+            if len(found) == len(wanted):
                 return Absent()
             cursor = _cursor(data)
-            if not cursor or len(messages) <= SHORT_PAGE:
-                return Unreadable("history_cut_short", f"Slack shows this app {len(messages)} messages at a time")
-            arguments["cursor"] = cursor
-        return Unreadable("history_too_long", f"{_MOST_PAGES * PAGE} messages were posted since")
+            if clocks.ahead_us - back_us > MARGIN_US // 2:
+                back_us, cursor = clocks.ahead_us, ""  # once more, from further back
+            elif not cursor and not data.get("has_more"):
+                return clocks.rest
+            elif not cursor or (self._is_cut_short and page == SHORT_PAGE):
+                return Unreadable("history_cut_short", f"Slack shows this app {page} messages at a time")
+        return Unreadable("history_too_long", f"{count} messages were posted since")
 
-    def _id_of(self, channel: str) -> str | Rest:
+    def _id_of(self, channel: str, clocks: _Clocks) -> str | Rest:
         """Slack's id of a channel; by the list of channels where no post has told it yet.
 
-        Where everything is listed and no channel has the name, nothing can have been posted there.
+        A channel that the list does not show cannot be read: it may have been renamed since, or be hidden from the app.
         """
         if _CHANNEL_ID.fullmatch(channel):
             return channel
@@ -93,16 +140,18 @@ class History:
             return Unreadable("no_channel_id", f"{channel} is a person: the id of that conversation is not known")
         for types in ("public_channel,private_channel", "public_channel"):
             if channel not in self._ids:
-                answer = self._list(channel, types)
-                if isinstance(answer, ReadLater) or (isinstance(answer, Absent) and "private" in types):
+                answer = self._list(channel, types, clocks)
+                if isinstance(answer, ReadLater):
                     return answer
+                if isinstance(answer, Absent) and "private" in types:
+                    return Unreadable("channel_not_listed", "conversations.list does not show it: name it by its id")
         return self._ids.get(channel, channel)  # by its name it may be read where not Slack itself answers
 
-    def _list(self, channel: str, types: str) -> Rest | None:
+    def _list(self, channel: str, types: str, clocks: _Clocks) -> Rest | None:
         """Note the ids of channels until this one is found; ``Absent`` where no channel has its name."""
         arguments: dict[str, Any] = {"types": types, "limit": _LIST_PAGE}
         while True:
-            data = self._page("conversations.list", arguments)
+            data = self._page("conversations.list", arguments, clocks)
             if not isinstance(data, dict):
                 return data
             for each in data.get("channels", []):
@@ -115,20 +164,38 @@ class History:
                 return Absent()
             arguments["cursor"] = cursor
 
-    def _page(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any] | ReadLater | Unreadable:
+    def _page(
+        self, method: str, arguments: Mapping[str, Any], clocks: _Clocks
+    ) -> dict[str, Any] | ReadLater | Unreadable:
         status, headers, data = self._call(method, arguments)
+        clocks.note(headers)
         if isinstance(data, dict) and data.get("ok") is True:
             return data
-        if isinstance(data, dict) and status == HTTPStatus.OK and row_for(str(data.get("error"))) is UNKNOWN:
-            return Unreadable(one_line(str(data.get("error")), 80), f"{method} was refused")
         return _obstacle(read_api_problem(status, headers, data), method)
+
+
+def _arguments(channel: str, search: Search, back_us: int, cursor: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "channel": channel,
+        "oldest": f"{max(search.since_us - back_us, 0) // US}.000000",
+        "inclusive": "true",
+        "include_all_metadata": "true",
+        "limit": PAGE,
+    }
+    if search.thread_ts is not None:
+        arguments["ts"] = search.thread_ts
+    if cursor:
+        arguments["cursor"] = cursor
+    return arguments
 
 
 def _obstacle(problem: Problem, method: str) -> ReadLater | Unreadable:
     match problem:
         case RateLimitedBySlack(retry_after_us, code):
             return ReadLater(code, f"Slack limits {method}", retry_after_us, reached=True)
-        case Retryable(code, detail) | Ambiguous(code, detail):
+        case Retryable(code, detail):
+            return ReadLater(code, detail, reached=True)
+        case Ambiguous(code, detail):
             return ReadLater(code, detail)
         case Paused(code, detail) if code not in _UNREADABLE:
             return ReadLater(code, detail, reached=True, pause=problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final, TypeGuard
@@ -21,7 +22,7 @@ MAX_SAID: Final = 150
 
 _REFUSALS: Final = range(400, 500)
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,79}")
-_SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+_SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 def read_api_reply(status: int, headers: Mapping[str, str], data: object, channel: str) -> Receipt | Problem:
@@ -42,7 +43,8 @@ def read_api_problem(status: int, headers: Mapping[str, str], data: object) -> P
     fields = data if isinstance(data, dict) else {}
     error = fields.get("error")
     code = error if fields.get("ok") is False and _is_code(error) else None
-    return _problem(status, headers, code, _said(fields) if code else error)
+    said = _said(fields) if code else error
+    return _problem(status, headers, code, said, is_refusal=code is not None and status == HTTPStatus.OK)
 
 
 def _is_plain(value: object) -> TypeGuard[str]:
@@ -50,10 +52,14 @@ def _is_plain(value: object) -> TypeGuard[str]:
 
 
 def read_webhook_reply(status: int, headers: Mapping[str, str], body: str, channel: str) -> Receipt | Problem:
-    """What an incoming webhook's answer means: success is exactly status 200 with ``ok``; it names no ``ts``."""
-    if status == HTTPStatus.OK:
-        return Receipt(channel, None) if body == "ok" else problem("unreadable_reply", one_line(body, MAX_SAID))
+    """What an incoming webhook's answer means; success names no ``ts``.
+
+    Success is status 200 with the one word ``ok``. A proxy may put a new line after it; any other text under 200 is no
+    answer of Slack's.
+    """
     word = body.strip()
+    if status == HTTPStatus.OK:
+        return Receipt(channel, None) if word == "ok" else problem("unreadable_reply", one_line(body, MAX_SAID))
     code = word if _is_code(word) else None
     return _problem(status, headers, code, "" if code else body)
 
@@ -62,20 +68,37 @@ def retry_after_us(headers: Mapping[str, str]) -> int | None:
     """The cool-down in a Retry-After header, 1 s to ``MAX_COOL_DOWN_US``; ``None`` where there is none to read.
 
     Slack sends whole seconds. A fraction is taken too, and a date (which proxies send) is measured from the
-    answer's own Date, so that our clock does not matter.
+    answer's own Date, so that our clock does not matter. No text in either header raises.
     """
     value = headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(value):
         seconds = float(value)
     else:
-        try:
-            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
-        except (ValueError, TypeError):  # no date; one date with a time zone and one without
+        until, now = _instant(value), _instant(headers.get("date", ""))
+        if until is None or now is None:
             return None
-    return min(max(math.ceil(seconds * US), US), MAX_COOL_DOWN_US)
+        seconds = (until - now).total_seconds()
+    return math.ceil(min(max(seconds * US, US), MAX_COOL_DOWN_US))
 
 
-def _problem(status: int, headers: Mapping[str, str], code: str | None, said: object) -> Problem:
+def date_us(headers: Mapping[str, str]) -> int | None:
+    """When the answer was written, by the Date it carries: microseconds since 1970, in whole seconds."""
+    date = _instant(headers.get("date", ""))
+    return None if date is None else round(date.timestamp()) * US
+
+
+def _instant(text: str) -> datetime | None:
+    """The instant of an HTTP date; None for what is none, and for one that says no time zone."""
+    try:
+        instant = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError, IndexError):  # the last three: odd texts, by version of Python
+        return None
+    return instant if instant.tzinfo is not None else None
+
+
+def _problem(
+    status: int, headers: Mapping[str, str], code: str | None, said: object, *, is_refusal: bool = False
+) -> Problem:
     shown = one_line(said, MAX_SAID) if isinstance(said, str) else ""
     wish = retry_after_us(headers)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -83,7 +106,7 @@ def _problem(status: int, headers: Mapping[str, str], code: str | None, said: ob
         return problem(code if code is not None and is_known else "http_429", shown, wish)
     is_definite = status == HTTPStatus.OK or status in _REFUSALS
     if code is not None and is_definite:
-        return problem(code, shown, wish)
+        return problem(code, shown, wish, is_refusal=is_refusal)
     if status == HTTPStatus.OK:
         return problem("unreadable_reply", shown)
     return problem(f"http_{status}", code or shown)

@@ -15,7 +15,7 @@ from dispatcher.slack.credentials import BotToken, Webhook, checked_url
 from dispatcher.slack.fallbacks import Fallbacks
 from dispatcher.slack.history import History
 from dispatcher.slack.marks import event_mark, metadata_of
-from dispatcher.slack.replies import MAX_SAID, read_api_problem, read_api_reply, read_webhook_reply
+from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
 
@@ -24,11 +24,15 @@ SLACK_API: Final = "https://slack.com/api/"
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Who the token posts as, by auth.test; ``scopes`` is empty where Slack names none."""
+    """Who the token posts as, by auth.test; ``scopes`` is empty where Slack names none.
+
+    ``date_us`` is when Slack answered, by its own clock, in whole seconds; None where the answer does not say.
+    """
 
     team: str
     user: str
     scopes: tuple[str, ...]
+    date_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,9 @@ class SlackSink:
     """Posts through the Web API with a bot token, or through an incoming webhook.
 
     ``base_url`` is another Web API root than Slack's own (webhooks carry theirs). ``timeout_s`` bounds one whole
-    post, whatever the network does. ``post`` may be called by several threads at once; it makes a second request only
-    after Slack has refused the first for a part that can be left out. Proxies: see ``Transport``. Raises
-    ``ConfigError`` for a URL or proxy that cannot be used.
+    post, whatever the network does, and so does ``by_s``. ``post`` may be called by several threads at once; it makes
+    a second request only after Slack has refused the first for a part that can be left out. Proxies: see
+    ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used.
     """
 
     def __init__(self, credential: BotToken | Webhook, *, base_url: str | None = None, timeout_s: float = 10.0) -> None:
@@ -63,8 +67,7 @@ class SlackSink:
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt to post came to; raises nothing. A webhook posts to its own channel."""
-        del by_s
-        with self._form.transport.one_deadline():
+        with self._form.transport.one_deadline(by_s):
             return self._fallbacks.post(message, self._request)
 
     def look(self, search: Search) -> Reading:
@@ -85,9 +88,8 @@ class SlackSink:
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt came to to put ``message`` in the place of what was posted; raises nothing."""
-        del by_s
         try:
-            with self._form.transport.one_deadline():
+            with self._form.transport.one_deadline(by_s):
                 return self._form.update(channel, ts, message)
         except Exception as error:  # noqa: BLE001 - as in _request
             return _failed(error)
@@ -145,7 +147,7 @@ class _Api:
             return read_api_problem(status, headers, data)
         scopes = (scope.strip() for scope in headers.get("x-oauth-scopes", "").split(","))
         team, user = (one_line(str(data.get(key, ""))) for key in ("team", "user"))
-        return Workspace(team, user, tuple(scope for scope in scopes if scope))
+        return Workspace(team, user, tuple(scope for scope in scopes if scope), date_us(headers))
 
     def _read(self, method: str, arguments: Mapping[str, Any]) -> tuple[int, Mapping[str, str], object]:
         return self._call(method, data=dict(arguments))  # a form: Slack takes no JSON for what only reads

@@ -1,8 +1,15 @@
 """What every answer of Slack means: one table from code or cause to what follows and what an operator is told.
 
 Pure. A code is Slack's own (``channel_not_found``), ``http_`` and a status, or one of the causes that
-``transport`` names (``connection_refused``). An unknown code is ``MAYBE``: an alert posted twice is better than
-one lost.
+``transport`` names (``connection_refused``). A code that nobody knows is a refusal where Slack itself says
+``ok: false``; anywhere else it is ``MAYBE``: an alert posted twice is better than one lost.
+
+The table has every code that Slack documents for the methods this package calls (chat.postMessage, chat.update,
+conversations.history, conversations.replies, conversations.list, auth.test) and for incoming webhooks. They were
+collected on 2026-11-22 from: the pages docs.slack.dev/reference/methods/METHOD as copied in May and August 2026;
+Slack's OpenAPI description of 2020, for codes that the pages name no longer; for webhooks
+docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and Slack's changelog of 2016-05-17. What a code means
+for the message is documented where Slack says so, else assumed on the safe side.
 """
 
 from __future__ import annotations
@@ -29,9 +36,11 @@ class Meaning(StrEnum):
     COOL_DOWN = "cool-down"
     """Not posted: nobody posts to the channel for a while."""
     LATER = "later"
-    """Not posted: a later attempt may do better."""
-    LATER_FREE = "later, no attempt used"
-    """As ``LATER``, through no fault of the message."""
+    """Not posted, since the request never left: a later attempt may do better."""
+    AGAIN = "again"
+    """Not posted, says Slack: a later attempt may do better."""
+    NOT_TRIED = "not tried"
+    """Not posted, and no attempt used."""
     MAYBE = "maybe posted"
     OPERATOR = "an operator is needed"
     """Not posted, and nothing else will be."""
@@ -74,7 +83,12 @@ TABLE: Final = (
         "the workspace is being moved into an Enterprise organisation",
         SLOW_COOL_DOWN_US,
     ),
-    _row("request_timeout", Meaning.LATER_FREE, "the request reached Slack incomplete"),
+    _row("too_late", Meaning.NOT_TRIED, "its time had passed before it could be sent"),
+    # Not posted: Slack says so.
+    _row("request_timeout", Meaning.AGAIN, "the request reached Slack incomplete"),
+    _row("external_channel_migrating", Meaning.AGAIN, "Slack is moving the shared channel"),
+    _row("streaming_state_conflict", Meaning.AGAIN, "the message is still being written by another call"),
+    _row("invalid_cursor list_record_comment_fetch_failed", Meaning.AGAIN, "Slack broke a reading off"),
     # Not posted: the request never left.
     _row("dns_failed", Meaning.LATER, "Slack's name was not resolved: look at DNS and the network"),
     _row("connection_refused", Meaning.LATER, "nobody listens there: look at the network and the address"),
@@ -82,7 +96,11 @@ TABLE: Final = (
     _row("proxy_failed", Meaning.LATER, "the proxy made no connection: look at HTTPS_PROXY, HTTP_PROXY, NO_PROXY"),
     _row("tls_failed", Meaning.LATER, "no secure connection: look at certificates (SSL_CERT_FILE) and the clock"),
     # Perhaps posted.
-    _row("internal_error fatal_error service_unavailable", Meaning.MAYBE, "Slack failed while it had the message"),
+    _row(
+        "internal_error fatal_error service_unavailable update_failed rollup_error",
+        Meaning.MAYBE,
+        "Slack failed while it had the message",
+    ),
     _row("http_3* http_5*", Meaning.MAYBE, "no answer of Slack's own came back"),
     _row("http_4*", Meaning.MAYBE, "this is no answer of Slack's: look at DISPATCHER_SLACK_BASE_URL and the proxy"),
     _row("unreadable_reply", Meaning.MAYBE, "the answer was not what Slack documents"),
@@ -104,9 +122,14 @@ TABLE: Final = (
         Meaning.OPERATOR,
         f"the workspace does not let this app post: {_ADMIN}",
     ),
+    _row(
+        "team_access_not_granted",
+        Meaning.OPERATOR,
+        "the token was not granted this workspace: have an admin of the organisation add the app to it",
+    ),
     _row("two_factor_setup_required", Meaning.OPERATOR, "the token's owner must set up two-factor login at Slack"),
     _row(
-        "method_deprecated deprecated_endpoint",
+        "method_deprecated deprecated_endpoint upgrade_required",
         Meaning.OPERATOR,
         "Slack has withdrawn the call this version uses: update the dispatcher",
     ),
@@ -116,33 +139,72 @@ TABLE: Final = (
         "there is no Slack Web API at that address: look at DISPATCHER_SLACK_BASE_URL",
     ),
     _row("metadata_must_be_sent_from_app", Meaning.OPERATOR, f"the token belongs to no app: {_TOKEN}"),
-    _row("invalid_token no_service no_active_hooks", Meaning.OPERATOR, f"the webhook is no longer valid: {_HOOK}"),
+    _row(
+        "invalid_token no_service no_service_id no_active_hooks",
+        Meaning.OPERATOR,
+        f"the webhook is no longer valid: {_HOOK}",
+    ),
     _row("team_disabled no_team", Meaning.OPERATOR, f"the webhook's workspace is gone or disabled: {_HOOK}"),
     # Never, because of where it goes.
     _row("channel_not_found", Meaning.ROUTE, "no such channel, or a private one the app is not in: invite the app"),
-    _row("not_in_channel", Meaning.ROUTE, "the app is not in the channel: invite it"),
+    _row("user_not_found", Meaning.ROUTE, "Slack knows no such person"),
+    _row("not_in_channel channel_is_limited_access", Meaning.ROUTE, "the app is not in the channel: invite it"),
     _row("is_archived channel_is_archived", Meaning.ROUTE, "the channel is archived"),
-    _row("no_permission action_prohibited", Meaning.ROUTE, "the app may not post in this channel"),
+    _row(
+        "no_permission action_prohibited posting_to_channel_denied send_on_behalf_not_allowed",
+        Meaning.ROUTE,
+        "the app may not post in this channel",
+    ),
     _row("cannot_reply_to_message *_thread_locked", Meaning.ROUTE, "the thread takes no replies"),
+    _row("thread_not_found", Meaning.ROUTE, "the thread is not there"),
+    _row("method_not_supported_for_channel_type", Meaning.ROUTE, "this kind of conversation cannot be used so"),
     _row("restricted_action*", Meaning.ROUTE, "the workspace restricts who may post in this channel"),
     _row("posting_to_general_channel_denied", Meaning.ROUTE, "the workspace does not let webhooks post in #general"),
     _row("ekm_access_denied", Meaning.ROUTE, "the workspace's key management has suspended posting here"),
     _row("messages_tab_disabled", Meaning.ROUTE, "the app's messages tab is off: turn it on under App Home"),
-    _row("message_not_found cant_update_message edit_window_closed", Meaning.ROUTE, "the message cannot be edited"),
+    _row(
+        "message_not_found cant_update_message edit_window_closed is_inactive cant_broadcast_message",
+        Meaning.ROUTE,
+        "the message cannot be edited",
+    ),
+    _row("duplicate_*_not_found", Meaning.ROUTE, "Slack takes it for a repeat of a message that is not there"),
     _row("team_not_found", Meaning.ROUTE, "Slack knows no such workspace"),
-    _row("slack_connect_*_blocked", Meaning.ROUTE, "the shared channel's other organisation blocks this"),
+    _row(
+        "slack_connect_*_blocked slack_connect_blocked_*",
+        Meaning.ROUTE,
+        "the shared channel's other organisation blocks this",
+    ),
     # Never, because of what it says.
-    _row("no_text", Meaning.CONTENT, "the message is empty"),
+    _row("no_text missing_text_or_fallback_or_attachments", Meaning.CONTENT, "the message is empty"),
     _row("msg_too_long msg_blocks_too_long metadata_too_large", Meaning.CONTENT, "the message is too long for Slack"),
     _row("too_many_* attachment_payload_limit_exceeded", Meaning.CONTENT, "the message has too many parts for Slack"),
     _row("invalid_blocks*", Meaning.CONTENT, "the blocks break Block Kit's rules"),
-    _row("invalid_arguments as_user_not_supported", Meaning.CONTENT, "Slack does not take these arguments"),
-    _row("invalid_payload", Meaning.CONTENT, "Slack cannot read the message"),
+    _row("block_mismatch", Meaning.CONTENT, "these blocks cannot take the place of those that were posted"),
+    _row("invalid_attachments", Meaning.CONTENT, "Slack does not take the attachments"),
+    _row(
+        "missing_file_data blocked_file_type file_deleted file_is_deleted file_not_found file_share_limit_reached"
+        " max_file_sharing_exceeded unable_to_share_files",
+        Meaning.CONTENT,
+        "a file of the message cannot be shared",
+    ),
+    _row(
+        "invalid_arguments invalid_arg_name invalid_array_arg as_user_not_supported missing_argument invalid_limit"
+        " invalid_ts_latest invalid_ts_oldest invalid_types no_dual_broadcast_content_update draft_*",
+        Meaning.CONTENT,
+        "Slack does not take these arguments",
+    ),
+    _row(
+        "invalid_payload invalid_charset invalid_form_data invalid_post_type missing_post_type invalid_json"
+        " json_not_object",
+        Meaning.CONTENT,
+        "Slack cannot read the message",
+    ),
     _row("markdown_text_conflict", Meaning.CONTENT, "markdown text excludes blocks and text"),
     _row("invalid_metadata_*", Meaning.CONTENT, "Slack does not take the metadata"),
 )
 
 UNKNOWN: Final = Row((), Meaning.MAYBE, "the answer has no meaning known to this version")
+_REFUSED: Final = Row((), Meaning.ROUTE, UNKNOWN.told)
 
 _EXACT: Final = {code: row for row in TABLE for code in row.codes if "*" not in code}
 _PATTERNS: Final = tuple((code, row) for row in TABLE for code in row.codes if "*" in code)
@@ -158,24 +220,33 @@ def row_for(code: str) -> Row:
 def may_be_about_blocks(code: str) -> bool:
     """Whether a message that was refused with this code might be taken without its blocks."""
     other = ("no_text", "as_user_not_supported", "*metadata*")
-    return row_for(code).meaning is Meaning.CONTENT and not any(fnmatchcase(code, pattern) for pattern in other)
+    row = row_for(code)
+    is_possible = row is UNKNOWN or row.meaning is Meaning.CONTENT
+    return is_possible and not any(fnmatchcase(code, pattern) for pattern in other)
 
 
-def problem(code: str, said: str = "", retry_after_us: int | None = None) -> Problem:
+def problem(  # noqa: PLR0911 - one return for each meaning
+    code: str, said: str = "", retry_after_us: int | None = None, *, is_refusal: bool = False
+) -> Problem:
     """What a post came to that ended in ``code``.
 
     ``said`` is what Slack or the network added, fit to be shown; ``retry_after_us`` is Slack's own wish, heeded
-    where the code means a cool-down.
+    where the code means a cool-down. ``is_refusal``: Slack said no in its own form, so nothing was posted unless the
+    code says otherwise.
     """
     row = row_for(code)
+    if is_refusal and row is UNKNOWN:
+        row = _REFUSED
     detail = f"{row.told} ({said})" if said else row.told
     match row.meaning:
         case Meaning.COOL_DOWN:
             return RateLimitedBySlack(row.cool_down_us if retry_after_us is None else retry_after_us, code)
         case Meaning.LATER:
             return Retryable(code, detail)
-        case Meaning.LATER_FREE:
-            return Retryable(code, detail, uses_attempt=False)
+        case Meaning.AGAIN:
+            return Retryable(code, detail, reached=True)
+        case Meaning.NOT_TRIED:
+            return Retryable(code, detail, uses_attempt=False, reached=None)
         case Meaning.MAYBE:
             return Ambiguous(code, detail)
         case Meaning.OPERATOR:

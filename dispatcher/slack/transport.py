@@ -1,9 +1,10 @@
 """One HTTP exchange under one deadline, and the knowledge whether the request had left when it failed.
 
 The time-outs of sockets hold for one operation each, so a peer that sends a byte now and then holds its caller
-for ever. Here the name look-up, the connection, TLS, a proxy, every write and every read share one instant.
-Nothing is ever sent twice, no redirect is followed (it would carry the token elsewhere) and every exchange has a
-connection of its own.
+for ever. Here the name look-up, the connection, TLS, a proxy, every write and every read share one instant, by a clock
+that goes on while the machine is suspended. Nothing is ever sent twice, no redirect is followed (it would carry the
+token elsewhere) and every exchange has a connection of its own. That connection is reset unless the answer came whole:
+closed in the usual way, the kernel would go on for minutes to deliver what the peer has not acknowledged yet.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import io
 import queue
 import socket
 import ssl
+import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -22,11 +23,14 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+from dispatcher.boottime import boottime_s
 from dispatcher.slack.proxy import DEFAULT_PORTS, Proxy, is_address, proxy_for
 
 MAX_REPLY_BYTES: Final = 1024 * 1024
 
 _CHUNK: Final = 64 * 1024
+_RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
+_USUAL_CLOSE: Final = struct.pack("ii", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +56,32 @@ class Transport:
 
     The proxy of the environment is used (``HTTPS_PROXY`` or ``HTTP_PROXY`` by the URL's scheme, less
     ``NO_PROXY``), never for a loopback address. Certificates are those of the system, or of ``SSL_CERT_FILE``.
-    Raises ``ConfigError`` for a proxy it cannot use.
+    Raises ``ConfigError`` for a proxy it cannot use. ``clock`` is that of ``boottime_s``.
     """
 
-    def __init__(self, url: str, timeout_s: float, *, resolve: Callable[..., list[Any]] = socket.getaddrinfo) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        *,
+        resolve: Callable[..., list[Any]] = socket.getaddrinfo,
+        clock: Callable[[], float] = boottime_s,
+    ) -> None:
         target = urlsplit(url)
         self._scheme = target.scheme
         self._host = target.hostname or ""
         self._port = target.port or DEFAULT_PORTS[target.scheme]
         self._timeout_s = timeout_s
         self._resolve = resolve
+        self._clock = clock
         self._shared = threading.local()
         self._proxy = proxy_for(target)
         self._tls = _tls_context() if target.scheme == "https" else None  # 20 ms of CPU: once, not per exchange
 
     @contextmanager
-    def one_deadline(self) -> Iterator[None]:
-        """What this thread sends within it shares one deadline, which begins now."""
-        self._shared.deadline = _Deadline(self._timeout_s)
+    def one_deadline(self, by_s: float | None = None) -> Iterator[None]:
+        """What this thread sends within it shares one deadline: the time-out from now on, ``by_s`` at the latest."""
+        self._shared.deadline = self._deadline(by_s)
         try:
             yield
         finally:
@@ -78,9 +90,12 @@ class Transport:
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Send ``body`` to a URL of this server; ends within the deadline whatever the peer does.
 
-        Raises ``ExchangeFailed``. At any status but 200 a body that did not arrive whole is empty.
+        Raises ``ExchangeFailed``: ``too_late`` where the deadline had passed before the first byte left, and then none
+        does. At any status but 200 a body that did not arrive whole is empty.
         """
-        deadline = getattr(self._shared, "deadline", None) or _Deadline(self._timeout_s)
+        deadline: _Deadline = getattr(self._shared, "deadline", None) or self._deadline()
+        if deadline.left_s() <= 0:
+            raise _too_late(deadline)
         target = urlsplit(url)
         path = target.path + (f"?{target.query}" if target.query else "")
         extra = {"Connection": "close"}
@@ -88,22 +103,32 @@ class Transport:
             path = f"http://{target.netloc}{path}"
             extra |= self._proxy.headers
         with self._connect(deadline) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            timed = _TimedSocket(sock, deadline)
             connection = HTTPConnection(self._host, self._port)
-            connection.sock = cast("socket.socket", _TimedSocket(sock, deadline))
+            connection.sock = cast("socket.socket", timed)
             try:
                 connection.request("POST", path, body, {**headers, **extra})
                 with closing(connection.getresponse()) as response:
-                    return _read(response)
+                    reply = _read(response)
+                    if response.isclosed() and not response.length:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _USUAL_CLOSE)
+                    return reply
             except TimeoutError as error:
-                raise ExchangeFailed("reply_timeout", f"no complete answer within {self._timeout_s:g} s") from error
+                if not timed.has_sent:
+                    raise _too_late(deadline) from error
+                raise ExchangeFailed("reply_timeout", f"no complete answer within {deadline}") from error
             except (OSError, HTTPException) as error:
                 raise ExchangeFailed("connection_lost", _reason(error)) from error
+
+    def _deadline(self, by_s: float | None = None) -> _Deadline:
+        return _Deadline(self._timeout_s, by_s, self._clock)
 
     def _connect(self, deadline: _Deadline) -> socket.socket:
         try:
             sock = self._open(deadline)
         except TimeoutError as error:
-            raise ExchangeFailed("connect_timeout", f"no connection within {self._timeout_s:g} s") from error
+            raise ExchangeFailed("connect_timeout", f"no connection within {deadline}") from error
         except ConnectionRefusedError as error:
             raise ExchangeFailed("connection_refused", _reason(error)) from error
         except OSError as error:
@@ -119,7 +144,7 @@ class Transport:
             sock.close()
             match error:
                 case TimeoutError():
-                    raise ExchangeFailed("connect_timeout", f"no connection within {self._timeout_s:g} s") from error
+                    raise ExchangeFailed("connect_timeout", f"no connection within {deadline}") from error
                 case ssl.SSLError():
                     raise ExchangeFailed("tls_failed", _reason(error)) from error
                 case OSError():
@@ -161,7 +186,7 @@ class Transport:
         try:
             answer = found.get(timeout=deadline.remaining_s())
         except queue.Empty:
-            raise ExchangeFailed("dns_failed", f"{host} was not resolved within {self._timeout_s:g} s") from None
+            raise ExchangeFailed("dns_failed", f"{host} was not resolved within {deadline}") from None
         if isinstance(answer, OSError):
             raise ExchangeFailed("dns_failed", f"{host}: {_reason(answer)}") from answer
         return answer
@@ -183,15 +208,29 @@ class Transport:
 
 
 class _Deadline:
-    def __init__(self, timeout_s: float) -> None:
-        self._ends_at = time.monotonic() + timeout_s
+    def __init__(self, timeout_s: float, by_s: float | None, clock: Callable[[], float]) -> None:
+        now_s = clock()
+        self._clock = clock
+        self._ends_at = now_s + timeout_s if by_s is None else min(now_s + timeout_s, by_s)
+        self._span_s = self._ends_at - now_s
+
+    def __str__(self) -> str:
+        return f"{self._span_s:.3g} s"
+
+    def left_s(self) -> float:
+        """Seconds left; 0 or less when there are none."""
+        return self._ends_at - self._clock()
 
     def remaining_s(self) -> float:
         """Seconds left, above 0; raises ``TimeoutError`` when there are none."""
-        left = self._ends_at - time.monotonic()
+        left = self.left_s()
         if left <= 0:
             raise TimeoutError("the deadline has passed")
         return left
+
+
+def _too_late(deadline: _Deadline) -> ExchangeFailed:
+    return ExchangeFailed("too_late", f"its time ended {-deadline.left_s():.1f} s ago")
 
 
 class _TimedSocket:
@@ -200,11 +239,14 @@ class _TimedSocket:
     def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
+        self.has_sent = False
+        """Whether a byte may have left."""
 
     def sendall(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
             self._sock.settimeout(self._deadline.remaining_s())
+            self.has_sent = True
             rest = rest[self._sock.send(rest[:_CHUNK]) :]
 
     def makefile(self, _mode: str) -> io.BufferedReader:

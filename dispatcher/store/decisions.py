@@ -63,16 +63,18 @@ def why_of(settlement: Settlement) -> str | None:
     subject = settlement.subject
     category = None if isinstance(subject, Spoiled) else subject.event.category
     match settlement.outcome:
-        case Sent(receipt, _, copies):
+        case Sent(receipt):
+            copies = settlement.perhaps_posted
             channel = receipt.channel if settlement.terms is None else settlement.terms.channel
             said: dict[str, Any] = {"channel": channel, "ts": receipt.ts}
             said |= {"copies": copies} if copies else {}
             said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
             return _text("sent", Reason.OK, category, None, said)
         case Dropped(denied, reason, detail, until_us):
-            return _text("dropped", reason, category, denied, _said(detail, None, until_us))
-        case DeadLettered(reason, detail, code, denied, until_us):
-            return _text("dead", reason, category, denied, _said(detail, code, until_us))
+            return _text("dropped", reason, category, denied, _said(settlement, detail, until_us))
+        case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
+            said = _said(settlement, detail, until_us, code=code, since_us=since_us)
+            return _text("dead", reason, category, denied, said)
         case Parked() | Told():
             return None
         case _:
@@ -85,8 +87,21 @@ def is_limited(settlement: Settlement) -> bool:
     return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
 
 
-def _said(detail: str | None, code: str | None, until_us: int | None) -> dict[str, Any]:
-    said = {"detail": detail and detail[:200], "code": code, "fits_at_us": until_us}
+def _said(
+    settlement: Settlement,
+    detail: str | None,
+    until_us: int | None,
+    *,
+    code: str | None = None,
+    since_us: int | None = None,
+) -> dict[str, Any]:
+    said = {
+        "detail": detail and detail[:200],
+        "code": code,
+        "fits_at_us": until_us,
+        "since_us": since_us,
+        "copies": settlement.perhaps_posted,
+    }
     return {name: value for name, value in said.items() if value}
 
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
-from dispatcher.json_text import NotPlain, decode
+from dispatcher.json_text import NotPlain, decode, decode_answer
 from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import Reason
 from dispatcher.store.tallies import doubt_of, read_own
+from dispatcher.tally import is_own
 
 FUNCTION: Final = "dispatcher.jobs.dispatch"
 _HEAD: Final = f'["{FUNCTION}", null, ['
@@ -77,14 +78,20 @@ def read(job_id: str, record: bytes) -> Leased | Spoiled:
 
     A defect of ours that one payload brings to light must not stop the events beside it.
     """
-    header, _, payload = record.partition(b"\n")
-    return _guarded(job_id, payload, decode(header))
+    text, _, payload = record.partition(b"\n")
+    try:
+        header = decode_answer(text)
+    except ValueError:
+        header = {"malformed": True}
+    return _guarded(job_id, payload, header)
 
 
 def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoiled:
-    if "own" in header:
-        return read_own(job_id, header, payload)
     try:
+        if is_own(job_id):
+            return read_own(job_id, header, payload)
+        if "malformed" in header:
+            return Spoiled(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
         return _read(job_id, payload, header)
     except Exception as error:  # noqa: BLE001 - see read; the payload is kept with the words
         return Spoiled(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
@@ -118,7 +125,14 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
         resent=header.get("resent", 0),
         shadowed=tuple(header.get("shadow", ())),
         lone="lone" in header,
+        posts=header.get("posts", 0),
+        why=_why(header.get("why")),
+        code=header.get("code"),
     )
+
+
+def _why(row: Any) -> tuple[str, str | None] | None:  # noqa: ANN401 - a field of the header
+    return (row[0], row[1]) if row else None
 
 
 def _plain(data: bytes) -> bytes:

@@ -67,7 +67,7 @@ class ExplainCalls:
         self._names = [
             keys.events, keys.leases, keys.orphans, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
-            keys.muted, keys.paused,
+            keys.muted, keys.paused, keys.failures,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
@@ -102,7 +102,14 @@ class Explanations:
         return the_one(self.look(ids_of(event_id), payloads=True), event_id)
 
     def look(self, ids: Sequence[str], *, payloads: bool = False) -> Look:
-        """What is known of ids on the queue; at most 500 of them."""
+        """What is known of ids on the queue, at most 500 of them; of large events by several looks."""
+        look = self._look(ids, payloads=payloads)
+        while len(look.found) < len(ids):
+            more = self._look(ids[len(look.found) :], payloads=payloads)
+            look = replace(look, found=[*look.found, *more.found])
+        return look
+
+    def _look(self, ids: Sequence[str], *, payloads: bool) -> Look:
         return self._calls.read(self._script(*self._calls.call(ids, payloads=payloads)))
 
 
@@ -180,6 +187,11 @@ class _Telling:
         sentence = explaining.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
         if is_lone and words.startswith("limit:"):
             sentence = explaining.alone(words, self._at(next_us))
+        pause = self._look.pause
+        if reason == Reason.PAUSED and pause is not None:
+            said = ": ".join(filter(None, (pause.get("code"), pause.get("detail"))))
+            hindrance = explaining.paused(int(pause["since"]), said, self._at)
+            sentence = explaining.after_pause(hindrance, self._at(next_us))
         return replace(base, reason=reason, code=code, next_at=next_us / US, sentence=sentence)
 
     def _deferred(self, base: Explanation) -> Explanation:
@@ -206,16 +218,22 @@ class _Telling:
         before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._look.now_us
         cooldown_us = int(self._facts.get("cooldown") or 0)
         pause, by_hand = self._look.pause, self._look.by_hand
-        stopped = by_hand.get(str(base.category)) or by_hand.get("*")
+        of_category = by_hand.get(str(base.category))
+        stopped = of_category or by_hand.get("*")
+        failures = int(self._facts.get("failures") or 0)
         if stopped is not None:
             reason, next_us = Reason.PAUSED, None
             words = f"by {stopped.by}" + (f": {stopped.why}" if stopped.why else "")
             hindrance = explaining.paused(stopped.since_us, words, self._at)
+            if of_category is not None:
+                hindrance = explaining.paused_category(str(base.category), stopped.since_us, words, self._at)
         elif pause is not None:
             reason = Reason.COOLDOWN if pause["kind"] == "cooldown" else Reason.PAUSED
             next_us = int(pause["probe"])
             words = ": ".join(filter(None, (pause.get("code"), pause.get("detail"))))
             hindrance = explaining.paused(int(pause["since"]), words, self._at)
+        elif cooldown_us > now_us and failures:
+            reason, hindrance = Reason.COOLDOWN, explaining.failing(failures, cooldown_us, self._at)
         elif cooldown_us > now_us:
             reason, hindrance = Reason.COOLDOWN, explaining.cooling(cooldown_us, self._at)
         else:

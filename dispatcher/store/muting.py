@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from dispatcher.connection import Client, JsonScript
 from dispatcher.keys import Keys
+from dispatcher.scripts import script_keys
 
 
 class Muting:
     """Mutes and unmutes categories of a namespace. Raises ``GateUnavailable`` when the server is away."""
 
     def __init__(self, client: Client, keys: Keys, *, clock: Callable[[], int] | None = None) -> None:
-        self._names = [keys.muted, keys.lines, keys.timers, keys.deciding, keys.freed, keys.wake]
+        self._names = [keys.named(name) for name in script_keys("mute")]
         self._waits = keys.waits_prefix
         self._script = JsonScript(client, "mute", clock)
 

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
 from dispatcher.errors import StaleLimits
-from dispatcher.json_text import decode
+from dispatcher.json_text import decode_answer
 from dispatcher.keys import Keys
 from dispatcher.leased import Candidate, Started, Waiting
 from dispatcher.model import US, Opening
 from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Deferral, Settlement, Turn, Turned, TurnedAway
 from dispatcher.queue_keys import QueueKeys
 from dispatcher.reading import GRACE_US
+from dispatcher.scripts import script_keys
 from dispatcher.store.answers import lined_up, started
 from dispatcher.store.reader import Reader
 from dispatcher.store.rows import Table, deferral_row, settlement_row
@@ -134,30 +135,19 @@ class Outbox:
 
     def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
         """See ``dispatch.Outbox.line_up``."""
-        keys = self._keys
-        table = Table(
-            keys,
-            [
-                keys.events, self.leased_key(), keys.parked, keys.lines, keys.timers, keys.totals, keys.names,
-                keys.wake, keys.awaited, keys.deferred, keys.deciding, keys.freed, keys.limits_version, keys.seq,
-                keys.tallies,
-            ],
-        )  # fmt: skip
+        table = Table(self._keys, self._names_of("line_up"))
         call = {
             "owner": self.owner,
             **self._version,
             **self._prefixes,
-            "scope": keys.scope_prefix,
             "events": [deferral_row(each, table) for each in deferrals],
         }
-        answer = self._current(decode(self._line_up(table.keys, call)))
+        answer = self._current(decode_answer(self._line_up(table.keys, call)))
         return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
 
     def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
         """See ``dispatch.Outbox.start``."""
-        table = Table(
-            self._keys, [*self._waiting_keys, self._keys.deciding, self._keys.paused, self._keys.limits_version]
-        )
+        table = Table(self._keys, self._names_of("pace"))
         events = [
             {
                 **table.subject(each.leased, each.terms),
@@ -167,34 +157,25 @@ class Outbox:
             }
             for each in candidates
         ]
-        prefixes = {"line": self._keys.line_prefix, "scope": self._keys.scope_prefix}
-        facts = {"owner": self.owner, "free": free, **prefixes, **self._version}
+        facts = {"owner": self.owner, "free": free, **self._prefixes, **self._version}
         call = facts | {"channels": table.channels, "events": events, **self._threads(table)}
-        answer = self._current(decode(self._pace(table.keys, call)))
+        answer = self._current(decode_answer(self._pace(table.keys, call)))
         return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """See ``dispatch.Outbox.settle``."""
-        keys = self._keys
-        table = Table(
-            keys,
-            [
-                *self._waiting_keys, keys.seen, keys.dead, keys.dead_ids, *keys.decisions, keys.deciding, keys.freed,
-                keys.failures, keys.places, keys.limits_version, keys.seq, keys.tallies,
-            ],
-        )  # fmt: skip
+        table = Table(self._keys, self._names_of("settle"))
         call = {
             "remember_us": self._remember_us,
-            "dead": {"max": self._bounds.max, "max_age_us": self._bounds.max_age_us},
+            "dead": self._bounds.of_letters(),
             "most_decisions": self._bounds.decisions,
-            "scope": keys.scope_prefix,
-            "waits": keys.waits_prefix,
+            **self._prefixes,
             **self._version,
             "events": [settlement_row(each, table) for each in settlements],
             "channels": table.channels,
             **self._threads(table),
         }
-        answer = decode(self._settle(table.keys, call))
+        answer = decode_answer(self._settle(table.keys, call))
         self.trimmed += answer["trimmed"]
         self.turned += [_turned(row) for row in answer["turned"]]
         return [row == 1 for row in answer["settled"]]
@@ -253,31 +234,29 @@ class Outbox:
 
     @property
     def _prefixes(self) -> dict[str, str]:
-        return {"line": self._keys.line_prefix, "waits": self._keys.waits_prefix}
-
-    @property
-    def _waiting_keys(self) -> list[str]:
         keys = self._keys
-        return [
-            keys.events, self.leased_key(), keys.parked, keys.lines, keys.timers, keys.posting, keys.cooldowns,
-            keys.pause, keys.totals, keys.names, keys.wake,
-        ]  # fmt: skip
+        return {
+            "line": keys.line_prefix,
+            "waits": keys.waits_prefix,
+            "scope": keys.scope_prefix,
+            "tally": keys.tally_prefix,
+        }
+
+    def _names_of(self, script: str) -> list[str]:
+        """The keys of a script, in its order."""
+        queue = self._queue
+        ours = {"leased": self.leased_key(), "suspended": queue.suspended}
+        ours |= dict(zip(("lane_high", "lane_normal", "lane_low"), queue.lanes, strict=True))
+        return [ours.get(name) or self._keys.named(name) for name in script_keys(script)]
 
     def _ask(self, call: dict[str, Any]) -> Callable[[], Taken]:
-        keys = self._keys
-        names = [
-            keys.events, keys.leases, self.leased_key(), keys.orphans, keys.parked, keys.lines, keys.timers,
-            keys.posting, keys.pause, keys.beat, keys.seq, keys.totals, keys.seen, keys.dead_ids, self._queue.suspended,
-            *self._queue.lanes, keys.awaited, keys.deferred, keys.deciding, keys.wake, *keys.decisions, keys.freed,
-            keys.paused, keys.cooldowns, keys.places, keys.limits_version, keys.muted, keys.tallies, keys.names,
-        ]  # fmt: skip
+        keys, names = self._keys, self._names_of("take")
         closed = None if self._door is None else self._door.closed()
         call |= {
             "grace_us": self._grace_us,
             "owner": self.owner,
             "lease_us": self._lease_us,
             "leased": keys.leased_prefix,
-            "tally": keys.tally_prefix,
             "most_decisions": self._bounds.decisions,
             "remember_us": self._remember_us,
             **self._version,
@@ -290,13 +269,13 @@ class Outbox:
         return lambda: read_taken(answer(), closed)
 
     def _renewed(self, call: dict[str, Any]) -> int:
-        keys = self._keys
-        names = [
-            keys.events, keys.leases, self.leased_key(), keys.orphans, keys.beat, keys.wake, keys.parked, keys.lines,
-            keys.totals, keys.awaited, keys.deferred, keys.deciding, keys.freed, keys.timers,
-        ]  # fmt: skip
-        facts = {"owner": self.owner, "leased": keys.leased_prefix, **self._prefixes}
-        return int(self._renew(names, facts | call))
+        facts = {"owner": self.owner, "leased": self._keys.leased_prefix, "grace_us": self._grace_us, **self._prefixes}
+        returned = 0
+        while True:
+            number, is_more = self._renew(self._names_of("renew"), facts | call)
+            returned += int(number)
+            if not is_more:
+                return returned
 
 
 def _turned(row: dict[str, str]) -> Turned:

@@ -16,10 +16,10 @@ from dispatcher.model import Reason
 from dispatcher.outcome import Dropped, Settlement
 from dispatcher.policy import Policy
 from dispatcher.queue_keys import QueueKeys
+from dispatcher.scripts import script_keys
 from dispatcher.store.decisions import why_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
-from dispatcher.store.rows import Table
 from dispatcher.tally import is_own
 
 PAGE: Final = 100
@@ -135,21 +135,12 @@ class ParkedEvents:
         The settlement is to be told of where it is done. What has no readable payload stays: its deadline ends it.
         """
         keys = self._keys
-        limited, older, _, _ = keys.decisions
-        table = Table(
-            keys,
-            [
-                keys.events, keys.parked, keys.lines, keys.timers, keys.totals, keys.awaited, keys.deferred,
-                keys.deciding, keys.freed, keys.wake, keys.seen, limited, older,
-            ],
-        )  # fmt: skip
         settlements: list[Settlement] = []
         rows: list[dict[str, Any]] = []
         for leased in (each.leased for each in parked if each.leased is not None):
             terms = self._policy.terms(leased)
             settlement = Settlement(leased, terms, Dropped(None, Reason.CANCELLED, f"by {who}"))
-            row: dict[str, Any] = {"id": leased.id, "seq": leased.seq, "scopes": table.scopes(terms)}
-            row["why"] = why_of(settlement)
+            row: dict[str, Any] = {"id": leased.id, "seq": leased.seq, "why": why_of(settlement)}
             if is_remembered(leased.event, leased.id):
                 row["remember"] = True
             settlements.append(settlement)
@@ -162,7 +153,7 @@ class ParkedEvents:
             "most_decisions": self._policy.dead_letters.decisions,
             "events": rows,
         }
-        results = self._cancel(table.keys, call)
+        results = self._cancel([keys.named(name) for name in script_keys("cancel")], call)
         return [(Cancelled(result), each) for result, each in zip(results, settlements, strict=True)]
 
     def _parked(self, found: Found, explanation: Explanation) -> ParkedEvent:

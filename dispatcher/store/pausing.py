@@ -7,6 +7,7 @@ from typing import Any
 
 from dispatcher.connection import Client, JsonScript
 from dispatcher.keys import Keys
+from dispatcher.scripts import script_keys
 
 
 class Pausing:
@@ -16,7 +17,7 @@ class Pausing:
     """
 
     def __init__(self, client: Client, keys: Keys, *, clock: Callable[[], int] | None = None) -> None:
-        self._names = [keys.paused, keys.lines, keys.timers, keys.wake, keys.pause]
+        self._names = [keys.named(name) for name in script_keys("pause")]
         self._line = keys.line_prefix
         self._script = JsonScript(client, "pause", clock)
 

@@ -23,7 +23,7 @@ from dispatcher.outcome import (
     Step,
     Told,
 )
-from dispatcher.policy import limit_reason
+from dispatcher.policy import GUARANTEE_PREFIX, limit_reason
 from dispatcher.store.decisions import is_limited, refusal_text, why_of
 from dispatcher.store.tallies import OWN_NAME, collects_us, sample_of
 from dispatcher.tally import Counting
@@ -54,7 +54,7 @@ class Table:
             **_books(leased),
             "configured": terms.configured,
             "channel": self._channel(terms),
-            "slot": leased.slot,
+            "priority": leased.event.priority.value,
             **self._slots(terms),
             **self._thread(leased.event, terms),
         }
@@ -64,14 +64,18 @@ class Table:
         scopes = (*all_scopes(terms.scopes), *terms.shadows)
         return [self._position(self._names.scope(scope.name)) for scope in scopes]
 
-    def _slots(self, terms: Terms) -> dict[str, list[int]]:
+    def _slots(self, terms: Terms) -> dict[str, Any]:
         scopes = self.scopes(terms)
         holds = [
             position
             for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False)  # shadows hold nothing
             if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
         ]
-        return {"scopes": scopes, "holds": holds}
+        places: dict[str, Any] = {"scopes": scopes, "holds": holds}
+        for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False):
+            if scope.name.startswith(GUARANTEE_PREFIX):
+                places["guarantee"] = position
+        return places
 
     def _thread(self, event: Event, terms: Terms) -> dict[str, str]:
         if event.thread is None or event.thread_ts is not None:
@@ -142,7 +146,7 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
     elif deferral.muted_us is not None:
         row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
     if leased.takes > 1:  # a worker that died may have been admitted with it
-        row |= {"slot": leased.slot, "release": table.scopes(terms)}
+        row["release"] = table.scopes(terms)
     if (counting := deferral.counting) is not None and not leased.line:
         refusal = counting.known(denied) if denied is not None else counting.refusal()
         reason = limit_reason(refusal.scope)
@@ -171,6 +175,8 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
         del row["channel"]  # it never had a turn or a place in a line
     if settlement.replied:
         row["replied"] = True
+    if settlement.arrived:
+        row["arrived"] = True
     if settlement.resume:
         row["resume"] = True
     if settlement.cooldown_us is not None:
@@ -182,24 +188,27 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
     """What the whole fleet learns from a post or a reading."""
     facts: dict[str, Any] = {}
     outcome = settlement.outcome
-    if settlement.reached is True:
-        facts["reached"] = True
-    elif settlement.reached is False:
-        facts["failed"] = True
-        if settlement.attempt and settlement.looks in (None, 0):
-            facts["spared"] = settlement.attempt - 1
+    if settlement.reached is not None:
+        facts["reached" if settlement.reached else "failed"] = True
+    if settlement.is_reading:
+        facts["reading"] = True
+    elif settlement.attempt and (settlement.pause is not None or settlement.reached is False):
+        facts["spared"] = settlement.attempt - 1
     if settlement.pause is not None:
         facts |= {"pause": True, "said": {"code": settlement.pause.code, "detail": settlement.pause.detail}}
     elif isinstance(outcome, Parked | DeadLettered) and settlement.reached is not None:
         facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
     if settlement.reading_us is not None:
         facts["reading_us"] = settlement.reading_us
+    return facts | _posted_to(outcome, settlement.terms)
+
+
+def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
+    """Slack's own id of the channel, where it is not the name that the event bears."""
     receipt = outcome.receipt if isinstance(outcome, Sent | Told) else None
-    if receipt is not None and settlement.terms is not None:
-        posted_to = receipt.channel
-        if posted_to != settlement.terms.channel and CHANNEL_ID.fullmatch(posted_to):
-            facts["channel_id"] = posted_to
-    return facts
+    if receipt is None or terms is None or receipt.channel == terms.channel:
+        return {}
+    return {"channel_id": receipt.channel} if CHANNEL_ID.fullmatch(receipt.channel) else {}
 
 
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
@@ -271,6 +280,11 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
         }
     if outcome.until_us is not None:
         letter["fits_at"] = str(outcome.until_us)
+    if outcome.since_us is not None:
+        letter["since"] = str(outcome.since_us)
+    if settlement.perhaps_posted:
+        letter["copies"] = str(settlement.perhaps_posted)
     if isinstance(settlement.subject, Leased):
+        letter |= {"posts": str(settlement.subject.posts + settlement.is_posted)}
         letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
     return letter

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
-from dispatcher.json_text import decode
+from dispatcher.json_text import decode_answer
 from dispatcher.leased import Leased, Spoiled
 from dispatcher.mutes import Mute, read_mutes
 from dispatcher.outcome import TurnedAway
@@ -87,7 +87,7 @@ class Taken:
 
 def read_taken(answer: Any, closed: Closed | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns
     """The answer to a call that named what is ``closed``."""
-    facts = decode(answer[0])
+    facts = decode_answer(answer[0])
     refused = facts["refused"]
     return Taken(
         batch=parted(facts, answer[1]) if facts["sizes"] else [],

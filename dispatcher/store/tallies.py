@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from dispatcher.content import one_line
 from dispatcher.event import Event
-from dispatcher.json_text import decode
-from dispatcher.leased import Doubt, Leased
+from dispatcher.json_text import decode, decode_answer
+from dispatcher.leased import Doubt, Leased, Trouble
 from dispatcher.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 
 OWN_TEXT: Final = "suppressed"
@@ -43,7 +43,15 @@ def doubt_of(header: dict[str, Any]) -> Doubt | None:
     """What is known of a post that is to be looked up."""
     if "doubt" not in header:
         return None
-    return Doubt(int(header["sent"]), int(header["first"]), header["doubt"], header.get("place"), header.get("root"))
+    trouble = header.get("trouble")
+    return Doubt(
+        int(header["sent"]),
+        int(header["first"]),
+        header["doubt"],
+        header.get("place"),
+        header.get("root"),
+        Trouble(trouble) if trouble else None,
+    )
 
 
 def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
@@ -51,12 +59,17 @@ def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
 
     Each message has an id of its own.
     """
-    tally, seq = _read(id_, payload), int(header["seq"])
+    seq = int(header.get("seq", 0))
+    telling, _, category = id_.partition(":")
+    try:
+        tally = _read(id_, Telling(telling), category, payload)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError):  # written by somebody else: it begins anew
+        tally = _nothing(id_, Telling(telling), category)
     return Leased(
         id=id_,
-        event=Event(tally.category, OWN_TEXT, id=f"{id_}#{seq}"),
+        event=Event(category, OWN_TEXT, id=f"{id_}#{seq}"),
         seq=seq,
-        seen_us=int(header["seen"]),
+        seen_us=int(header.get("seen", 0)),
         attempt=header.get("attempt", 0),
         unknown=header.get("unknown", 0),
         held=header.get("held", False),
@@ -66,21 +79,26 @@ def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
         doubt=doubt_of(header),
         resent=header.get("resent", 0),
         tally=tally,
+        posts=header.get("posts", 0),
+        code=header.get("code"),
     )
 
 
-def _read(id_: str, payload: bytes) -> Tally:
+def _nothing(id_: str, telling: Telling, category: str) -> Tally:
+    """The tally of which nothing is left to be told."""
+    return Tally(id_, telling, category, "", "", "", 0, 0, 0, 0)
+
+
+def _read(id_: str, telling: Telling, category: str, payload: bytes) -> Tally:
     """The tally; an empty one where it is gone, which only a hand from outside can do."""
-    row = decode(payload)
+    row = decode_answer(payload)
     facts = dict(zip(row[::2], row[1::2], strict=True))
-    telling, _, category = id_.partition(":")
-    now_us = int(facts["now"])
     if "count" not in facts:
-        return Tally(id_, Telling(telling), category, "", "", "", 0, now_us, now_us, now_us)
+        return _nothing(id_, telling, category)
     outcome, _, _, (scope, limit, _), _ = decode(facts["why"])
     return Tally(
         id=id_,
-        telling=Telling(telling),
+        telling=telling,
         category=category,
         outcome=outcome,
         scope=scope,
@@ -88,7 +106,7 @@ def _read(id_: str, payload: bytes) -> Tally:
         count=int(facts["count"]),
         first_us=int(facts["first"]),
         last_us=int(facts["last"]),
-        now_us=now_us,
+        now_us=int(facts["now"]),
         samples=tuple(text for text, _ in decode(facts["samples"])) if "samples" in facts else (),
         shown=int(facts["shown"]) if "shown" in facts else None,
         channel=facts.get("channel"),

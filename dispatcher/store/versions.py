@@ -84,7 +84,7 @@ class Versions:
         """
         keys = self._keys
         names = [
-            keys.limits_version, *keys.limits_versions, keys.lines, keys.timers, keys.events, keys.leases, keys.wake,
+            keys.limits_version, *keys.limits_versions, keys.lines, keys.timers, keys.reopening, keys.leases, keys.wake,
         ]  # fmt: skip
         call = {"digest": digest, "content": content, "by": by, "file": file, "unless": unless.value}
         answer = decode(self._publish(names, call))

@@ -23,7 +23,7 @@ _MAX_WAITING = 1_000_000
 
 
 class _Queue:
-    """What enqueue.lua does, in memory: ids that were chosen are recognised, and no more than so many wait."""
+    """What enqueue.lua does, in memory: ids that were chosen are recognised, and no more than so many are held."""
 
     def __init__(self, max_waiting: int) -> None:
         queue = QueueKeys("fake")
@@ -105,7 +105,7 @@ class _Kept:
         self._queue.is_away = value
 
     def take(self) -> list[Event]:
-        """What waits, which then waits no longer, as if a worker had taken it: there is room again.
+        """What waits, which then waits no longer, as if workers had taken and ended it: there is room again.
 
         Ids that were chosen stay known, a repeat is a duplicate.
         """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dispatcher.connection import Client, Script
 from dispatcher.errors import StaleLimits
-from dispatcher.json_text import decode, encode
+from dispatcher.json_text import decode_answer, encode
 from dispatcher.keys import Keys
 from dispatcher.leased import Candidate
 from dispatcher.limiter.calls import Call, Calls, openings_of, verdicts_of
@@ -75,18 +75,17 @@ class Admission:
             return Admitting([Admitted()] * len(asking), [], frozenset())
         keys = self._keys
         limited, older, _, _ = keys.decisions
-        names = [*call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older]
-        names += [keys.limits_version, keys.shadowed]
+        names = [
+            *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older,
+            keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
+            keys.deciding, keys.freed, keys.tallies, keys.guarantees,
+        ]  # fmt: skip
         argument = call.argument(None if self._clock is None else self._clock())
         ends = Ends(asking)
-        if ends.tallies:
-            names += [
-                keys.parked, keys.lines, keys.timers, keys.wake, keys.seq, keys.deciding, keys.freed, keys.tallies,
-                *(keys.tally(counting.id) for counting in ends.tallies),
-            ]  # fmt: skip
+        names += [keys.tally(counting.id) for counting in ends.tallies]
         said = encode(ends.facts(call, keys)).decode()[1:-1]
         text = f"{argument[:-1]},{self._facts},{said}{_shadow_names(call) if any(shadows) else ''}}}"
-        facts = decode(self._admit(names, [text]))
+        facts = decode_answer(self._admit(names, [text]))
         if "stale" in facts:
             raise StaleLimits(self._version, facts["stale"])
         verdicts = verdicts_of(facts, call, None)

@@ -1,69 +1,76 @@
--- Decides the requests of a call in order, charges those that are admitted, and says when the scopes "ahead" have room for one
--- more after that; see gate.lua. Leaves `count`, `verdicts` (texts of JSON) and `ahead` (the rest of the answer).
-local scopes, ids, rows, of = open_scopes(call, now), call.ids, call.rows, call.of
+-- Decides the requests of a call in order, plans the charges of those that are admitted, and says when the scopes "ahead" have
+-- room for one more after that; see gate.lua. `admitted(n, id, scopes)` is called for each admitted one. `lost` holds positions of
+-- requests that are not decided: their verdict says nothing.
+--
+-- Returns how many there are, their verdicts (texts of JSON), the rest of the answer, and `request_of`, which gives the n-th.
+local function decide_batch(call, now, admitted, lost)
+  local scopes, ids, rows, of = gate.open(call, now), call.ids, call.rows, call.of
+  local US, MAX = slots.US, slots.MAX
 
-local function request_of(n)
-  if not ids then
-    return call.requests[n]
+  local function request_of(n)
+    if not ids then
+      return call.requests[n]
+    end
+    local request = rows[of[n]]
+    request[1] = ids[n]
+    return request
   end
-  local request = rows[of[n]]
-  request[1] = ids[n]
-  return request
-end
 
-local count = ids and #ids or #call.requests
-look_up(scopes, count, request_of, call.fresh)
+  local count = ids and #ids or #call.requests
+  gate.look_up(scopes, count, request_of, call.fresh)
 
-local verdicts, charges, charged = {}, not call.peek, 0
-local refused, refused_after = {}, {} -- of a row: what its last refusal said, and after how many charges
-local last_at, last_denier, last_window, denial
-for n = 1, count do
-  local row = call.fresh and ids and of[n]
-  if row and refused_after[row] == charged then -- nothing has changed since
-    verdicts[n] = refused[row]
-  else
-    local request = request_of(n)
-    local at, denier, window, chosen = decide(scopes, request, now, free_at)
-    if denier then
-      if at ~= last_at or denier ~= last_denier or window ~= last_window then
-        last_at, last_denier, last_window = at, denier, window
-        denial = string.format('[%d,%d,%.0f]', denier, window, at - now)
-      end
-      verdicts[n] = denial
-      if row then
-        refused[row], refused_after[row] = denial, charged
-      end
-    else
+  local verdicts, charges, charged = {}, not call.peek, 0
+  local refused, refused_after = {}, {} -- of a row: what its last refusal said, and after how many charges
+  local last_at, last_denier, last_window, denial
+  for n = 1, count do
+    local row = call.fresh and ids and of[n]
+    if lost and lost[n] then
       verdicts[n] = '0'
-      if charges then
-        if call.drains then
-          redis.call('ZREM', scopes[1].key, '') -- a first write that a full server allows: after it the rest is too
-          call.drains = false
+    elseif row and refused_after[row] == charged then -- nothing has changed since
+      verdicts[n] = refused[row]
+    else
+      local request = request_of(n)
+      local at, denier, window, chosen = gate.decide(scopes, request, now, gate.free_at)
+      if denier then
+        if at ~= last_at or denier ~= last_denier or window ~= last_window then
+          last_at, last_denier, last_window = at, denier, window
+          denial = string.format('[%d,%d,%.0f]', denier, window, at - now)
         end
-        charge(scopes, request, chosen)
-        charged = charged + 1
-        if call.admitted then -- a function of admit.lua's
-          call.admitted(n, request[1], scopes)
+        verdicts[n] = denial
+        if row then
+          refused[row], refused_after[row] = denial, charged
+        end
+      else
+        verdicts[n] = '0'
+        if charges then
+          gate.charge(scopes, request, chosen)
+          charged = charged + 1
+          if admitted then
+            admitted(n, request[1], scopes)
+          end
         end
       end
     end
   end
-end
-for i = 1, #scopes do
-  write_slots(scopes[i])
-end
-local ahead = ''
-if call.ahead then
-  local openings = {}
-  for n, position in ipairs(call.ahead) do
-    local scope = open_scope(KEYS[position], call.scopes[position], now)
-    local at, room = (scope_room_at(scope)), math.huge
-    SLOTS.look(scope)
-    for _, window in ipairs(scope.windows) do
-      room = math.min(room, window[MAX] - SLOTS.used(scope, window))
+  local ahead = ''
+  if call.ahead then
+    local openings = {}
+    for n, position in ipairs(call.ahead) do
+      local scope = scopes[position]
+      local at, room = (slots.room_at(scope)), math.huge
+      if not scope.live then
+        scope.store.look(scope)
+      end
+      for _, window in ipairs(scope.windows) do
+        room = math.min(room, window[MAX] - scope.store.used(scope, window))
+      end
+      at = math.min(at, now + slots.largest(scope, US)) -- what rests on a held slot may say a day
+      openings[n] = string.format('["%.0f",%d]', math.max(at, now), at > now and 0 or math.max(room, 1))
     end
-    at = math.min(at, now + largest(scope, US)) -- what rests on a held slot may say a day
-    openings[n] = string.format('["%.0f",%d]', math.max(at, now), at > now and 0 or math.max(room, 1))
+    ahead = ',"ahead":[' .. table.concat(openings, ',') .. ']'
   end
-  ahead = ',"ahead":[' .. table.concat(openings, ',') .. ']'
+  for i = 1, #scopes do
+    slots.write(scopes[i])
+  end
+  return count, verdicts, ahead, request_of
 end

@@ -4,140 +4,125 @@
 -- and in "stores", absent when all are sets, how each is kept: "set", "log" or "quota" (include/log.lua).
 -- A request is a list: the id, then for each slot it asks for the scope's position, or a list of positions: the
 -- first of these that has room.
+local gate = (function()
+  local gate = {}
 
-local function open_scopes(call, now)
-  local scopes, stores = {}, call.stores and log_stores()
-  for i, windows in ipairs(call.scopes) do
-    scopes[i] = open_scope(KEYS[i], windows, now, stores and stores[call.stores[i]])
+  function gate.open(call, now)
+    local scopes, stores = {}, call.stores and log_stores()
+    for i, windows in ipairs(call.scopes) do
+      scopes[i] = slots.open(KEYS[i], windows, now, stores and stores[call.stores[i]])
+    end
+    return scopes
   end
-  return scopes
-end
 
--- Learns what the ids of `count` requests own already (`fresh`: nothing), and that every key is what it should be, before
--- the first write. `request_of` gives the n-th.
-local function look_up(scopes, count, request_of, fresh)
-  if fresh then
-    for _, scope in ipairs(scopes) do
+  -- Learns what the ids of `count` requests own already (`fresh`: nothing), and that every key is what it should be.
+  -- `request_of` gives the n-th.
+  function gate.look_up(scopes, count, request_of, fresh)
+    if fresh then
+      for _, scope in ipairs(scopes) do
+        if scope.store.ids then
+          redis.call('ZCARD', scope.key)
+        else
+          scope.store.look(scope)
+        end
+      end
+      return
+    end
+    if count == 1 then
+      local id = request_of(1)[1]
+      for _, scope in ipairs(scopes) do
+        if scope.store.ids then
+          scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
+        else
+          scope.store.look(scope)
+        end
+      end
+      return
+    end
+    local asked = {}
+    for i = 1, #scopes do
+      asked[i] = {}
+    end
+    for n = 1, count do
+      local request = request_of(n)
+      for i = 2, #request do
+        local item = request[i]
+        if type(item) == 'number' then
+          local ids = asked[item]
+          ids[#ids + 1] = request[1]
+        else
+          for _, position in ipairs(item) do
+            local ids = asked[position]
+            ids[#ids + 1] = request[1]
+          end
+        end
+      end
+    end
+    for i, scope in ipairs(scopes) do
       if scope.store.ids then
         redis.call('ZCARD', scope.key)
+        for first = 1, #asked[i], 1000 do
+          local last = math.min(first + 999, #asked[i])
+          local scores = redis.call('ZMSCORE', scope.key, unpack(asked[i], first, last))
+          for n = first, last do
+            scope.own[asked[i][n]] = tonumber(scores[n - first + 1])
+          end
+        end
       else
         scope.store.look(scope)
       end
     end
-    return
   end
-  if count == 1 then
-    local id = request_of(1)[1]
-    for _, scope in ipairs(scopes) do
-      if scope.store.ids then
-        scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
-      else
-        scope.store.look(scope)
-      end
-    end
-    return
+
+  -- From when on a scope has room for `id`, and which of its windows says so.
+  function gate.free_at(scope, id)
+    return slots.room_at(scope, slots.own(scope, id), id)
   end
-  local asked = {}
-  for i = 1, #scopes do
-    asked[i] = {}
-  end
-  for n = 1, count do
-    local request = request_of(n)
+
+  -- The instant from which the request has room (at or before now: it has), the position and the window that free up
+  -- last, and the positions to charge. `free` takes the place of `gate.free_at`.
+  function gate.decide(scopes, request, now, free)
+    local id, at, denier, window, chosen = request[1], now, nil, nil, request
     for i = 2, #request do
-      local item = request[i]
-      if type(item) == 'number' then
-        local ids = asked[item]
-        ids[#ids + 1] = request[1]
-      else
+      local item, soonest, which = request[i], nil, nil
+      local scope = scopes[item]
+      if scope and scope.at and not scope.own[id] and free == gate.free_at then -- known already
+        soonest, which = scope.at, scope.which
+      elseif not scope then
+        local choice
         for _, position in ipairs(item) do
-          local ids = asked[position]
-          ids[#ids + 1] = request[1]
+          local instant, at_window = free(scopes[position], id)
+          if not soonest or (instant < soonest and soonest > now) then
+            soonest, which, choice = instant, at_window, position
+          end
+        end
+        if chosen == request then
+          chosen = { unpack(request) }
+        end
+        chosen[i] = choice
+      else
+        soonest, which = free(scope, id)
+      end
+      if soonest > at then
+        at, denier, window = soonest, chosen[i], which
+      end
+    end
+    return at, denier, window, chosen
+  end
+
+  function gate.charge(scopes, request, chosen)
+    local id = request[1]
+    for i = 2, #request do
+      slots.charge(scopes[chosen[i]], id)
+      if chosen[i] ~= request[i] then -- its slot in another of the alternatives goes back
+        for _, position in ipairs(request[i]) do
+          if position ~= chosen[i] and scopes[position].own[id] then
+            slots.give_back(scopes[position], id)
+          end
         end
       end
     end
   end
-  for i, scope in ipairs(scopes) do
-    if scope.store.ids then
-      for first = 1, #asked[i], 1000 do
-        local last = math.min(first + 999, #asked[i])
-        local scores = redis.call('ZMSCORE', scope.key, unpack(asked[i], first, last))
-        for n = first, last do
-          scope.own[asked[i][n]] = tonumber(scores[n - first + 1])
-        end
-      end
-    else
-      scope.store.look(scope)
-    end
-  end
-end
 
--- From when on a scope has room for `id`, and which of its windows says so. Leaving its own slot out wants that among
--- the stored ones: what was added is written first.
-local function free_at(scope, id)
-  local owned = scope.own[id]
-  if owned then
-    write_slots(scope)
-  end
-  return scope_room_at(scope, owned, id)
-end
-
--- The instant from which the request has room (at or before now: it has), the position and the window that free up
--- last, and the positions to charge. `free` takes the place of `free_at`.
-local function decide(scopes, request, now, free)
-  local id, at, denier, window, chosen = request[1], now, nil, nil, request
-  for i = 2, #request do
-    local item, soonest, which = request[i], nil, nil
-    local scope = scopes[item]
-    if scope and scope.at and not scope.own[id] and free == free_at then -- known already
-      soonest, which = scope.at, scope.which
-    elseif not scope then
-      local choice
-      for _, position in ipairs(item) do
-        local instant, at_window = free(scopes[position], id)
-        if not soonest or (instant < soonest and soonest > now) then
-          soonest, which, choice = instant, at_window, position
-        end
-      end
-      if chosen == request then
-        chosen = { unpack(request) }
-      end
-      chosen[i] = choice
-    else
-      soonest, which = free(scope, id)
-    end
-    if soonest > at then
-      at, denier, window = soonest, chosen[i], which
-    end
-  end
-  return at, denier, window, chosen
-end
-
-local function charge_slot(scope, id)
-  local owned = scope.own[id]
-  scope.adding = scope.adding + 1
-  scope.added[scope.adding] = id
-  scope.at = nil
-  if scope.store.ids then -- to now, never back behind where it was
-    scope.own[id] = owned and owned < HELD and math.max(owned, scope.now) or scope.now
-  end
-  if owned or (scope.live and scope.ahead) then -- a slot moved, or the added is not the newest: look again
-    write_slots(scope)
-  end
-end
-
-local function charge(scopes, request, chosen)
-  local id = request[1]
-  for i = 2, #request do
-    charge_slot(scopes[chosen[i]], id)
-    if chosen[i] ~= request[i] then -- its slot in another of the alternatives goes back
-      for _, position in ipairs(request[i]) do
-        local other = scopes[position]
-        if position ~= chosen[i] and other.own[id] then
-          release_slot(other.key, id)
-          other.own[id] = nil
-          reset(other)
-        end
-      end
-    end
-  end
-end
+  return gate
+end)()

@@ -7,135 +7,206 @@
 -- it holds. Its next take means that it has decided. Nobody overtakes: who was seen later waits until those before are
 -- decided, but no longer than ORDER_US for a worker that is slow.
 --
--- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed; the prefixes line and waits; the
--- owner; and now.
-local ORDER_US = 1000000
-local RANK = 2251799813685248 -- 2^51: seq is below it
-local RANKS = { high = 0, normal = 1, low = 2 }
+-- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed, guarantees; the prefixes line and
+-- waits; the owner; and now.
+local deferred = (function()
+  local deferred = { RANKS = { high = 0, normal = 1, low = 2 } }
+  local ORDER_US = 1000000
+  local RANK = 2251799813685248 -- 2^51: seq is below it
+  local MOST_FREED = 10000 -- scopes in `freed`; beyond that, all count as freed
+  local MOST_GUARANTEES = 100 -- that are looked at, when a slot of what they leave becomes free
 
--- Notes for which scope the line waits, and as whose head; forgets a line that is empty.
-local function rank_line(at, line, scope)
-  local before = redis.call('HGET', at.awaited, line)
-  local head = redis.call('ZRANGE', at.line .. line, 0, 0, 'WITHSCORES')
-  if before and (before ~= scope or not head[2]) then
-    redis.call('ZREM', at.waits .. before, line)
-    if redis.call('EXISTS', at.waits .. before) == 0 then
-      redis.call('ZREM', at.lines, 'scope:' .. before)
+  -- Notes for which scope the line waits, and as whose head; forgets a line that is empty.
+  local function rank_line(at, line, scope)
+    local before = plan.hget(at.awaited, line)
+    local head, rank = plan.zfirst(at.line .. line)
+    if before and (before ~= scope or not head) then
+      plan.zrem(at.waits .. before, line)
+      if not plan.zfirst(at.waits .. before) then
+        plan.zrem(at.lines, 'scope:' .. before)
+        if string.find(before, '^guarantee:') then
+          plan.srem(at.guarantees, before)
+        end
+      end
+    end
+    if head then
+      plan.zadd(at.waits .. scope, rank, line)
+      plan.hset(at.awaited, line, scope)
+      if string.find(scope, '^guarantee:') then
+        plan.sadd(at.guarantees, scope)
+      end
+    elseif before then
+      plan.hdel(at.awaited, line)
     end
   end
-  if head[2] then
-    redis.call('ZADD', at.waits .. scope, head[2], line)
-    redis.call('HSET', at.awaited, line, scope)
-  elseif before then
-    redis.call('HDEL', at.awaited, line)
-  end
-end
 
--- One more may pass the scope from `instant` on, or from earlier if that is known.
-local function open_scope_at(at, scope, instant)
-  if redis.call('EXISTS', at.waits .. scope) == 1 then
-    redis.call('ZADD', at.lines, 'LT', digits(instant), 'scope:' .. scope)
+  -- One more may pass the scope from `instant` on, or from earlier if that is known.
+  function deferred.open_at(at, scope, instant)
+    if plan.zfirst(at.waits .. scope) then
+      plan.zadd_lower(at.lines, instant, 'scope:' .. scope)
+    end
   end
-end
 
--- A slot of the scope was given back: who was refused for it may ask again. While somebody is deciding that is noted in
--- `freed`, since a refusal that is older may still be on its way here. One who waits for a guarantee or for what the
--- guarantees leave takes either.
-local function reopen_scope(at, scope)
-  if redis.call('EXISTS', at.deciding) == 1 then
-    redis.call('HSET', at.freed, scope, redis.call('HINCRBY', at.freed, '', 1))
+  local is_deciding, freed_size
+
+  local function note_freed(at, scope)
+    if is_deciding == nil then
+      is_deciding = plan.hlen(at.deciding) > 0
+    end
+    if not is_deciding then
+      return
+    end
+    local number = count_of(plan.hget(at.freed, '')) + 1
+    freed_size = freed_size or redis.call('HLEN', at.freed)
+    if freed_size >= MOST_FREED then
+      plan.del(at.freed)
+      plan.hset(at.freed, '*', number)
+      freed_size = 2
+    elseif not plan.hget(at.freed, scope) then
+      freed_size = freed_size + 1
+    end
+    plan.hset(at.freed, '', number)
+    plan.hset(at.freed, scope, number)
   end
-  local known = tonumber(redis.call('ZSCORE', at.lines, 'scope:' .. scope) or nil)
-  if known and known < math.huge then
-    open_scope_at(at, scope, at.now)
-  end
-  if string.find(scope, '^guarantee:') then
-    reopen_scope(at, 'shared')
-  elseif scope == 'shared' then
-    for _, entry in ipairs(redis.call('ZRANGEBYSCORE', at.lines, digits(at.now), '(inf')) do
-      if string.find(entry, '^scope:guarantee:') then
-        redis.call('ZADD', at.lines, digits(at.now), entry)
+
+  -- A slot of the scope was given back: who was refused for it may ask again. While somebody is deciding that is noted in
+  -- `freed`, since a refusal that is older may still be on its way here. One who waits for a guarantee or for what the
+  -- guarantees leave takes either.
+  function deferred.reopen(at, scope)
+    note_freed(at, scope)
+    local known = plan.zscore(at.lines, 'scope:' .. scope)
+    if known and known < math.huge then
+      deferred.open_at(at, scope, at.now)
+    end
+    if string.find(scope, '^guarantee:') then
+      deferred.reopen(at, 'shared')
+    elseif scope == 'shared' and not at.has_reopened_shared then
+      at.has_reopened_shared = true
+      for _, guarantee in ipairs(redis.call('SRANDMEMBER', at.guarantees, MOST_GUARANTEES)) do
+        local instant = plan.zscore(at.lines, 'scope:' .. guarantee)
+        if instant and instant > at.now and instant < math.huge then
+          plan.zadd(at.lines, at.now, 'scope:' .. guarantee)
+        end
       end
     end
   end
-end
 
--- Whether a slot of the scope has become free since the mark of who is deciding was made.
-local function is_freed(at, scope, mark)
-  local freed = tonumber(redis.call('HGET', at.freed, scope) or nil)
-  return freed and freed > (mark.freed or 0)
-end
+  -- Whether a slot of the scope has become free since the mark of who is deciding was made.
+  local function is_freed(at, scope, mark)
+    return math.max(count_of(plan.hget(at.freed, scope)), count_of(plan.hget(at.freed, '*'))) > count_of(mark.freed)
+  end
 
--- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
-local function stand(at, id, header, payload, scope, instant)
-  redis.call('ZADD', at.line .. header.line, digits(header.rank * RANK + header.seq), id)
-  redis.call('ZADD', at.parked, header.deadline, id)
-  scope = scope or redis.call('HGET', at.awaited, header.line) or header.line
-  rank_line(at, header.line, scope)
-  if instant or not redis.call('ZSCORE', at.lines, 'scope:' .. scope) then
-    local mark = instant and redis.call('HGET', at.deciding, at.owner)
-    if mark and is_freed(at, scope, cjson.decode(mark)) then
-      instant = at.now
+  local function mark_of(text)
+    local mark = text and json_of(text)
+    if not (mark and type(mark.seq) == 'number' and whole_of(mark.since) and type(mark.scopes) == 'table') then
+      return nil
     end
-    open_scope_at(at, scope, instant or at.now)
-  end
-  redis.call('HINCRBY', at.deferred, header.category, 1)
-  count(at.totals, 'parked', header.counted, 1)
-  header.state = 'waiting'
-  write_record(at.events, id, header, payload)
-end
-
--- Takes an event out of its line; where it is written next, and that it is no longer parked, is the caller's matter.
-local function leave_line(at, id, header)
-  redis.call('ZREM', at.line .. header.line, id)
-  rank_line(at, header.line, redis.call('HGET', at.awaited, header.line))
-  if redis.call('HINCRBY', at.deferred, header.category, -1) == 0 then
-    redis.call('HDEL', at.deferred, header.category)
-  end
-end
-
--- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of scopes the
--- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. One that goes on
--- (`goes_on`) has not decided all: its mark stays until it makes another. Returns its mark, if there was one.
-local function decided(at, owner, opened, goes_on)
-  local mark = redis.call('HGET', at.deciding, owner)
-  if not mark then
-    return nil
-  end
-  if not goes_on then
-    redis.call('HDEL', at.deciding, owner)
-  end
-  mark = cjson.decode(mark)
-  for _, scope in ipairs(mark.scopes) do
-    local known = opened and opened[scope] and not is_freed(at, scope, mark)
-    open_scope_at(at, scope, known and tonumber(opened[scope][1]) or at.now)
-  end
-  if redis.call('EXISTS', at.deciding) == 0 then
-    redis.call('DEL', at.freed)
-  end
-  return mark
-end
-
-local marks -- of other owners that are not slow; read when they are needed
-
--- Until when events of this seq and later have to wait for what other owners are deciding; nothing when they need not.
-local function earlier_undecided(at, owner, seq, now)
-  if not marks then
-    marks = {}
-    local rows = redis.call('HGETALL', at.deciding)
-    for i = 1, #rows, 2 do
-      local mark = cjson.decode(rows[i + 1])
-      mark.ends = tonumber(mark.since) + ORDER_US
-      if rows[i] ~= owner and tonumber(mark.since) <= now and mark.ends > now then
-        marks[#marks + 1] = mark
+    for _, scope in pairs(mark.scopes) do
+      if type(scope) ~= 'string' then
+        return nil
       end
     end
+    return mark
   end
-  local wait_until
-  for _, mark in ipairs(marks) do
-    if mark.seq < seq then
-      wait_until = math.max(wait_until or 0, mark.ends)
+
+  -- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
+  function deferred.stand(at, id, header, payload, scope, instant)
+    plan.zadd(at.line .. header.line, header.rank * RANK + header.seq, id)
+    plan.zadd(at.parked, tonumber(header.deadline), id)
+    scope = scope or plan.hget(at.awaited, header.line) or header.line
+    rank_line(at, header.line, scope)
+    if instant or not plan.zscore(at.lines, 'scope:' .. scope) then
+      local mark = instant and mark_of(plan.hget(at.deciding, at.owner))
+      if mark and is_freed(at, scope, mark) then
+        instant = at.now
+      end
+      deferred.open_at(at, scope, instant or at.now)
+    end
+    plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
+    accounting.count(at.totals, 'parked', header.counted, 1)
+    header.state = 'waiting'
+    record.write(at, id, header, payload)
+  end
+
+  -- Takes an event out of its line; where it is written next, and that it is no longer parked, is the caller's matter.
+  function deferred.leave(at, id, header)
+    plan.zrem(at.line .. header.line, id)
+    rank_line(at, header.line, plan.hget(at.awaited, header.line) or header.line)
+    local left = count_of(plan.hget(at.deferred, header.category)) - 1
+    if left > 0 then
+      plan.hset(at.deferred, header.category, digits(left))
+    else
+      plan.hdel(at.deferred, header.category)
     end
   end
-  return wait_until
-end
+
+  -- The category of a line, which may hold colons as the value of a label may: the longest that has events waiting.
+  function deferred.category_of(at, line)
+    local found = string.match(line, '^category:(.*)$')
+    for category in pairs(found and {} or plan.hgetall(at.deferred)) do
+      if string.sub(line, 1, #category + 7) == 'label:' .. category .. ':' and #category > #(found or '') then
+        found = category
+      end
+    end
+    return found or ''
+  end
+
+  -- The score of who stands first in a line; and that of an event.
+  function deferred.head(at, line)
+    local _, score = plan.zfirst(at.line .. line)
+    return score
+  end
+
+  function deferred.score(priority, seq)
+    return deferred.RANKS[priority] * RANK + seq
+  end
+
+  -- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of scopes the
+  -- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. One that goes on
+  -- (`goes_on`) has not decided all: its mark stays until it makes another. Returns its mark, if there was one.
+  function deferred.decided(at, owner, opened, goes_on)
+    local text = plan.hget(at.deciding, owner)
+    if not text then
+      return nil
+    end
+    local mark = mark_of(text)
+    if not goes_on or not mark then
+      plan.hdel(at.deciding, owner)
+    end
+    for _, scope in ipairs(mark and mark.scopes or {}) do
+      local known = opened and opened[scope] and not is_freed(at, scope, mark)
+      deferred.open_at(at, scope, known and number_of(opened[scope][1]) or at.now)
+    end
+    if plan.hlen(at.deciding) == 0 and redis.call('EXISTS', at.freed) == 1 then
+      plan.del(at.freed)
+    end
+    return mark
+  end
+
+  local marks -- of other owners that are not slow; read when they are needed
+
+  -- Until when events of this seq and later have to wait for what other owners are deciding; nothing when they need not.
+  function deferred.earlier_undecided(at, seq)
+    if not marks then
+      marks = {}
+      for owner, text in pairs(plan.hgetall(at.deciding)) do
+        local mark = mark_of(text)
+        if mark then
+          mark.ends = number_of(mark.since) + ORDER_US
+          if owner ~= at.owner and number_of(mark.since) <= at.now and mark.ends > at.now then
+            marks[#marks + 1] = mark
+          end
+        end
+      end
+    end
+    local wait_until
+    for _, mark in ipairs(marks) do
+      if mark.seq < seq then
+        wait_until = math.max(wait_until or 0, mark.ends)
+      end
+    end
+    return wait_until
+  end
+
+  return deferred
+end)()

@@ -1,58 +1,63 @@
 -- The door: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
--- is never leased, and nobody reads its payload. After books, decisions, dropping, slots and decide.
+-- is never leased, and nobody reads its payload.
 --
 -- Only what a producer of ours has marked can be refused here (enqueue.lua): it has seen that the event is valid, and that
 -- its id is the job's. Only by categories that a worker names, in `door` (JSON): "scopes" and "rows" as in gate.lua, of
 -- the KEYS behind `first`, "told" as in admit.lua, "categories": {name: [position of its row, configured]}. They drop, tell
 -- nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is admitted.
-local refused = {} -- groups for dropping.lua, with what the answer says of them
-local scopes, group_of, verdict_of = {}, {}, {}
+local door = (function()
+  local door = { refused = {} } -- groups for the books, with what the answer says of them
+  local scopes, group_of, verdict_of = {}, {}, {}
 
-local function verdict(door, position, first)
-  local known = verdict_of[position]
-  if known == nil then
-    local row = door.rows[position]
-    for _, item in ipairs(row) do
-      for _, scope in ipairs(type(item) == 'table' and item or { item }) do
-        if scope > 0 and not scopes[scope] then
-          scopes[scope] = open_scope(KEYS[first + scope], door.scopes[scope], now)
+  local function verdict(call, position, first, now)
+    local known = verdict_of[position]
+    if known == nil then
+      local row = call.rows[position]
+      for _, item in ipairs(row) do
+        for _, scope in ipairs(type(item) == 'table' and item or { item }) do
+          if scope > 0 and not scopes[scope] then
+            scopes[scope] = slots.open(KEYS[first + scope], call.scopes[scope], now)
+          end
         end
       end
+      -- A scope of another type is for the gate to complain of.
+      local is_known, at, denier, window = pcall(gate.decide, scopes, row, now, gate.free_at)
+      known = is_known and at > now and { denier, window, digits(at - now) } or false
+      verdict_of[position] = known
     end
-    -- A scope of another type is for the gate to complain of: here events have left their lane already.
-    local is_known, at, denier, window = pcall(decide, scopes, row, now, free_at)
-    known = is_known and at > now and { denier, window, digits(at - now) } or false
-    verdict_of[position] = known
+    return known
   end
-  return known
-end
 
--- The group in which an event ends whose job bears the mark, or false. A mark is the category, and 1 for an id that is to be
--- remembered, else 0.
-local function refusal(door, mark, first, muted)
-  local group = group_of[mark]
-  if group == nil then
-    local category, remembered = string.match(mark, '^(%S+) ([01])$')
-    local named = category and door.categories[category]
-    local denial = named and not muted(category) and verdict(door, named[1], first)
-    group = denial and {
-      category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, denial = denial,
-      why = '["dropped","' .. category .. '",' .. door.told[denial[1]][denial[2]] .. denial[3] .. '],{}]',
-    }
-    if group then
-      refused[#refused + 1] = group
+  -- The group in which an event ends whose job bears the mark, or false. A mark is the category, and 1 for an id that is to be
+  -- remembered, else 0.
+  function door.refusal(call, mark, first, now, is_muted)
+    local group = group_of[mark]
+    if group == nil then
+      local category, remembered = string.match(mark, '^(%S+) ([01])$')
+      local named = category and call.categories[category]
+      local denial = named and not is_muted(category) and verdict(call, named[1], first, now)
+      group = denial and {
+        category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {},
+        denial = denial,
+        why = '["dropped","' .. category .. '",' .. call.told[denial[1]][denial[2]] .. denial[3] .. '],{}]',
+      }
+      if group then
+        door.refused[#door.refused + 1] = group
+      end
+      group_of[mark] = group or false
     end
-    group_of[mark] = group or false
+    return group
   end
-  return group
-end
 
--- What the answer says of them: category, position of the scope and of its window, time until there is room, ids.
-local function told_refusals()
-  local rows = {}
-  for n, group in ipairs(refused) do
-    local scope, window, wait = unpack(group.denial)
-    rows[n] = { group.category, scope, window, wait, table.concat(group.ids, ' ') }
+  -- What the answer says of them: category, position of the scope and of its window, time until there is room, ids.
+  function door.told()
+    local rows = {}
+    for n, group in ipairs(door.refused) do
+      local scope, window, wait = unpack(group.denial)
+      rows[n] = { group.category, scope, window, wait, table.concat(group.ids, ' ') }
+    end
+    return rows
   end
-  return rows
-end
+
+  return door
+end)()

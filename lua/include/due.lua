@@ -1,90 +1,319 @@
--- What is due, for take.lua: the heads of lines, unless another worker is deciding about an earlier event.
-local behind -- until when heads wait for what others are deciding
+-- What has waited and goes on, for take.lua: what has reached its deadline, timers, heads of lines, what dead workers left. One
+-- call looks at a bounded number of them; what is more goes on in the next.
+--
+-- `at` as in include/intake.lua; with due, new and undecided of the call, and is_stopped: everything is paused by hand.
+local due = (function()
+  local due = { heads_of = {} } -- scopes whose heads were taken
+  local PAGE = 128 -- lines, and timers, that are looked at beyond what is asked for
+  local EXPIRED = 100
+  local REOPENED = 200
+  local READ_GAP_US = 1200000
+  local alone, behind, old_waits, is_cut = false, nil, false, false
+  local read = {} -- channels that are read for what was taken
 
-local function is_behind(seq)
-  local wait_until = earlier_undecided(at, call.owner, seq, now)
-  behind = wait_until and math.min(behind or wait_until, wait_until) or behind
-  return wait_until
-end
-
--- A suspect is taken alone, or not now.
-local function may_take(id)
-  if alone or not is_suspect(id) then
-    return not alone
+  -- An event that two workers died with is handed out alone: should it kill a third one, nothing dies with it.
+  function due.is_alone()
+    return alone
   end
-  alone = #ids_taken == 0 and not call.undecided
-  old_wait = old_wait or not alone
-  return alone
-end
 
--- What waits on timers, up to `most` of it. Events of unknown fate that went to one channel are looked up by one reading and
--- count as one; none is read before the cool-down of readings is over. Returns how many more may be taken.
-local function take_timed(most, is_paused)
-  local rows = most > 0 and most + 100 or 0
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', digits(now), 'LIMIT', 0, rows)) do
-    local header, payload = read_record(redis.call('HGET', events, id))
-    local place = header.doubt and header.channel
-    if is_too_soon(header) then
-      redis.call('ZADD', timers, digits(read_at), id)
-    elseif is_suspect(id) then
-      old_wait = true
-      break
-    elseif most > 0 or (place and read[place]) then
-      redis.call('ZREM', timers, id)
-      unpark(id, header, payload)
-      if place and is_paused then
-        let_try(pause, id, now)
+  -- Whether something is due that does not come ahead, and whether there is more than this call has looked at.
+  function due.has_left()
+    return old_waits, is_cut
+  end
+
+  local function is_suspect(header)
+    return (header.deaths or 0) >= leases.SUSPECT
+  end
+
+  -- Lets lines and timers ask anew, a page in each call: `reopening` holds how far that is, for "lines", for their "scopes" alone
+  -- and for "timers" of what a limit refused: "SCORE OFFSET". Returns whether it is done.
+  function due.reopen(at)
+    local is_done = true
+    for kind, cursor in pairs(plan.hgetall(at.reopening)) do
+      local key = kind == 'timers' and at.timers or at.lines
+      local from, offset = string.match(cursor, '^(%d+) (%d+)$')
+      from, offset = from or '0', count_of(offset)
+      local rows = redis.call('ZRANGEBYSCORE', key, from, '(inf', 'WITHSCORES', 'LIMIT', offset, REOPENED)
+      for i = 1, #rows, 2 do
+        local is_meant = kind == 'lines' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
+        if kind == 'timers' then
+          local header = record.read(at, rows[i])
+          is_meant = header.why and string.find(header.why[1], '^limit:')
+        end
+        if rows[i + 1] ~= from then
+          from, offset = rows[i + 1], 0
+        end
+        if is_meant and number_of(rows[i + 1]) > at.now then
+          plan.zadd(key, at.now, rows[i])
+        else
+          offset = offset + 1
+        end
       end
-      if not (place and read[place]) then
-        most = most - 1
+      if #rows < 2 * REOPENED then
+        plan.hdel(at.reopening, kind)
+      else
+        plan.hset(at.reopening, kind, from .. ' ' .. offset)
+        is_done = false
       end
-      note_reading(header)
     end
+    return is_done
   end
-  return most
-end
 
--- The head of a channel's line: its turn, where the channel takes one post at a time. Returns how many.
-local function take_turn(entry)
-  local head = redis.call('ZRANGE', call.line .. entry, 0, 0, 'WITHSCORES')
-  if is_behind(tonumber(head[2])) then
-    return 0
+  -- Nothing is looked up before the cool-down of readings is over, and for a while after one they go one by one: Slack limits
+  -- them together, whatever their channels.
+  local function read_at(at)
+    return plan.zscore(at.cooldowns, lines.READING) or -math.huge
   end
-  local id = head[1]
-  if not may_take(id) then
-    return 0
-  end
-  redis.call('ZREM', call.line .. entry, id)
-  local header = unpark_found(id)
-  local is_turn = entry == 'channel:' .. header.channel and (header.solo or redis.call('ZSCORE', KEYS[29], header.channel))
-  if redis.call('EXISTS', call.line .. entry) == 0 then
-    redis.call('ZREM', lines, entry)
-  elseif is_turn then
-    redis.call('ZADD', lines, 'inf', entry)
-  end
-  if is_turn then
-    redis.call('HSET', posting, header.channel, id)
-  end
-  return 1
-end
 
--- Up to `most` heads of the lines that wait for a scope, by rank; until they are decided nobody gets another one.
--- Returns how many.
-local function take_heads(scope, most)
-  for taken = 0, most - 1 do
-    local line = redis.call('ZRANGE', call.waits .. scope, 0, 0)[1]
-    if not line then
-      redis.call('ZREM', lines, 'scope:' .. scope)
-      return taken
-    end
-    local id = redis.call('ZRANGE', call.line .. line, 0, 0)[1]
-    local header, payload = read_record(redis.call('HGET', events, id))
-    if is_behind(header.seq) or not may_take(id) then
-      return taken
-    end
-    leave_line(at, id, header)
-    unpark(id, header, payload)
-    to_decide_again(header.seq)
+  local function is_too_soon(at, header)
+    return header.doubt and at.now < read_at(at) and not read[header.channel]
   end
-  return most
-end
+
+  local function note_reading(at, header)
+    if header.doubt and not read[header.channel] then
+      read[header.channel] = true
+      if at.now < read_at(at) + lines.COOLED_US then
+        plan.zadd(at.cooldowns, at.now + READ_GAP_US, lines.READING)
+      end
+    end
+  end
+
+  -- A suspect, if one is next: it is all that is taken.
+  function due.take_suspect(at)
+    local orphan = at.new > 0 and not at.undecided and plan.zfirst(at.orphans)
+    if orphan then
+      local header, payload, malformed = record.read(at, orphan)
+      if not malformed and is_suspect(header) then
+        alone = true
+        intake.pick_up(at, orphan, header, payload)
+        return
+      end
+    end
+    local timer, instant = plan.zfirst(at.timers)
+    if timer and instant <= at.now and at.due > 0 and not at.undecided and not at.is_stopped then
+      local header, payload, malformed = record.read(at, timer)
+      if not malformed and is_suspect(header) and not is_too_soon(at, header) and not pause.until_of(at, timer) then
+        alone = true
+        plan.zrem(at.timers, timer)
+        intake.unpark(at, timer, header, payload)
+        note_reading(at, header)
+        if header.doubt then
+          pause.let_try(at, timer)
+        end
+      end
+    end
+  end
+
+  -- What has waited as long as it may: handed out to be settled as expired.
+  function due.take_expired(at)
+    for _, id in ipairs(plan.zdue(at.parked, at.now, EXPIRED)) do
+      local header, payload, malformed = record.read(at, id)
+      if malformed then
+        intake.quarantine(at, id, header, payload)
+      elseif is_too_soon(at, header) then
+        plan.zadd(at.timers, read_at(at), id)
+        plan.zadd(at.parked, read_at(at), id)
+      else
+        note_reading(at, header)
+        leases.leave_place(at, id, header)
+        intake.unpark(at, id, header, payload)
+      end
+    end
+  end
+
+  -- What waits on timers, up to `most` of it. Events of unknown fate that went to one channel are looked up by one reading and
+  -- count as one; none is read before the cool-down of readings is over. Returns how many more may be taken.
+  local function take_timers(at, most, is_paused)
+    local wanted = most > 0 and most + PAGE or 0
+    local ids = plan.zdue(at.timers, at.now, wanted)
+    is_cut = is_cut or (wanted > 0 and #ids == wanted)
+    for _, id in ipairs(ids) do
+      local header, payload, malformed = record.read(at, id)
+      local place = header.doubt and header.channel
+      if malformed then
+        intake.quarantine(at, id, header, payload)
+      elseif is_too_soon(at, header) then
+        plan.zadd(at.timers, read_at(at), id)
+      elseif is_suspect(header) then
+        old_waits = true
+        break
+      elseif most > 0 or (place and read[place]) then
+        plan.zrem(at.timers, id)
+        intake.unpark(at, id, header, payload)
+        if place and is_paused then
+          pause.let_try(at, id)
+        end
+        if not (place and read[place]) then
+          most = most - 1
+        end
+        note_reading(at, header)
+      end
+    end
+    return most
+  end
+
+  -- Whether an event of this seq waits for what another worker is deciding.
+  local function is_behind(at, seq)
+    local wait_until = deferred.earlier_undecided(at, seq)
+    behind = wait_until and math.min(behind or wait_until, wait_until) or behind
+    return wait_until
+  end
+
+  -- A suspect is taken alone, or not now.
+  local function may_take(at, header)
+    if alone or not is_suspect(header) then
+      return not alone
+    end
+    alone = intake.count() == 0 and not at.undecided
+    old_waits = old_waits or not alone
+    return alone
+  end
+
+  -- Who is next in a channel's line: its turn, where the channel takes one post at a time. Returns how many.
+  local function take_turn(at, entry)
+    local line, channel = at.line .. entry, string.match(entry, '^channel:(.*)$') or entry
+    local id, seq = lines.next_of(at, line, channel)
+    if not id then
+      plan.zrem(at.lines, entry)
+      return 0
+    end
+    if is_behind(at, seq) then
+      return 0
+    end
+    local header, payload, malformed = record.read(at, id)
+    if malformed then
+      intake.quarantine(at, id, header, payload, entry)
+      return 1
+    end
+    if not may_take(at, header) then
+      return 0
+    end
+    plan.zrem(line, id)
+    lines.count_turn(at, channel)
+    intake.unpark(at, id, header, payload)
+    local is_turn = entry == 'channel:' .. header.channel and (header.solo or plan.zscore(at.cooldowns, header.channel))
+    if not plan.zfirst(line) then
+      plan.zrem(at.lines, entry)
+      plan.hdel(at.turns, channel)
+    elseif is_turn then
+      plan.zadd(at.lines, math.huge, entry)
+    end
+    if is_turn then
+      plan.hset(at.posting, header.channel, id)
+    end
+    return 1
+  end
+
+  -- Up to `most` heads of the lines that wait for a scope, by rank; until they are decided nobody gets another one.
+  -- Returns how many.
+  local function take_heads(at, scope, most)
+    local taken = 0
+    for _ = 1, most do
+      local line = plan.zfirst(at.waits .. scope)
+      if not line then
+        plan.zrem(at.lines, 'scope:' .. scope)
+        return taken
+      end
+      local id = plan.zfirst(at.line .. line)
+      if not id then -- a line without events is nobody's
+        plan.zrem(at.waits .. scope, line)
+        plan.hdel(at.awaited, line)
+        return taken
+      end
+      local header, payload, malformed = record.read(at, id)
+      if malformed then
+        intake.quarantine(at, id, header, payload, line)
+      elseif is_behind(at, header.seq) or not may_take(at, header) then
+        return taken
+      else
+        deferred.leave(at, id, header)
+        intake.unpark(at, id, header, payload)
+        intake.to_decide_again(header.seq)
+        taken = taken + 1
+      end
+    end
+    return taken
+  end
+
+  -- Heads of lines, up to `most`; `opened` says how many may pass a scope at once. Returns how many more may be taken.
+  local function take_lines(at, most, opened)
+    local wanted = most > 0 and most + PAGE or 0
+    local entries = plan.zdue(at.lines, at.now, wanted)
+    is_cut = is_cut or (wanted > 0 and #entries == wanted)
+    for _, entry in ipairs(entries) do
+      local scope, taken = string.match(entry, '^scope:(.*)$'), 1
+      while most > 0 and taken > 0 and not alone and (plan.zscore(at.lines, entry) or math.huge) <= at.now do
+        if not scope then
+          taken = take_turn(at, entry)
+        elseif at.undecided then -- those could be overtaken by what this owner is deciding
+          taken, old_waits = 0, true
+        else
+          local known = opened and opened[scope]
+          taken = take_heads(at, scope, math.min(most, known and math.max(tonumber(known[2]) or 1, 1) or 1))
+          if taken > 0 then
+            if plan.zscore(at.lines, entry) then
+              plan.zadd(at.lines, math.huge, entry)
+            end
+            due.heads_of[#due.heads_of + 1] = scope
+          end
+        end
+        most = most - taken
+      end
+    end
+    return most
+  end
+
+  -- What is due, as far as the worker can post. While posting is paused, one event is let go as the probe: another one each
+  -- time, so the lines go first, in which those stand that were not tried. Returns how many more might have been taken.
+  function due.take_due(at, opened)
+    local most = at.is_stopped and 0 or at.due
+    local is_paused = redis.call('EXISTS', at.pause) == 1
+    if is_paused then
+      most = pause.until_of(at) and 0 or math.min(most, 1)
+    end
+    if pause.kind(at) == 'outage' or pause.kind(at) == 'operator' then
+      return take_timers(at, take_lines(at, most, opened), true)
+    end
+    return take_lines(at, take_timers(at, most, is_paused), opened)
+  end
+
+  -- What dead or stopped workers left.
+  function due.take_orphans(at)
+    local most = at.undecided and 0 or at.new
+    for _, id in ipairs(most > 0 and not alone and plan.zdue(at.orphans, math.huge, most) or {}) do
+      local header, payload, malformed = record.read(at, id)
+      if malformed then
+        intake.quarantine(at, id, header, payload)
+      elseif is_suspect(header) or intake.is_full() then
+        break
+      else
+        intake.pick_up(at, id, header, payload)
+      end
+    end
+  end
+
+  -- The instant at which there may be something to take, or nil.
+  function due.come_again(at, grace, is_suspended)
+    local function first_score(key)
+      local _, score = plan.zfirst(key)
+      return score or math.huge
+    end
+    local next_at = math.max(first_score(at.leases), grace)
+    if not is_suspended then
+      next_at = math.min(next_at, first_score(at.parked))
+      local _, line_at
+      if behind then
+        _, line_at = plan.znext(at.lines, at.now)
+      else
+        _, line_at = plan.zfirst(at.lines)
+      end
+      local waits_until = math.min(line_at or math.huge, behind or math.huge, first_score(at.timers))
+      if at.due > 0 and not at.is_stopped and waits_until < math.huge then
+        next_at = math.min(next_at, math.max(waits_until, count_of(plan.hget(at.pause, 'probe'))))
+      end
+    end
+    return next_at < math.huge and next_at or nil
+  end
+
+  return due
+end)()

@@ -7,14 +7,17 @@ local function glance(call, now)
   end
   local request = call.requests[1]
   local id, at, denier, window = request[1], now, nil, nil
+  local lifetimes, renewed = {}, {}
   for i = 2, #request do
     local key, windows = KEYS[request[i]], call.scopes[request[i]]
     if not key or (not call.fresh and redis.call('ZSCORE', key, id)) then
       return
     end
+    local longest = 0
     for n = 1, #windows do
       local max, us = windows[n][1], windows[n][2]
       local full = redis.call('ZRANGE', key, -max, -max, 'WITHSCORES')[2]
+      longest = math.max(longest, us)
       if full then -- as many as it may hold are stored
         local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
         if full + us <= now or tonumber(newest) > now or windows[n][3] then
@@ -25,17 +28,20 @@ local function glance(call, now)
         end
       end
     end
+    lifetimes[i] = math.ceil(longest / 1000)
   end
   if denier then
     return string.format('{"verdicts":[[%d,%d,%.0f]]}', denier, window, at - now)
   end
   for i = 2, #request do
-    local longest = 0
-    for _, limit in ipairs(call.scopes[request[i]]) do
-      longest = math.max(longest, limit[2])
+    renewed[i] = redis.call('PTTL', KEYS[request[i]]) < lifetimes[i]
+  end
+  local score = digits(now)
+  for i = 2, #request do
+    redis.call('ZADD', KEYS[request[i]], score, id)
+    if renewed[i] then
+      redis.call('PEXPIRE', KEYS[request[i]], 2 * lifetimes[i] + 1)
     end
-    redis.call('ZADD', KEYS[request[i]], digits(now), id)
-    keep_alive(KEYS[request[i]], longest, 2 * longest)
   end
   return '{"verdicts":[0]}'
 end

@@ -1,58 +1,161 @@
--- What waits: an event is parked in a channel's line (ordered by seq), on a timer (its own instant), or deferred in the line
--- of its category (include/deferred.lua).
+-- What waits: an event is parked in a channel's line, on a timer (its own instant), or deferred in the line of its category
+-- (include/deferred.lua).
+--
+-- A channel's line goes by class, then by first sight. The class of an event is its priority (high, normal, low) and whether its
+-- slot is of its category's guarantee: 0 to 5. Every OLDEST_EVERY-th turn is the oldest event's, so that none starves.
 --
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on
 -- its channel. Whoever parks or settles and so sets an instant earlier than all others rings the bell, one sleeper wakes.
-local READING = 'conversations.history' -- stands among the channels that cool down for all readings of what was posted
--- So long after a cool-down its channel takes one post at a time until one has arrived; and readings are made one by one.
-local COOLED_US = 600000000
+--
+-- `at` names the keys lines, timers, posting, cooldowns, turns, wake; and now. A channel is {name, line: key of its line,
+-- line_name, and with a pace: pace: key of its slots, max, window_us}.
+local lines = (function()
+  local lines = {
+    READING = 'conversations.history', -- stands among the channels that cool down for all readings of what was posted
+    -- So long after a cool-down its channel takes one post at a time until one has arrived; and readings are made one by one.
+    COOLED_US = 600000000,
+  }
+  local CLASS = 562949953421312 -- 2^49: seq is below it
+  local USUAL = 3 -- normal, without a guarantee
+  local OLDEST_EVERY = 16
 
-local function first_instant(lines, timers)
-  local first = math.huge
-  for _, key in ipairs({ lines, timers }) do
-    local row = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    if row[2] then
-      first = math.min(first, tonumber(row[2]) or math.huge)
+  -- The first instant of all that waits, before this call changes anything.
+  function lines.first_instant(at)
+    local first = math.huge
+    for _, key in ipairs({ at.lines, at.timers }) do
+      first = math.min(first, number_of(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge)
+    end
+    return first
+  end
+
+  -- Rings if this call has planned an instant before `before`.
+  function lines.ring_if_earlier(at, before)
+    if math.min(plan.zlowest_added(at.lines), plan.zlowest_added(at.timers)) < before then
+      plan.ring(at.wake)
     end
   end
-  return first
-end
 
-local function ring(wake)
-  redis.call('RPUSH', wake, '1')
-  redis.call('LTRIM', wake, 0, 15)
-end
-
--- The instant from which the channel may be posted to: after its cool-down, and with room in its pace.
-local function channel_free_at(channel, cooldowns, now)
-  local at = tonumber(redis.call('ZSCORE', cooldowns, channel.name)) or 0
-  if channel.max then
-    local pace = open_scope(channel.pace, { { channel.max, channel.window_us } }, now)
-    at = math.max(at, (scope_room_at(pace)))
+  function lines.score(header)
+    return (header.order or USUAL) * CLASS + header.seq
   end
-  return at
-end
 
--- Whether the channel takes one post at a time: for its pace, or since it has cooled down and none has arrived yet.
-local function is_solo(channel, cooldowns)
-  return channel.max ~= nil or redis.call('ZSCORE', cooldowns, channel.name) ~= false
-end
-
--- Sets when the head of the channel's line may pass, or forgets a line that is empty.
-local function set_line(channel, keys, now)
-  if redis.call('EXISTS', channel.line) == 0 then
-    redis.call('ZREM', keys.lines, channel.line_name)
-  elseif redis.call('HEXISTS', keys.posting, channel.name) == 1 then
-    redis.call('ZADD', keys.lines, 'inf', channel.line_name)
-  else
-    local at = math.max(now, channel_free_at(channel, keys.cooldowns, now))
-    redis.call('ZADD', keys.lines, digits(at), channel.line_name)
+  local function is_oldests_turn(at, channel)
+    return count_of(plan.hget(at.turns, channel)) % OLDEST_EVERY == OLDEST_EVERY - 1
   end
-end
 
--- Ends the post in flight (or the turn) of `id` on its channel.
-local function free_channel(posting, channel, id)
-  if redis.call('HGET', posting, channel) == id then
-    redis.call('HDEL', posting, channel)
+  -- Whether anybody in the channel's line goes before this event.
+  function lines.goes_before(at, channel, header)
+    local _, first = plan.zfirst(channel.line)
+    return first and (first < lines.score(header) or is_oldests_turn(at, channel.name))
   end
-end
+
+  -- Whose turn it is in a channel's line, and the number of its first sight.
+  function lines.next_of(at, line, channel)
+    local id, score = plan.zfirst(line)
+    if id and is_oldests_turn(at, channel) then
+      local oldest, low = math.huge, -1
+      for _ = 0, 5 do
+        local member, at_score = plan.znext(line, low)
+        if not member then
+          break
+        end
+        local class = math.floor(at_score / CLASS)
+        if at_score - class * CLASS < oldest then
+          id, oldest = member, at_score - class * CLASS
+        end
+        low = (class + 1) * CLASS - 1
+      end
+      return id, oldest
+    end
+    return id, score and score % CLASS
+  end
+
+  function lines.count_turn(at, channel)
+    plan.hset(at.turns, channel, digits((count_of(plan.hget(at.turns, channel)) + 1) % OLDEST_EVERY))
+  end
+
+  -- The slots of a channel's pace.
+  function lines.pace(at, channel)
+    if not channel.view then
+      channel.view = slots.open(channel.pace, { { channel.max, channel.window_us } }, at.now)
+      slots.draw_back(channel.view)
+    end
+    return channel.view
+  end
+
+  -- The instant from which the channel may be posted to: after its cool-down, and with room in its pace.
+  function lines.free_at(at, channel)
+    local instant = plan.zscore(at.cooldowns, channel.name) or 0
+    if channel.max then
+      instant = math.max(instant, (slots.room_at(lines.pace(at, channel))))
+    end
+    return instant
+  end
+
+  -- Whether the channel takes one post at a time: for its pace, or since it has cooled down and none has arrived yet.
+  function lines.is_solo(at, channel)
+    return channel.max ~= nil or plan.zscore(at.cooldowns, channel.name) ~= nil
+  end
+
+  -- Whose post is in flight on a channel, or whose turn it is; nobody's where that event is gone.
+  function lines.turn_of(at, channel)
+    local id = plan.hget(at.posting, channel)
+    if id and not plan.hget(at.events, id) then
+      plan.hdel(at.posting, channel)
+      return nil
+    end
+    return id
+  end
+
+  -- Sets when the head of the channel's line may pass, or forgets a line that is empty.
+  function lines.set(at, channel)
+    if not plan.zfirst(channel.line) then
+      plan.zrem(at.lines, channel.line_name)
+      if plan.hget(at.turns, channel.name) then
+        plan.hdel(at.turns, channel.name)
+      end
+    elseif lines.turn_of(at, channel.name) then
+      plan.zadd(at.lines, math.huge, channel.line_name)
+    else
+      plan.zadd(at.lines, math.max(at.now, lines.free_at(at, channel)), channel.line_name)
+    end
+  end
+
+  -- Ends the post in flight (or the turn) of `id` on its channel.
+  function lines.free(at, channel, id)
+    if plan.hget(at.posting, channel) == id then
+      plan.hdel(at.posting, channel)
+      return true
+    end
+    return false
+  end
+
+  -- Ends the turn of an event on whatever channel: of one that cannot be read its header does not say which.
+  function lines.free_all(at, id)
+    for channel in pairs(plan.hgetall(at.posting)) do
+      if lines.free(at, channel, id) and plan.zscore(at.lines, 'channel:' .. channel) then
+        plan.zadd(at.lines, at.now, 'channel:' .. channel)
+      end
+    end
+  end
+
+  -- The channels of a call, whose fields are positions of KEYS.
+  function lines.channels(call)
+    for _, channel in ipairs(call.channels) do
+      channel.line, channel.line_name = KEYS[channel.line], 'channel:' .. channel.name
+      channel.pace = channel.max and KEYS[channel.pace]
+    end
+    return call.channels
+  end
+
+  -- Plans what was charged to the paces of a call's channels.
+  function lines.write(channels)
+    for _, channel in ipairs(channels) do
+      if channel.view then
+        slots.write(channel.view)
+      end
+    end
+  end
+
+  return lines
+end)()

@@ -7,10 +7,12 @@
 --        the window counted last.
 local function log_stores()
   local LOG, QUOTA = {}, {}
+  local MAX, US, leaves = slots.MAX, slots.US, slots.leaves
 
   function LOG.look(view)
-    view.live, view.lapsed = 0, 0
+    view.live, view.lapsed, view.ahead = 0, 0, 0
     view.newest = tonumber(redis.call('LINDEX', view.key, 0) or nil)
+    view.at_us = math.max(view.now, view.newest or 0)
   end
 
   function LOG.scores(view, i, count)
@@ -24,19 +26,17 @@ local function log_stores()
 
   function LOG.add(view)
     LOG.look(view)
-    local at, length = digits(math.max(view.now, view.newest or 0)), 0
-    for first = 1, view.adding, 1000 do
-      local row = {}
-      for i = first, math.min(first + 999, view.adding) do
-        row[#row + 1] = at
-      end
-      length = redis.call('LPUSH', view.key, unpack(row))
+    local at, length = digits(view.at_us), redis.call('LLEN', view.key) + view.adding
+    local rows = {}
+    for i = 1, view.adding do
+      rows[i] = at
     end
-    local size, longest = largest(view, MAX), largest(view, US)
+    plan.write_rows('LPUSH', view.key, rows, 1)
+    local size, longest = slots.largest(view, MAX), slots.largest(view, US)
     if length > size then
-      redis.call('LTRIM', view.key, 0, size - 1)
+      plan.write('LTRIM', view.key, 0, size - 1)
     end
-    keep_alive(view.key, longest, 2 * longest)
+    plan.keep_alive(view.key, longest, 2 * longest)
   end
 
   -- How many instants lie within the window, found by bisection.
@@ -85,8 +85,8 @@ local function log_stores()
       local current = math.floor(view.now / window[US])
       counts[i] = string.format('%.0f:%.0f:%d', window[US], current, QUOTA.used(view, window) + view.adding)
     end
-    redis.call('SET', view.key, table.concat(counts, ' '), 'PX', math.ceil(largest(view, US) / 1000) + 1)
+    plan.write('SET', view.key, table.concat(counts, ' '), 'PX', math.ceil(slots.largest(view, US) / 1000) + 1)
   end
 
-  return { set = SLOTS, log = LOG, quota = QUOTA }
+  return { set = slots.SET, log = LOG, quota = QUOTA }
 end

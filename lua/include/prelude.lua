@@ -1,9 +1,14 @@
 -- Time and numbers, and what differs between Lua versions.
 local unpack = unpack or table.unpack -- servers with Lua 5.4
 
--- Integer microseconds, exact in a double. `given` (from the call) wins over the server's clock.
+local MOST_EXACT = 9007199254740992 -- 2^53: whole numbers below it are exact in a double
+
+-- Integer microseconds. `given` (from the call) wins over the server's clock.
 local function microseconds(given)
   if given then
+    if type(given) ~= 'number' or given ~= math.floor(given) or given < 0 or given >= MOST_EXACT / 2 then
+      error('now is ' .. tostring(given) .. ', expected whole microseconds')
+    end
     return given
   end
   local time = redis.call('TIME')
@@ -15,9 +20,30 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Lets a key live for `span_us` at least; renewed, for `renew_us`. Lifetimes are whole milliseconds.
-local function keep_alive(key, span_us, renew_us)
-  if redis.call('PTTL', key) < math.ceil(span_us / 1000) then
-    redis.call('PEXPIRE', key, math.ceil((renew_us or span_us) / 1000) + 1)
+-- A score or an instant as the server says it; nil for what is none. Lua 5.4 reads no 'inf'.
+local function number_of(text)
+  if text == 'inf' then
+    return math.huge
+  elseif text == '-inf' then
+    return -math.huge
   end
+  local number = text and tonumber(text)
+  return number == number and number or nil
+end
+
+-- A whole number that is exact; nil for what is none.
+local function whole_of(text)
+  local number = number_of(text)
+  return number and number == math.floor(number) and number > -MOST_EXACT and number < MOST_EXACT and number or nil
+end
+
+-- A stored count: what is none counts as 0.
+local function count_of(text)
+  return math.max(0, whole_of(text) or 0)
+end
+
+-- The JSON in a text, or nil: what is stored may have been written by anybody.
+local function json_of(text)
+  local is_json, value = pcall(cjson.decode, text)
+  return is_json and type(value) == 'table' and value or nil
 end

@@ -1,23 +1,161 @@
 -- An event's record in the hash `events`: a line of JSON, the header, then the payload as the producer wrote it.
 --
--- Header: seq (order of first sight), seen (instant of first sight), and once they are known category, counted (its name in the books), channel,
--- attempt (posts started), unknown (posts whose fate is unknown), state ("sending" while a post may be under way,
--- "waiting" while parked), timer (true: parked on a timer), why (reason and code for
--- which it waits or waited on one; absent after a death), shadow (limits that would have refused it),
--- solo (its channel has a pace),
--- held (true: it owns held slots), holds (names of the scopes they are in), takes (how often it was taken up), replays
--- (how often it came back from the dead letters), deaths (how many workers died holding it),
--- lone (instant since which it waits as the only suppressed one), own (true: an event of the dispatcher's, include/tally.lua),
--- line and rank (where it stands or stood in a category's line, while it is not admitted),
--- sent and first (when its last and its first post were marked as sending), doubt (while the fate of its last post is to be
--- looked up: how many readings failed so far), resent (posts made again after one that never arrived), entry (the line it
--- waits in, where that is not its channel's), place (Slack's id of its channel, where there is a doubt), root (ts of the
--- message that its last post went under, by the key of its thread). Instants are strings of microseconds: cjson writes 14 digits.
-local function read_record(record)
-  local line = string.find(record, '\n', 1, true)
-  return cjson.decode(string.sub(record, 1, line - 1)), string.sub(record, line + 1)
-end
+-- Header: seq (order of first sight), seen (instant of first sight), and once they are known category, counted (its name in the
+-- books), channel, attempt (tries used up), posts (posts started), unknown (posts whose fate is unknown), state ("sending" while
+-- a post may be under way, "waiting" while parked), timer (true: parked on a timer), why (reason and code for which it waits or
+-- waited on one; absent after a death), shadow (limits that would have refused it), solo (its channel has a pace) and pace (the
+-- window of that, us), order (its class in its channel's line, include/lines.lua), held (true: it owns held slots), holds and
+-- slots (names of the scopes in which it holds slots, and of all in which it has one), takes (how often it was taken up),
+-- replays (how often it came back from the dead letters), deaths (how many workers died holding it), lone (instant since
+-- which it waits as the only suppressed one), own (true: an event of the dispatcher's, include/digest.lua), line and rank (where
+-- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
+-- marked as sending), doubt (while the fate of its last post is to be looked up: how many readings failed so far), resent
+-- (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what its
+-- last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
+-- thread); while there is a doubt, place (Slack's id of its channel) and trouble (whether posts fail there, include/pause.lua).
+-- Instants are strings of microseconds: cjson writes 14 digits.
+local record = (function()
+  local record = {}
+  local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
+  local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it
 
-local function write_record(events, id, header, payload)
-  redis.call('HSET', events, id, cjson.encode(header) .. '\n' .. payload)
-end
+  local function is_count(value)
+    return type(value) == 'number' and value >= 0 and value < MOST_EXACT and value == math.floor(value)
+  end
+  local function is_seq(value)
+    return is_count(value) and value < MOST_SEQ
+  end
+  local function is_instant(value)
+    return type(value) == 'string' and #value <= 16 and string.find(value, '^%d+$') ~= nil and tonumber(value) < LAST_INSTANT
+  end
+  local function is_text(value)
+    return type(value) == 'string' and #value <= 4096
+  end
+  local function is_flag(value)
+    return value == true
+  end
+  local function is_names(value)
+    if type(value) ~= 'table' then
+      return false
+    end
+    local length = 0
+    for key, name in pairs(value) do
+      length = length + 1
+      if type(key) ~= 'number' or not is_text(name) then
+        return false
+      end
+    end
+    return length == #value
+  end
+  local function is_why(value)
+    return type(value) == 'table' and type(value[1]) == 'string' and (value[2] == cjson.null or type(value[2]) == 'string')
+  end
+  local function is_class(value)
+    return is_count(value) and value < 6
+  end
+  local IS_SOUND = {
+    seq = is_seq, seen = is_instant, category = is_text, counted = is_text, channel = is_text, attempt = is_count,
+    posts = is_count, unknown = is_count, timer = is_flag, why = is_why, shadow = is_names, pace = is_count, order = is_class,
+    held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
+    lone = is_instant, own = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
+    first = is_instant, doubt = is_count, resent = is_count, entry = is_text, place = is_text, root = is_text,
+    code = is_text, trouble = is_text,
+    state = function(value) return value == 'sending' or value == 'waiting' end,
+    solo = function(value) return type(value) == 'boolean' end,
+  }
+  local NEEDS = { -- what a state, or a field, cannot do without
+    waiting = { 'category', 'counted', 'deadline' },
+    sending = { 'channel', 'sent', 'first', 'attempt', 'counted', 'deadline', 'category' },
+    doubt = { 'channel', 'sent', 'first', 'deadline', 'counted', 'category' },
+    line = { 'rank', 'category', 'counted', 'deadline' },
+  }
+
+  local function has_all(header, needed)
+    for _, field in ipairs(needed) do
+      if header[field] == nil then
+        return false
+      end
+    end
+    return true
+  end
+
+  local function is_line_of(line, category)
+    return line == 'category:' .. category or string.find(line, 'label:' .. category .. ':', 1, true) == 1
+  end
+
+  local function is_whole(header)
+    return header.seq ~= nil and header.seen ~= nil
+      and (header.state == nil or has_all(header, NEEDS[header.state]))
+      and (header.doubt == nil or has_all(header, NEEDS.doubt))
+      and (header.line == nil or (has_all(header, NEEDS.line) and is_line_of(header.line, header.category)))
+      and (header.own or (header.category ~= '' and header.counted ~= ''))
+      and (header.state ~= 'waiting' or header.timer or header.line or header.entry or header.channel) ~= nil
+  end
+
+  -- Whether an event of this id is the dispatcher's own. No id of a producer's holds a colon (include/intake.lua).
+  function record.is_own(id)
+    return string.find(id, '^digest:') ~= nil or string.find(id, '^notice:') ~= nil
+  end
+
+  -- Header and payload, and whether the header is what one of us wrote. Of one that is not, the fields are left that can be
+  -- trusted, and the third answer is its text. Fields of a newer version are kept.
+  function record.split(stored)
+    local line = stored and string.find(stored, '\n', 1, true)
+    local text = stored and string.sub(stored, 1, (line or #stored + 1) - 1) or ''
+    local header = line and json_of(text)
+    if not header then
+      return {}, line and string.sub(stored, line + 1) or '', text
+    end
+    local malformed, is_newer
+    for field, value in pairs(header) do
+      local is_sound = IS_SOUND[field]
+      if not is_sound then
+        is_newer = true
+      elseif not is_sound(value) then
+        header[field], malformed = nil, text
+      end
+    end
+    if is_newer and not pcall(cjson.encode, header) then -- a number that is none
+      malformed = text
+    end
+    if not malformed and not is_whole(header) then
+      malformed = text
+    end
+    return header, string.sub(stored, line + 1), malformed
+  end
+
+  function record.read(at, id)
+    local stored = plan.hget(at.events, id)
+    local header, payload, malformed = record.split(stored)
+    if not malformed and (header.own == true) ~= record.is_own(id) then
+      header.own, malformed = nil, string.match(stored, '^[^\n]*')
+    end
+    return header, payload, malformed
+  end
+
+  function record.write(at, id, header, payload)
+    plan.hset(at.events, id, cjson.encode(header) .. '\n' .. payload)
+  end
+
+  -- The number of the last first sight; where it was lost it goes on from the milliseconds of the clock, which are beyond all
+  -- that were given.
+  function record.last_seq(at)
+    local last = plan.number(at.seq)
+    return last and is_seq(last) and last or math.floor(at.now / 1000)
+  end
+
+  -- The next `number` of them: the one before the first.
+  function record.next_seqs(at, number)
+    local last = record.last_seq(at)
+    plan.set_number(at.seq, last + number)
+    return last
+  end
+
+  -- The name of the slots of its present attempt: a post of unknown fate keeps its own, the next one takes another.
+  function record.slot(header)
+    local unknown = header.unknown or 0
+    return unknown > 0 and digits(header.seq) .. '#' .. digits(unknown) or digits(header.seq)
+  end
+
+  return record
+end)()

@@ -19,6 +19,7 @@ from dispatcher.app.checks import ServerFacts
 from dispatcher.cli.doctor.examination import examine
 from dispatcher.cli.doctor.finding import Finding, Level
 from dispatcher.cli.doctor.server import server_findings
+from dispatcher.cli.doctor.slack import slack_findings
 from dispatcher.connection import connect
 from dispatcher.keys import Keys
 from dispatcher.model import US
@@ -78,7 +79,7 @@ def test_a_set_up_without_fault_is_said_to_be_one(own_server: RedisServer, slack
     assert [each["about"] for each in document["findings"] if each["level"] != "ok"] == ["address"]
     assert [each["about"] for each in document["findings"]] == [
         "limits", "server", "eviction", "persistence", "memory", "clock", "namespace", "queue", "books", "waiting",
-        "workers", "leases", "dead letters", "slack", "scopes", "look-ups", "address",
+        "workers", "leases", "dead letters", "slack", "scopes", "look-ups", "slack clock", "address",
     ]  # fmt: skip
     assert shown.code == 0
     assert "ok       workers       1 is running, the last heartbeat was" in shown.out
@@ -419,7 +420,12 @@ def test_what_waits_is_compared_with_its_bound(redis: Database, redis_url: str) 
     Producer(redis).send_many([{"category": "errors", "text": "x"}] * 8)
     assert one_about("waiting", redis_url=redis_url) == (OK, "8 waiting, 0 in flight, 0 parked")
     level, said = one_about("waiting", redis_url=redis_url, max_waiting=10)
-    assert (level, said) == (WARNING, "8 are waiting, from 10 on producers are refused")
+    assert (level, said) == (WARNING, "8 waiting, 0 in flight, 0 parked; from 10 in all on producers are refused")
+    redis.delete(*QUEUE.lanes)
+    redis.zadd(KEYS.parked, {str(n): 1 for n in range(8)})
+    level, said = one_about("waiting", redis_url=redis_url, max_waiting=10)
+    assert (level, said) == (WARNING, "0 waiting, 0 in flight, 8 parked; from 10 in all on producers are refused")
+    redis.delete(KEYS.parked)
     redis.set(QUEUE.suspended, 1)
     level, said = one_about("waiting", redis_url=redis_url)
     assert (level, "taking is suspended" in said) == (WARNING, True)
@@ -462,6 +468,59 @@ def test_scopes_that_look_ups_need_are_missed() -> None:
     with StandIn(setup=Setup(scopes=("chat:write", "channels:history", "channels:read"))) as slack:
         level, said = one_about("look-ups", slack_token=slack.token, slack_base_url=slack.base_url)
     assert (level, said.partition(" absent")[0]) == (WARNING, "groups:history, groups:read")
+
+
+def slack_clock(slack_ahead_s: float, **settings: object) -> list[Finding]:
+    """What is said of the clocks where Slack's is so far ahead of this machine's."""
+    with StandIn(setup=Setup(clock=lambda: time.time() + slack_ahead_s)) as slack:
+        return findings_about("slack clock", slack_token=slack.token, slack_base_url=slack.base_url, **settings)
+
+
+AGREE = Finding(OK, "slack clock", "the Redis server and Slack agree on the time")
+
+
+@pytest.mark.parametrize("slack_ahead_s", [-1, 0, 3])
+def test_slack_and_the_server_agree_on_the_time_within_a_few_seconds(redis_url: str, slack_ahead_s: float) -> None:
+    assert slack_clock(slack_ahead_s, redis_url=redis_url) == [AGREE]
+    assert slack_clock(slack_ahead_s) == [AGREE], "the embedded server that is to come runs on this machine"
+
+
+@pytest.mark.parametrize("slack_ahead_s", [-90, 90])
+def test_a_clock_of_slack_s_that_differs_from_the_server_s_is_a_warning(redis_url: str, slack_ahead_s: float) -> None:
+    (found,) = slack_clock(slack_ahead_s, redis_url=redis_url)
+    assert found.level is WARNING
+    assert found.remedy is not None
+    assert found.remedy.startswith("set the server's clock right (NTP)")
+
+
+@pytest.mark.parametrize(
+    ("server_ahead_s", "said"),
+    [(6, "6.0s ahead of"), (90, "1m 30s ahead of"), (-6, "6.0s behind"), (-3_600, "1h 0m behind")],
+)
+@pytest.mark.parametrize("machine_ahead_s", [0, 600])
+def test_it_is_said_which_clock_is_ahead_and_by_how_much(
+    server_ahead_s: float, said: str, machine_ahead_s: float
+) -> None:
+    slack_s = 1_732_100_000.0
+    machine_s = slack_s + machine_ahead_s
+    with StandIn(setup=Setup(clock=lambda: slack_s)) as slack:
+        settings = Settings.isolated(slack_token=slack.token, slack_base_url=slack.base_url)
+        found = list(slack_findings(settings, None, lambda: machine_s, machine_ahead_s - server_ahead_s))
+    (told,) = [each.said for each in found if each.about == "slack clock"]
+    assert told == f"the Redis server's clock is {said} Slack's"
+
+
+def test_this_machine_s_clock_says_nothing_of_the_server_s_and_slack_s(redis_url: str, slack: StandIn) -> None:
+    settings = Settings.isolated(redis_url=redis_url, slack_token=slack.token, slack_base_url=slack.base_url)
+    found = examine(settings, (), clock=lambda: time.time() + 600)
+    assert [each.level for each in found if each.about in {"clock", "slack clock"}] == [WARNING, OK]
+
+
+def test_without_a_server_or_an_answer_of_slack_s_nothing_is_said_of_their_clocks(tmp_path: Path) -> None:
+    assert slack_clock(90, redis_url=f"unix://{tmp_path}/none") == []
+    with StandIn(setup=Setup(clock=lambda: time.time() + 90)) as slack:
+        slack.workspace.revoke_token()
+        assert findings_about("slack clock", slack_token=slack.token, slack_base_url=slack.base_url) == []
 
 
 @pytest.mark.parametrize("is_there", [True, False])

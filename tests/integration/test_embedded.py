@@ -494,6 +494,12 @@ def open_to_everyone(folder: Path) -> Path:
     return folder / "data"
 
 
+def open_to_its_group(folder: Path) -> Path:
+    (folder / "data").mkdir()
+    (folder / "data").chmod(0o770)
+    return folder / "data"
+
+
 def a_link_to_itself(folder: Path) -> Path:
     (folder / "data").symlink_to("data")
     return folder / "data"
@@ -507,6 +513,7 @@ def a_link_to_itself(folder: Path) -> Path:
         (below_a_file, "Not a directory"),
         (of_somebody_else, "belongs to user id"),
         (open_to_everyone, "can be written by everyone (mode 777)"),
+        (open_to_its_group, "can be written by the members of group id"),
         (a_link_to_itself, "Too many levels of symbolic links"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
@@ -525,6 +532,31 @@ def test_a_data_directory_that_will_not_do_is_refused(
     assert str(path) in str(refused.value)
     assert said in str(refused.value)
     assert "DISPATCHER_DATA_DIR" in str(refused.value)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o720, 0o702, 0o2775, 0o777], ids=oct)
+def test_a_data_directory_that_others_can_write_is_refused_until_chmod_700(tmp_path: Path, mode: int) -> None:
+    """Also behind a link: what counts is the directory itself."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(mode)
+    (tmp_path / "link").symlink_to("data")
+    with pytest.raises(ConfigError) as refused:
+        EmbeddedServer.join(tmp_path / "link")
+    remedy = f"chmod 700 {tmp_path / 'data'}"
+    assert f"(mode {mode:o})" in str(refused.value)
+    assert f"run {remedy}, or" in str(refused.value)
+    assert list((tmp_path / "data").iterdir()) == []
+    subprocess.run(remedy.split(), check=True)
+    with EmbeddedServer.join(tmp_path / "link"):
+        pass
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755], ids=oct)
+def test_a_data_directory_that_others_can_only_read_will_do(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(mode)
+    with EmbeddedServer.join(tmp_path / "data"):
+        pass
 
 
 def test_a_data_directory_that_cannot_be_made_is_refused() -> None:

@@ -18,12 +18,14 @@ from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
 from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.event import job_id_for
 from dispatcher.explaining import State
+from dispatcher.log_facts import facts_of
 from dispatcher.model import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
 from dispatcher.outcome import Bounds
 from dispatcher.reading import GRACE_US
 from dispatcher.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
+from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.pausing import Pausing
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
@@ -278,9 +280,10 @@ def test_what_waits_for_its_channel_is_told_why(redis: Database) -> None:
     ann.answer(started, Paused("token_revoked", "make a new token"))
     paused = explain(stage, "b")
     assert paused.sentence == (
-        f"{waits} posting is paused since 10:54:30 (token_revoked: make a new token); it is the next."
+        "Admitted, and waits by itself: posting is paused since 10:54:30 (token_revoked: make a new token); "
+        "it goes on at 10:54:31 at the earliest."
     )
-    assert (paused.reason, paused.next_at) == ("paused", START_US / US + 130)
+    assert (paused.reason, paused.next_at) == ("paused", START_US / US + 71)
 
 
 def test_what_waits_for_another_attempt_is_told_how_often_it_was_tried_and_when_it_goes_on(
@@ -322,15 +325,15 @@ def test_of_a_post_without_a_clear_answer_is_told_when_it_is_looked_up(stage: St
     assert (told.reason, told.next_at) == ("reconcile", (START_US + GRACE_US) / US)
 
 
-@pytest.mark.parametrize("name", ["*", "errors"])
-def test_what_waits_since_somebody_paused_it_is_told_by_whom(redis: Database, name: str) -> None:
+@pytest.mark.parametrize(("name", "what"), [("*", "posting"), ("errors", "category errors")])
+def test_what_waits_since_somebody_paused_it_is_told_by_whom(redis: Database, name: str, what: str) -> None:
     stage = Stage(redis, policy_of("", ""))
     Pausing(redis, stage.keys, clock=stage.clock).pause(name, "ops@here", "maintenance")
     stage.send("a", "b", channel="#ops")
     stage.worker("ann").go()
     told = explain(stage, "b")
     assert told.sentence == (
-        "Admitted, and waits for channel #ops: posting is paused since 10:53:20 (by ops@here: maintenance); "
+        f"Admitted, and waits for channel #ops: {what} is paused since 10:53:20 (by ops@here: maintenance); "
         "it is behind 1 other."
     )
     assert (told.reason, told.next_at, told.before) == ("paused", None, 1)
@@ -386,3 +389,43 @@ def test_who_asks_while_the_server_is_away_is_told_so(own_server: RedisServer) -
 
     with pytest.raises(QueueUnavailable):
         asyncio.run(ask())
+
+
+def test_what_waits_for_a_channel_without_clear_answers_is_told_how_many_failed(redis: Database) -> None:
+    stage = Stage(redis)
+    ann = stage.worker("ann")
+    stage.send("a", "b", "c", channel="#ops")
+    for _ in range(2):
+        (started,) = ann.go()
+        ann.answer(started, Ambiguous("reply_timeout", "no complete answer"))
+    ann.go()
+    told = explain(stage, "c")
+    assert told.sentence == (
+        "Admitted, and waits for channel #ops: the last 2 posts to it had no clear answer, "
+        "so the next one tries at 10:53:21; it is the next."
+    )
+
+
+def test_what_was_perhaps_posted_and_is_cancelled_may_stand_in_slack(stage: Stage, ann: Worker) -> None:
+    stage.send("a")
+    ann.answer(ann.go()[0], Ambiguous("reply_timeout", "no complete answer"))
+    parked = ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
+    )
+    ((_, settlement),) = parked.cancel(list(parked.find(ParkedFilter())), who="ops@here")
+    assert explain(stage, "a").sentence == (
+        "Cancelled at 10:53:20 by ops@here. It may stand in Slack: 1 post of it had no clear answer."
+    )
+    assert facts_of(settlement)["perhaps_copies"] == 1
+
+
+def test_what_expired_is_told_what_it_waited_for_and_since_when(redis: Database) -> None:
+    stage = Stage(redis, policy_of(pace="1/1h", max_age_us=60 * US))
+    ann = stage.worker("ann")
+    stage.send("a", "b", channel="#ops")
+    ann.run()
+    stage.clock.forward(60)
+    ann.run()
+    assert explain(stage, "b").sentence == (
+        "Dead letter at 10:54:20, expired: waited longer than its max_age, for its channel #ops (pace), since 10:53:20."
+    )

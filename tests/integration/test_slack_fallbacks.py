@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.boottime import boottime_s
 from dispatcher.message_parts import Look, Part
 from dispatcher.model import (
     Ambiguous,
@@ -141,7 +142,8 @@ def test_the_answer_to_the_second_request_is_the_result(slack: StandIn) -> None:
     assert [each.part for each in receipt.left_out] == [Part.LOOK]
 
 
-def test_both_requests_share_one_deadline() -> None:
+@pytest.mark.parametrize(("timeout_s", "by_s"), [(1.2, None), (30, 1.2)], ids=["time-out", "instant"])
+def test_both_requests_share_one_deadline(timeout_s: float, by_s: float | None) -> None:
     requests = []
 
     def serve(connection: socket.socket) -> None:
@@ -150,8 +152,8 @@ def test_both_requests_share_one_deadline() -> None:
         connection.sendall(refusal(**NO_CUSTOMIZE) if len(requests) == 1 else POSTED)
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/", timeout_s=1.2)
-        result = sink.post(STYLED)
+        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/", timeout_s=timeout_s)
+        result = sink.post(STYLED, by_s=None if by_s is None else boottime_s() + by_s)
     assert isinstance(result, Ambiguous)
     assert result.code == "reply_timeout"
 
@@ -176,7 +178,14 @@ def parts(result: object) -> list[tuple[Part, str]]:
 
 @pytest.mark.parametrize(
     "code",
-    ["invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "too_many_attachments", "invalid_arguments"],
+    [
+        "invalid_blocks",
+        "invalid_blocks_format",
+        "msg_blocks_too_long",
+        "too_many_attachments",
+        "invalid_arguments",
+        "code_of_tomorrow",
+    ],
 )
 def test_blocks_that_slack_refuses_are_followed_at_once_by_the_text(slack: StandIn, code: str) -> None:
     slack.faults.add(not_landed(SlackError(code)))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
 from dispatcher.model import US, Message, Paused, Receipt
-from dispatcher.reading import Absent, ReadLater, Search, Unreadable
+from dispatcher.reading import MARGIN_US, Absent, ReadLater, Search, Unreadable
+from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.history import PAGE, SHORT_PAGE
 from dispatcher.slack.marks import event_mark, metadata_of
+from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.stand_in import (
     Close,
     CutBody,
@@ -29,6 +34,7 @@ from dispatcher.slack.stand_in import (
 )
 from dispatcher.slack.stand_in.channels import channel_id
 from dispatcher.slack.stand_in.setup import SCOPES
+from tests.support.raw_server import RawServer, http_reply, read_request
 from tests.support.slack import Clock, post, token_sink, webhook_sink
 
 OPS: Final = channel_id("#ops")
@@ -52,8 +58,10 @@ def deliver(slack: StandIn, event_id: str = "event-1", channel: str = "#ops", th
     return receipt.ts
 
 
-def search(*ids: str, channel: str = "#ops", since_us: int = 0, thread_ts: str | None = None) -> Search:
-    return Search(channel, ids, since_us, thread_ts)
+def search(
+    *ids: str, channel: str = "#ops", since_us: int = 0, thread_ts: str | None = None, now_us: int | None = None
+) -> Search:
+    return Search(channel, ids, since_us, thread_ts, now_us)
 
 
 def calls(slack: StandIn, method: str) -> int:
@@ -153,7 +161,7 @@ def test_a_thread_that_is_gone_cannot_be_read(start: Start) -> None:
     slack = start()
     deliver(slack)
     rest = token_sink(slack).look(search("event-1", thread_ts="1732100000.000100")).rest
-    assert rest == Unreadable("thread_not_found", "conversations.replies was refused")
+    assert rest == Unreadable("thread_not_found", "conversations.replies: the thread is not there")
 
 
 # Names and ids of channels
@@ -197,9 +205,10 @@ def test_where_private_channels_may_not_be_listed_public_ones_are(start: Start) 
     assert calls(slack, LIST) == 2
 
 
-def test_in_a_channel_that_does_not_exist_nothing_was_posted(start: Start) -> None:
+def test_a_channel_that_the_list_does_not_show_cannot_be_read(start: Start) -> None:
     slack = start(channels=frozenset({"#ops"}))
-    assert token_sink(slack).look(search("event-1", channel="#gone")).rest == Absent()
+    rest = token_sink(slack).look(search("event-1", channel="#gone")).rest
+    assert rest == Unreadable("channel_not_listed", "conversations.list does not show it: name it by its id")
     assert calls(slack, HISTORY) == 0
 
 
@@ -254,17 +263,78 @@ def test_in_a_channel_that_the_app_is_not_in_nothing_can_be_read(start: Start) -
     assert rest.code == "not_in_channel"
 
 
-def test_a_history_of_fifteen_messages_cannot_be_read_to_its_end(start: Start) -> None:
-    slack = start(history_items=SHORT_PAGE)
+def test_a_history_of_fifteen_messages_and_one_page_a_minute_cannot_be_read_to_its_end(start: Start) -> None:
+    clock = Clock()
+    slack = start(history_items=SHORT_PAGE, clock=clock)
     deliver(slack, "early")
     for _ in range(SHORT_PAGE):
         post(slack)
     deliver(slack, "late")
-    reading = token_sink(slack).look(search("early", "late"))
+    sink = token_sink(slack)
+    reading = sink.look(search("early", "late"))
     assert reading.found.keys() == {"late"}
-    assert isinstance(reading.rest, Unreadable)
-    assert reading.rest.code == "history_cut_short"
-    assert calls(slack, HISTORY) == 1
+    assert reading.rest == ReadLater("ratelimited", f"Slack limits {HISTORY}", 60 * US, reached=True)
+    assert calls(slack, HISTORY) == 2
+    clock.now += 60
+    reading = sink.look(search("early", "late"))
+    assert reading.found.keys() == {"late"}
+    assert reading.rest == Unreadable("history_cut_short", "Slack shows this app 15 messages at a time")
+    assert calls(slack, HISTORY) == 3, "what the first reading met is known"
+
+
+def page_of(*messages: object, cursor: str | None = None, has_more: bool | None = None) -> Text:
+    """An answer to a reading."""
+    body: dict[str, object] = {"ok": True, "messages": list(messages)}
+    if cursor is not None:
+        body["response_metadata"] = {"next_cursor": cursor}
+    if has_more is not None:
+        body["has_more"] = has_more
+    return Text(json.dumps(body))
+
+
+SHOWN: Final = {"ts": "1.1", "metadata": metadata_of(event_mark("event-1"))}
+OTHER: Final = {"ts": "1.2"}
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [page_of(OTHER, cursor="a", has_more=True), page_of(SHOWN, has_more=False)],
+        [page_of(cursor="a", has_more=True), page_of(OTHER, cursor="b", has_more=True), page_of(SHOWN)],
+        [page_of(*[OTHER] * 15, cursor="a", has_more=True), page_of(SHOWN)],
+        [page_of(OTHER, cursor="a"), page_of(SHOWN, cursor="")],
+        [page_of(OTHER, cursor="a", has_more=False), page_of(SHOWN)],
+    ],
+    ids=["short", "empty", "fifteen", "no has_more", "has_more is false"],
+)
+@pytest.mark.parametrize("thread_ts", [None, "1.0"], ids=["channel", "thread"])
+def test_a_page_with_a_cursor_is_followed_however_short_it_is(
+    start: Start, pages: list[Text], thread_ts: str | None
+) -> None:
+    slack = start()
+    method = HISTORY if thread_ts is None else REPLIES
+    slack.faults.add(*map(not_landed, pages), kind=method)
+    reading = token_sink(slack).look(search("event-1", channel=OPS, thread_ts=thread_ts))
+    assert reading.found.keys() == {"event-1"}
+    assert calls(slack, method) == len(pages)
+
+
+def test_more_without_a_cursor_cannot_be_read(start: Start) -> None:
+    slack = start()
+    slack.faults.add(not_landed(page_of(OTHER, has_more=True)), kind=HISTORY)
+    rest = token_sink(slack).look(search("event-1", channel=OPS)).rest
+    assert rest == Unreadable("history_cut_short", "Slack shows this app 1 messages at a time")
+
+
+def test_a_longer_page_shows_that_a_429_after_fifteen_messages_was_a_passing_one(start: Start) -> None:
+    slack = start()
+    fifteen = page_of(*[OTHER] * 15, cursor="a", has_more=True)
+    sink = token_sink(slack)
+    slack.faults.add(not_landed(fifteen), not_landed(RateLimited("7")), kind=HISTORY)
+    assert isinstance(sink.look(search("event-1", channel=OPS)).rest, ReadLater)
+    longer = page_of(*[OTHER] * 16, cursor="a", has_more=True)
+    slack.faults.add(not_landed(longer), not_landed(fifteen), not_landed(page_of(SHOWN)), kind=HISTORY)
+    assert sink.look(search("event-1", channel=OPS)).found.keys() == {"event-1"}
 
 
 def test_a_history_of_fifteen_messages_that_shows_all_there_is_is_complete(start: Start) -> None:
@@ -279,6 +349,81 @@ def test_through_a_webhook_nothing_can_be_read(start: Start) -> None:
     assert webhook_sink(slack).look(search("event-1")) == webhook_sink(slack).look(search("event-2"))
     rest = webhook_sink(slack).look(search("event-1")).rest
     assert rest == Unreadable("webhook", "nothing can be read through a webhook")
+
+
+# Clocks that differ
+
+
+def apart(start: Start, ahead_s: float) -> tuple[StandIn, Search]:
+    """A Slack with one message, and a look-up by a clock that is so far ahead of Slack's, ten seconds later."""
+    clock = Clock()
+    slack = start(clock=clock)
+    deliver(slack)
+    post(slack, text="another")
+    first_us = round((clock.now + ahead_s) * US)
+    clock.now += 10
+    return slack, search("event-1", "never", channel=OPS, since_us=first_us - MARGIN_US, now_us=first_us + 10 * US)
+
+
+@pytest.mark.parametrize("ahead_s", [-3_600, -90, -5, 0, 5, 50])
+def test_within_the_margin_a_reading_says_what_is_absent(start: Start, ahead_s: float) -> None:
+    slack, asked = apart(start, ahead_s)
+    reading = token_sink(slack).look(asked)
+    assert (set(reading.found), reading.rest) == ({"event-1"}, Absent())
+
+
+@pytest.mark.parametrize("ahead_s", [57, 61, 90, 3_600, 86_400])
+def test_with_the_servers_clock_further_ahead_an_arrived_message_is_found_and_nothing_is_absent(
+    start: Start, ahead_s: float
+) -> None:
+    slack, asked = apart(start, ahead_s)
+    reading = token_sink(slack).look(asked)
+    assert reading.found.keys() == {"event-1"}
+    assert reading.rest == ReadLater(
+        "clock_skew",
+        f"the Redis server's clock is {ahead_s:.0f} s ahead of Slack's, so a message that is not found may have "
+        "arrived: set the clocks right (NTP)",
+        reached=True,
+    )
+
+
+def test_the_list_of_channels_shows_the_clocks_too(start: Start) -> None:
+    slack, asked = apart(start, 90)
+    assert token_sink(slack).look(replace(asked, channel="#ops")).found.keys() == {"event-1"}
+    assert (calls(slack, LIST), calls(slack, HISTORY)) == (1, 1)
+
+
+def test_a_reading_that_was_late_itself_still_finds_what_arrived(start: Start) -> None:
+    slack, asked = apart(start, 65)
+    slack.workspace.setup.clock.now += 20  # type: ignore[attr-defined]
+    reading = token_sink(slack).look(asked)
+    assert (set(reading.found), reading.rest) == ({"event-1"}, Absent())
+
+
+@pytest.mark.parametrize("thread", [False, True], ids=["channel", "thread"])
+def test_a_reading_of_several_pages_begins_again_from_further_back(start: Start, thread: bool) -> None:  # noqa: FBT001 - a case
+    clock = Clock()
+    slack = start(clock=clock)
+    head = deliver(slack, "head")
+    deliver(slack, "early", thread_ts=head if thread else None)
+    clock.now += 60
+    for _ in range(PAGE + 1):
+        post(slack, **{"thread_ts": head} if thread else {})
+    now_us = round((clock.now + 90) * US)
+    asked = search("early", channel=OPS, since_us=now_us - 90 * US, now_us=now_us, thread_ts=head if thread else None)
+    assert token_sink(slack).look(asked).found.keys() == {"early"}
+
+
+@pytest.mark.parametrize("date", [None, "yesterday", "Fri, 20 Nov 99999999999999999999 10:00:00 GMT"])
+def test_an_answer_without_a_date_that_can_be_read_is_taken_as_it_is(date: str | None) -> None:
+    def serve(connection: socket.socket) -> None:
+        read_request(connection)
+        headers = () if date is None else (f"Date: {date}",)
+        connection.sendall(http_reply(b'{"ok": true, "messages": [], "has_more": false}', "200 OK", *headers))
+
+    with RawServer(serve) as server:
+        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
+        assert sink.look(search("event-1", channel=OPS, now_us=round(time.time() * US))).rest == Absent()
 
 
 # What cannot be read now
@@ -363,12 +508,35 @@ def test_a_token_that_is_refused_pauses_posting_too(start: Start, code: str) -> 
     assert (rest.code, rest.pause.code, rest.reached) == (code, code, True)
 
 
-def test_a_code_of_a_reading_that_nobody_knows_is_no_doubt_about_a_message(start: Start) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        "code_of_tomorrow",
+        "invalid_limit",
+        "invalid_ts_oldest",
+        "channel_is_limited_access",
+        "invalid_arg_name",
+        "deprecated_endpoint",
+        "enterprise_is_restricted",
+    ],
+)
+def test_a_reading_that_slack_refuses_is_never_complete(start: Start, code: str) -> None:
     slack = start()
     deliver(slack)
-    slack.faults.add(not_landed(SlackError("invalid_cursor")), kind=HISTORY)
+    slack.faults.add(not_landed(SlackError(code)), kind=HISTORY)
     rest = token_sink(slack).look(search("event-1")).rest
-    assert rest == Unreadable("invalid_cursor", "conversations.history was refused")
+    assert isinstance(rest, Unreadable)
+    assert rest.code == code
+
+
+@pytest.mark.parametrize("code", ["invalid_cursor", "request_timeout"])
+def test_a_reading_that_slack_refuses_for_now_is_made_later(start: Start, code: str) -> None:
+    slack = start()
+    deliver(slack)
+    slack.faults.add(not_landed(SlackError(code)), kind=HISTORY)
+    rest = token_sink(slack).look(search("event-1")).rest
+    assert isinstance(rest, ReadLater)
+    assert (rest.code, rest.reached, rest.retry_after_us) == (code, True, None)
 
 
 def test_the_token_is_in_no_reading(start: Start) -> None:

@@ -14,6 +14,7 @@ import pytest
 from dispatcher.content import message_for
 from dispatcher.event import Event
 from dispatcher.model import (
+    US,
     Ambiguous,
     Message,
     Paused,
@@ -43,7 +44,7 @@ from dispatcher.slack.stand_in import (
     not_landed,
 )
 from tests.support.raw_server import RawServer, http_reply, read_request
-from tests.support.slack import MESSAGE, token_sink, webhook_sink
+from tests.support.slack import MESSAGE, Clock, token_sink, webhook_sink
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_many_threads_post_through_one_sink(slack: StandIn) -> None:
         (SlackError("channel_not_found"), Rejected),
         (SlackError("msg_too_long"), Rejected),
         (SlackError("internal_error"), Ambiguous),
-        (SlackError("code_of_tomorrow"), Ambiguous),
+        (SlackError("update_failed"), Ambiguous),
         (Page(500), Ambiguous),
         (Page(503), Ambiguous),
         (Page(302, headers=(("Location", "http://127.0.0.1:9/"),)), Ambiguous),
@@ -230,8 +231,10 @@ def test_the_deadline_holds_over_a_dripping_body(slack: StandIn) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_a_check_names_the_workspace_and_the_scopes(slack: StandIn) -> None:
-    assert token_sink(slack).check() == Workspace("Stand-in", "dispatcher", slack.workspace.setup.scopes)
+def test_a_check_names_the_workspace_the_scopes_and_slacks_time() -> None:
+    with StandIn(setup=Setup(clock=Clock())) as slack:
+        expected = Workspace("Stand-in", "dispatcher", slack.workspace.setup.scopes, round(Clock.now) * US)
+        assert token_sink(slack).check() == expected
     assert len(slack.ledger) == 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -248,6 +250,98 @@ def test_a_reset_begins_anew(slack: StandIn) -> None:
     assert request(slack.url + "reset", "").body == "ok"
     assert len(slack.ledger) == 0
     assert post(slack)["ok"] is True
+
+
+# Who may call
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example:{port}",
+        "127.0.0.1.evil.example:{port}",
+        "10.2.0.2:{port}",
+        "0.0.0.0:{port}",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        "localhost:x",
+        "[::1:{port}",
+        "",
+    ],
+)
+@pytest.mark.parametrize("path", ["", "ledger", "reset", "api/chat.postMessage", "services/x"])
+def test_a_host_that_is_not_this_machine_at_this_port_is_refused(slack: StandIn, host: str, path: str) -> None:
+    post(slack)
+    headers = {"Host": host.format(port=slack.port)}
+    for body in (None, json.dumps({"token": slack.token, "channel": "#ops", "text": "hi"})):
+        response = request(slack.url + path, body, **headers)
+        assert response.status == 421
+        assert response.body == f"expected Host: 127.0.0.1:{slack.port}, as in the address this stand-in told"
+    assert len(slack.ledger) == 1
+
+
+def test_a_request_without_a_host_is_refused(slack: StandIn) -> None:
+    with socket.create_connection(("127.0.0.1", slack.port), 5) as caller:
+        caller.sendall(b"GET /ledger HTTP/1.1\r\n\r\n")
+        assert caller.recv(65_536).startswith(b"HTTP/1.1 421 ")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "127.0.0.2:{port}", "[::1]:{port}"]
+)
+def test_every_name_of_this_machine_is_taken(slack: StandIn, host: str) -> None:
+    named = host.format(port=slack.port)
+    assert request(slack.url + "ledger", Host=named).status == 200
+    assert request(slack.url + "reset", "", Host=named, Origin=f"http://{named}").status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "https://127.0.0.1:{port}"},
+        {"Origin": "http://evil.example:{port}"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "path", ["reset", "api/chat.postMessage", "services/T0STANDIN/B0STANDIN/localStandInWebhookKey00"]
+)
+def test_a_page_of_another_site_changes_nothing(slack: StandIn, headers: dict[str, str], path: str) -> None:
+    post(slack)
+    named = {name: value.format(port=slack.port) for name, value in headers.items()}
+    form = urlencode({"token": slack.token, "channel": "#ops", "text": "hi", "payload": '{"text": "hi"}'})
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    response = request(slack.url + path, form, **kind, **named)
+    assert (response.status, response.body) == (403, "pages of other sites may not call this stand-in")
+    assert len(slack.ledger) == 1
+
+
+def test_a_picture_on_a_page_of_another_site_posts_nothing(slack: StandIn) -> None:
+    url = f"{slack.base_url}chat.postMessage?{urlencode({'token': slack.token, 'channel': '#ops', 'text': 'hi'})}"
+    assert request(url, **{"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert len(slack.ledger) == 0
+    assert request(url, **{"Sec-Fetch-Site": "none"}).json["ok"] is True
+
+
+def test_a_link_on_a_page_of_another_site_leads_to_the_page(slack: StandIn) -> None:
+    for path in ("", "ledger"):
+        assert request(slack.url + path, **{"Sec-Fetch-Site": "cross-site"}).status == 200
+
+
+def test_a_connection_goes_on_after_a_refusal(slack: StandIn) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", slack.port, timeout=5)
+    statuses = []
+    for headers in ({"Origin": "null"}, {}):
+        connection.request("POST", "/reset", "x" * 100_000, headers)
+        response = connection.getresponse()
+        response.read()
+        statuses.append(response.status)
+    connection.close()
+    assert statuses == [403, 200]
 
 
 def test_no_post_is_lost_when_many_come_at_once(slack: StandIn) -> None:

@@ -31,7 +31,7 @@ from tests.support.processes import until
 from tests.support.slack import MESSAGE, Clock, call, post, request, token_sink, webhook_sink
 
 ONLY = [landed(Reset()), not_landed(Reset()), not_landed(SlackError("fatal_error"))]
-BELOW_ANY_ANSWER = {"dns_failed", "connection_refused", "connect_timeout", "proxy_failed", "tls_failed"}
+BELOW_ANY_ANSWER = {"dns_failed", "connection_refused", "connect_timeout", "proxy_failed", "tls_failed", "too_late"}
 
 
 def drawn(chance: Chance, count: int, kind: str = POST) -> list[Fault | None]:
@@ -86,7 +86,7 @@ def test_every_row_of_the_table_has_its_faults_but_those_below_any_answer() -> N
     assert {fault for row in TABLE for fault in faults_of(row)} <= set(EVERY_ROW)
     assert set(TRANSIENT) < set(EVERY_ROW)
     meant = {row_for(fault.reply.code).meaning for fault in TRANSIENT if isinstance(fault.reply, SlackError)}
-    assert meant == {Meaning.COOL_DOWN, Meaning.LATER_FREE, Meaning.MAYBE}
+    assert meant == {Meaning.COOL_DOWN, Meaning.LATER, Meaning.MAYBE}
 
 
 @pytest.fixture(scope="module")

@@ -201,6 +201,7 @@ def test_the_page_needs_nothing_from_elsewhere(slack: StandIn) -> None:
 def test_the_page_comes_while_a_call_hangs(slack: StandIn) -> None:
     slack.faults.add(landed(Hang()))
     with socket.create_connection(("127.0.0.1", slack.port), 5) as caller:
-        caller.sendall(b"POST /api/chat.postMessage HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        head = f"POST /api/chat.postMessage HTTP/1.1\r\nHost: 127.0.0.1:{slack.port}\r\nContent-Length: 0\r\n\r\n"
+        caller.sendall(head.encode())
         until(lambda: slack.faults.played == 1, "the call")
         assert facts(page(slack))[-1] == "1 fault"

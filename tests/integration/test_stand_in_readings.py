@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from dispatcher.slack.stand_in import Setup, StandIn
+from dispatcher.slack.stand_in import Reset, Setup, SlackError, StandIn, not_landed
 from tests.support.slack import Clock, call, post, request
 
 MARK = {"event_type": "dispatcher_event", "event_payload": {"id": "mark-1"}}
@@ -273,6 +273,18 @@ def test_channels_are_listed_by_name_and_kind() -> None:
         assert [each["is_private"] for each in both["channels"]] == [False, False, False, True]
         assert names(call(slack, "conversations.list", types="private_channel").json) == ["p"]
         assert call(slack, "conversations.list", types="im").json["error"] == "invalid_types"
+
+
+def test_a_channel_is_there_from_the_first_post_on_that_names_it_whatever_that_met(slack: StandIn) -> None:
+    slack.faults.add(not_landed(SlackError("internal_error")), not_landed(Reset()))
+    post(slack, "#a")
+    with pytest.raises(OSError, match="reset"):
+        post(slack, "b")
+    post(slack, "#")
+    assert names(call(slack, "conversations.list").json) == ["a", "b"]
+    with StandIn(setup=Setup(channels=frozenset({"#a"}))) as settled:
+        assert post(settled, "#b")["error"] == "channel_not_found"
+        assert names(call(settled, "conversations.list").json) == ["a"]
 
 
 def test_a_list_of_channels_has_pages() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
-from dispatcher.connection import connect
+from dispatcher.connection import Script, connect
 from dispatcher.errors import ConfigError, QueueUnavailable
 from dispatcher.event import Event, job_id_for
 from dispatcher.keys import Keys
@@ -109,7 +111,7 @@ def test_a_dead_id_is_present_for_as_long_as_its_letter_is(stage: Stage, redis: 
     stage.worker().run()
     stage.clock.now_us += 10 * REMEMBER_US
     assert stage.send("x") == [DUPLICATE]
-    redis.delete(stage.keys.dead, stage.keys.dead_ids)
+    redis.delete(stage.keys.dead, stage.keys.dead_ids, stage.keys.dead_bytes)
     assert stage.send("x") == [DONE]
 
 
@@ -140,13 +142,99 @@ def test_a_full_queue_refuses_what_does_not_fit(redis: Database) -> None:
     assert intake.enqueue(events) == [DONE, DONE, DUPLICATE, FULL, FULL]
     assert redis.llen(stage.queue.lanes[1]) == 2
     assert sorted(redis.keys("rq:job:*")) == [b"rq:job:a", b"rq:job:b"]
-    stage.worker().take(1)
-    assert intake.enqueue([("e", Event("errors", "t", id="e"))]) == [DONE]
+
+
+def test_what_a_worker_has_taken_or_parked_counts_as_held_until_it_ends(redis: Database) -> None:
+    stage = Stage(redis)
+    intake = Intake(redis, stage.keys, stage.queue, max_waiting=2)
+    more = [("more", Event("errors", "t", id="more"))]
+    stage.send("leased", "parked")
+    worker = stage.worker()
+    leased, parked = worker.take().batch
+    (started,) = worker.dispatch([parked])
+    worker.answer(started, Retryable("refused", "connection refused"))
+    assert redis.llen(stage.queue.lanes[1]) == 0
+    assert (stage.look().in_flight, stage.look().parked) == (1, 1)
+    assert intake.enqueue(more) == [FULL]
+    worker.deliver(worker.dispatch([leased]))
+    assert intake.enqueue(more * 2) == [DONE, DUPLICATE]
+    assert intake.enqueue([("last", Event("errors", "t", id="last"))]) == [FULL]
+
+
+GOOD = "21errors\ndescription\ndata"
+
+
+def enqueue(redis: Database, stage: Stage, *rows: str | bytes, most: str = "10", at: str = "", jobs: int = 0) -> bytes:
+    """Call enqueue.lua with rows as they are; ``jobs`` where their number is to differ from that of the rows."""
+    keys, _ = stage.intake.calls.enqueue([], None)
+    names = [f"rq:job:j{n}" for n in range(jobs or len(rows))]
+    answer: bytes = Script(redis, "enqueue")([*keys, *names], ["1", "stage", most, "2026-01-01", at, *rows])
+    return answer
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["", "2", "21errors", "21errors\n", "01errors\nd\ndata", "41errors\nd\ndata", "2xerrors\nd\ndata", b"21\xff\nd"],
+    ids=["nothing", "lane alone", "no line feed", "one line feed", "lane 0", "lane 4", "no mark", "no text"],
+)
+def test_a_malformed_event_is_refused_and_none_of_its_call_is_written(
+    stage: Stage, redis: Database, bad: str | bytes
+) -> None:
+    for rows in ([GOOD, bad], [bad, GOOD], [GOOD, bad, GOOD]):
+        with pytest.raises(ResponseError, match=f"event {rows.index(bad) + 1} is not as enqueue.lua says"):
+            enqueue(redis, stage, *rows)
+        assert redis.keys() == []
+    assert enqueue(redis, stage, GOOD) == b"1"
+
+
+@pytest.mark.parametrize("said", [{"most": "many"}, {"most": ""}, {"at": "noon"}, {"jobs": 1}, {"jobs": 3}], ids=str)
+def test_a_malformed_call_is_refused_and_nothing_is_written(
+    stage: Stage, redis: Database, said: dict[str, Any]
+) -> None:
+    with pytest.raises(ResponseError, match="expected"):
+        enqueue(redis, stage, GOOD, GOOD, **said)
+    assert redis.keys() == []
+
+
+def test_more_events_than_one_call_may_hold_are_refused_and_nothing_is_written(stage: Stage, redis: Database) -> None:
+    with pytest.raises(ResponseError, match="expected up to 1000 jobs"):
+        enqueue(redis, stage, *[GOOD] * 1_001, most="9999")
+    assert redis.keys() == []
+    assert enqueue(redis, stage, *[GOOD] * 1_000, most="9999") == b"1" * 1_000
+
+
+def test_a_category_and_a_description_may_be_empty_and_data_may_hold_line_feeds(stage: Stage, redis: Database) -> None:
+    assert enqueue(redis, stage, "10\n\n", "30\n\na\nb\n") == b"11"
+    assert [redis.hget(f"rq:job:j{n}", "data") for n in range(2)] == [b"", b"a\nb\n"]
+    assert [redis.hget(f"rq:job:j{n}", "category") for n in range(2)] == [None, None]
+    assert [redis.lrange(lane, 0, -1) for lane in stage.queue.lanes] == [[b"j0"], [], [b"j1"]]
+
+
+@pytest.mark.parametrize("place", range(10), ids=lambda place: f"KEYS {place + 1}")
+def test_a_key_of_another_type_is_met_before_anything_is_written(stage: Stage, redis: Database, place: int) -> None:
+    keys, _ = stage.intake.calls.enqueue([], None)
+    strange = [*keys, "rq:job:j1"][place]
+    redis.xadd(strange, {"not": "ours"})
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        enqueue(redis, stage, GOOD, GOOD.replace("21", "20", 1), GOOD)
+    assert redis.keys() == [strange.encode()]
+    assert redis.type(strange) == b"stream"
+
+
+def test_a_right_that_is_missing_for_the_lane_leaves_no_job_behind(own_server: RedisServer) -> None:
+    with own_server.client() as redis:
+        stage = Stage(redis)
+        refused_by_an_acl(redis)
+        with pytest.raises(ConfigError, match="the server's ACL does not let"):
+            stage.intake.enqueue([("x", Event("errors", "t", id="x"))])
+        assert redis.keys("rq:job:*") == []
+        redis.acl_setuser("default", commands=["+rpush"])
+        assert stage.send("x") == [DONE], "it is no duplicate of what was refused"
 
 
 def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: Database) -> None:
     redis.set(stage.keys.layout, "7")
-    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '1'"):
+    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '2'"):
         stage.intake.enqueue([("x", Event("errors", "t", id="x"))])
     assert redis.keys() == [stage.keys.layout.encode()]
     with pytest.raises(ConfigError, match="layout '7'"):
@@ -156,7 +244,7 @@ def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: 
 def test_a_queue_belongs_to_the_first_namespace_that_claims_it(stage: Stage, redis: Database) -> None:
     claim_namespace(redis, stage.keys, stage.queue)
     claim_namespace(redis, stage.keys, stage.queue)
-    assert redis.get(stage.keys.layout) == b"1"
+    assert redis.get(stage.keys.layout) == b"2"
     with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'stage', not to 'other'"):
         claim_namespace(redis, Keys("other"), stage.queue)
     claim_namespace(redis, Keys("other"), QueueKeys("other"))

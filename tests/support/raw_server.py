@@ -28,11 +28,16 @@ zaT8WVfHz+r+JekVAiEAu3/wQAHPDWdNj85Ks7Z9n30f4c+vr+MZgp3Xx4ZAK/w=
 
 
 class RawServer:
-    """Listens on 127.0.0.1 and hands each connection to a function, in one thread."""
+    """Listens on 127.0.0.1 and hands each connection to a function, in one thread.
 
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+    ``window`` is how many bytes the kernel takes in that the function has not read yet, where it is given.
+    """
+
+    def __init__(self, serve: Callable[[socket.socket], None], window: int | None = None) -> None:
         self._serve = serve
         self._listener = socket.create_server(("127.0.0.1", 0))
+        if window is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         self._listener.settimeout(5)
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept)

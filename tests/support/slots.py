@@ -9,10 +9,10 @@ from redis import Redis
 from dispatcher.resources import data_file
 
 _PARTS: Final = "\n".join(
-    data_file("lua", "include", f"{part}.lua").read_text(encoding="utf-8") for part in ("prelude", "slots")
+    data_file("lua", "include", f"{part}.lua").read_text(encoding="utf-8") for part in ("prelude", "plan", "slots")
 )
-_HOLD: Final = f"{_PARTS}\nhold_slot(KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]))"
-_RELEASE: Final = f"{_PARTS}\nrelease_slot(KEYS[1], ARGV[1])"
+_HOLD: Final = f"{_PARTS}\nslots.hold(KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]))\nplan.commit()"
+_RELEASE: Final = f"{_PARTS}\nslots.release(KEYS[1], ARGV[1])\nplan.commit()"
 
 
 class SlotScripts:

@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from dispatcher.boottime import boottime_s
 from dispatcher.content import message_for
 from dispatcher.event import Event
 from dispatcher.model import (
@@ -22,6 +23,14 @@ def test_the_console_sink_prints_one_neutral_line_per_message() -> None:
     message = message_for(Event("errors", "disk\nfull \x1b[31m & \u202ered"), "e1", "#ops")
     assert ConsoleSink(stream).post(message) == Receipt("#ops", None)
     assert stream.getvalue() == "#ops  disk full [31m & \\u202ered\n"
+
+
+def test_what_comes_too_late_is_not_printed() -> None:
+    stream = io.StringIO()
+    result = ConsoleSink(stream).post(MESSAGE, by_s=boottime_s() - 1)
+    assert isinstance(result, Retryable)
+    assert (result.code, result.uses_attempt, stream.getvalue()) == ("too_late", False, "")
+    assert isinstance(ConsoleSink(stream).post(MESSAGE, by_s=boottime_s() + 60), Receipt)
 
 
 def test_the_console_sink_prints_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,9 +30,10 @@ def examine(settings: Settings, doubts: Sequence[str], *, clock: Callable[[], fl
     policy = yield from _limits(settings)
     if settings.redis_url is None and not has_run(settings):
         yield from _server_to_come(settings)
+        ahead_s: float | None = 0.0  # it will run on this machine
     else:
-        yield from _server(settings, clock)
-    yield from slack_findings(settings, policy)
+        ahead_s = yield from _server(settings, clock)
+    yield from slack_findings(settings, policy, clock, ahead_s)
 
 
 def _limits(settings: Settings) -> Generator[Finding, None, Policy | None]:
@@ -79,16 +80,21 @@ def _unusable(path: Path) -> str | None:
     return None
 
 
-def _server(settings: Settings, clock: Callable[[], float]) -> Iterator[Finding]:
+def _server(settings: Settings, clock: Callable[[], float]) -> Generator[Finding, None, float | None]:
+    """Says what is found, and returns how far this machine's clock is ahead of the server's."""
+    ahead_s = None
     try:
         with open_server(settings, start=True) as server:
             for doubt in server.warnings:
                 yield warning("server", *in_two(doubt, ": ", "look whether anything is missing"))
             with reach_server(server) as client:
-                yield from server_findings(ask_server(client, clock), server.shown)
+                facts = ask_server(client, clock)
+                ahead_s = facts.ahead_s
+                yield from server_findings(facts, server.shown)
                 yield from namespace_findings(ask_namespace(client, settings), settings)
     except (ConfigError, GateUnavailable) as refusal:
         yield Finding(Level.ERROR, "server", str(refusal), _remedy(settings, refusal), refusal)
+    return ahead_s
 
 
 def _remedy(settings: Settings, refusal: ConfigError | GateUnavailable) -> str:

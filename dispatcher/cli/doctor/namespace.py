@@ -70,8 +70,8 @@ def _queue(facts: NamespaceFacts, look: Snapshot, settings: Settings) -> Finding
     said = f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked"
     if facts.suspended:
         return warning("waiting", f"{said}; taking is suspended for all RQ workers of the server", "rq resume")
-    if look.waiting >= MAX_USE * settings.max_waiting:
-        said = f"{look.waiting} are waiting, from {settings.max_waiting} on producers are refused"
+    if look.waiting + look.in_flight + look.parked >= MAX_USE * settings.max_waiting:
+        said = f"{said}; from {settings.max_waiting} in all on producers are refused"
         return warning("waiting", said, "start more workers, or raise DISPATCHER_MAX_WAITING")
     return ok("waiting", said)
 

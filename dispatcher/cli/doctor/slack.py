@@ -1,8 +1,8 @@
-"""What is to be said of the way to post: credential, scopes, address."""
+"""What is to be said of the way to post: credential, scopes, clocks, address."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import Final, assert_never
 from urllib.parse import urlsplit
@@ -25,8 +25,17 @@ _TO_LOOK_UP: Final = ("channels:history", "groups:history", "channels:read", "gr
 _ADD: Final = "under OAuth & Permissions of the app, and install the app again"
 
 
-def slack_findings(settings: Settings, policy: Policy | None) -> Iterator[Finding]:
-    """Everything about posting; asks Slack with auth.test, which posts nothing. No policy: a faulty limits file."""
+MAX_APART_S: Final = 5.0
+"""Clocks further apart than this are told: a post of unknown fate is looked for by both."""
+
+
+def slack_findings(
+    settings: Settings, policy: Policy | None, clock: Callable[[], float], ahead_s: float | None
+) -> Iterator[Finding]:
+    """Everything about posting; asks Slack with auth.test, which posts nothing. No policy: a faulty limits file.
+
+    ``ahead_s`` is how far ``clock``, this machine's, is ahead of the Redis server's; None where nobody knows.
+    """
     try:
         answer = ask_slack(settings)
     except ConfigError as refusal:
@@ -40,12 +49,15 @@ def slack_findings(settings: Settings, policy: Policy | None) -> Iterator[Findin
             said = "a webhook cannot be checked without posting; it posts to its own channel, whatever an event names"
             yield warning("slack", said, "send an event, and look whether it arrives")
             return
-        case Workspace(team, user, scopes):
+        case Workspace(team, user, scopes, date_us):
+            answered_s = clock()
             yield ok("slack", f"the token is accepted: {user} in workspace {team}")
             yield from _scopes(scopes)
             if scopes and policy is not None and policy.has_looks and _FOR_LOOKS not in scopes:
                 said = f"{_FOR_LOOKS} is missing: username, icon_emoji and icon_url of the limits file have no effect"
                 yield warning("scopes", said, f"add {_FOR_LOOKS} {_ADD}")
+            if date_us is not None and ahead_s is not None:
+                yield _clocks(answered_s - ahead_s - date_us / US)
         case RateLimitedBySlack(retry_after_us, code):
             said = f"{code}: Slack asks to come back in {span(retry_after_us / US)}, the token was not checked"
             yield warning("slack", said, "look again then")
@@ -76,6 +88,19 @@ def _scopes(scopes: tuple[str, ...]) -> Iterator[Finding]:
         yield warning("look-ups", said, f"add them {_ADD}")
     else:
         yield ok("look-ups", "the token may read histories: posts of unknown fate are looked up")
+
+
+def _clocks(apart_s: float) -> Finding:
+    """``apart_s``: how far the Redis server's clock is ahead of Slack's."""
+    if abs(apart_s) <= MAX_APART_S:
+        return ok("slack clock", "the Redis server and Slack agree on the time")
+    which = "ahead of" if apart_s > 0 else "behind"
+    return warning(
+        "slack clock",
+        f"the Redis server's clock is {span(abs(apart_s))} {which} Slack's",
+        "set the server's clock right (NTP): while it is about a minute ahead or more, a post of unknown fate that is "
+        "not found is not made again",
+    )
 
 
 def _refusal(code: str, detail: str, base_url: str | None) -> Finding:

@@ -15,6 +15,7 @@ _WEBHOOK_STATUS: Final = {
     "action_prohibited": 403,
     "posting_to_general_channel_denied": 403,
     "no_service": 404,
+    "no_service_id": 404,
     "no_active_hooks": 404,
     "no_team": 404,
     "channel_not_found": 404,

@@ -33,7 +33,7 @@ CHANCY: Final = (POST, "conversations.history", "conversations.replies", "chat.u
 """The kinds of calls that chance plays with, unless others are named."""
 
 _NO_ANSWER: Final = frozenset(
-    "dns_failed connection_refused connect_timeout connect_failed proxy_failed tls_failed".split()  # noqa: SIM905 - a list of words
+    "dns_failed connection_refused connect_timeout connect_failed proxy_failed tls_failed too_late".split()  # noqa: SIM905 - a list of words
 )
 """Causes below any answer."""
 
@@ -52,14 +52,17 @@ _PLAYED: Final = {
 _EXAMPLES: Final = {
     "restricted_action*": "restricted_action_read_only_channel",
     "slack_connect_*_blocked": "slack_connect_file_link_sharing_blocked",
+    "slack_connect_blocked_*": "slack_connect_blocked_file_type",
     "*_thread_locked": "restricted_action_thread_locked",
+    "duplicate_*_not_found": "duplicate_message_not_found",
+    "draft_*": "draft_not_found",
     "too_many_*": "too_many_attachments",
     "invalid_blocks*": "invalid_blocks_format",
     "invalid_metadata_*": "invalid_metadata_format",
 }
 """A code for each pattern of the table."""
 
-_PASSING: Final = frozenset({Meaning.COOL_DOWN, Meaning.LATER_FREE, Meaning.MAYBE})
+_PASSING: Final = frozenset({Meaning.COOL_DOWN, Meaning.LATER, Meaning.AGAIN, Meaning.MAYBE})
 _SLOW: Final = (landed(Slow(0.2)), landed(Drip(interval_s=0.002)))
 """Answers that arrive, in time but late."""
 

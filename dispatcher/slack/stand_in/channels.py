@@ -22,7 +22,7 @@ def channel_id(name: str) -> str:
 
 
 class Channels:
-    """Every channel there is: those of the setup, else those that were posted to."""
+    """Every channel there is: those of the setup, else those that a post has named."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -54,6 +54,12 @@ class Channels:
         text = str(reference)
         name = self._names.get(text)
         return name or (text if _ID.fullmatch(text) else f"#{text.lstrip('#')}")
+
+    def named(self, reference: object) -> None:
+        """A post names a channel: unless the setup says which there are, it exists from now on."""
+        if self._setup.channels is None and isinstance(reference, str) and reference.strip("#"):
+            name = self.name_of(reference)
+            self._names.setdefault(channel_id(name), name)
 
     def to_read(self, reference: object) -> str:
         """The name of a channel given as id: no method but a post takes a name. Raises ``Refused``."""

@@ -28,8 +28,9 @@ SCOPES: Final = (
 class Setup:
     """What the workspace is like. Channels are named as people do: ``#ops``.
 
-    ``channels`` of ``None``: a channel exists as soon as it is posted to. ``private`` are those that need the scopes of
-    groups, ``uninvited`` those the app is no member of: it can post there with ``chat:write.public``, and never read.
+    ``channels`` of ``None``: a channel exists as soon as a post names it, whatever becomes of the post. ``private`` are
+    those that need the scopes of groups, ``uninvited`` those the app is no member of: it can post there with
+    ``chat:write.public``, and never read.
 
     ``rate`` is that of each channel, ``workspace_rate`` that of all posts together, ``method_rates`` has those of other
     methods; without them nobody is ever too fast. ``history_lag_s`` is how long after it landed a message shows up in

@@ -15,6 +15,7 @@ from socketserver import TCPServer
 from typing import Any, Final, assert_never
 from urllib.parse import parse_qsl, urlsplit
 
+from dispatcher.slack.proxy import is_loopback
 from dispatcher.slack.stand_in import faults as fault
 from dispatcher.slack.stand_in.answers import WEBHOOK, Answer, Call, rate_limited, refused
 from dispatcher.slack.stand_in.page import as_json, render
@@ -26,6 +27,8 @@ MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 _JSON: Final = "application/json; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 _TEXT: Final = "text/plain; charset=utf-8"
+_PAGES: Final = ("/", "/ledger")
+_HTTP_PORT: Final = 80
 _DOWN: Final = fault.not_landed(fault.Page(HTTPStatus.SERVICE_UNAVAILABLE))
 _RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
@@ -109,6 +112,41 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - the parent's signature
         """Says nothing: the ledger and the page show what happened."""
+
+    def parse_request(self) -> bool:
+        """Called by the parent to read a request: whether it is to be served."""
+        return super().parse_request() and self._is_let_in()
+
+    def _is_let_in(self) -> bool:
+        """Refuses what a browser sends for others: by a name of theirs that leads here, or from a page of theirs."""
+        if not self._is_own(self.headers.get("Host", "")):
+            said = f"expected Host: {HOST}:{self.server.server_port}, as in the address this stand-in told"
+            self._turn_away(HTTPStatus.MISDIRECTED_REQUEST, said)
+            return False
+        changes_something = self.command != "GET" or urlsplit(self.path).path not in _PAGES
+        if changes_something and self._is_of_another_site():
+            self._turn_away(HTTPStatus.FORBIDDEN, "pages of other sites may not call this stand-in")
+            return False
+        return True
+
+    def _turn_away(self, status: int, said: str) -> None:
+        if self._body() is None:
+            self.close_connection = True
+        self._send(status, _TEXT, said.encode())
+
+    def _is_own(self, host: str) -> bool:
+        """Whether a host and port are this machine and this port."""
+        try:
+            parts = urlsplit(f"//{host}")
+            name, port = parts.hostname or "", parts.port or _HTTP_PORT
+        except ValueError:
+            return False
+        return port == self.server.server_port and (name == HOST or is_loopback(name))
+
+    def _is_of_another_site(self) -> bool:
+        origin = self.headers.get("Origin")
+        is_own = origin is None or (origin.startswith("http://") and self._is_own(origin.removeprefix("http://")))
+        return not is_own or self.headers.get("Sec-Fetch-Site") == "cross-site"
 
     def do_GET(self) -> None:
         """The page, the ledger, and methods whose arguments stand in the address."""
@@ -236,7 +274,7 @@ class Handler(BaseHTTPRequestHandler):
     def _head(self, status: int, kind: str, length: int, headers: Mapping[str, str]) -> bytes:
         lines = [
             f"HTTP/1.1 {status} {_phrase(status)}",
-            f"Date: {formatdate(usegmt=True)}",
+            f"Date: {formatdate(self.server.workspace.setup.clock(), usegmt=True)}",
             f"Content-Type: {kind}",
             f"Content-Length: {length}",
             *(f"{name}: {value}" for name, value in headers.items()),

@@ -83,6 +83,8 @@ class Workspace:
     def arrived(self, call: Call) -> None:
         """Count a call, before its fate is known."""
         with self._lock:
+            if call.method == "chat.postMessage":
+                self._channels.named(call.arguments.get("channel"))
             self.traffic.arrived(call.method, self._posted_to(call), self.setup.clock())
 
     def told_to_wait(self, call: Call, retry_after_s: int) -> None:

@@ -1,0 +1,334 @@
+-- What limits suppressed and nobody in Slack was told of: a tally for each category that digests, or gives notice.
+--
+-- `tallies` SET   ids of the tallies, 'digest:CATEGORY' or 'notice:CATEGORY'. Each has an own event, but for one of a lone event.
+--                 An own event bears the tally's id, stands in `events` with "own" in its header and no payload, and waits,
+--                 is taken and posted like any other; the books count it under the name '', which is nobody's.
+-- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest;
+--                 samples: JSON [[text, count at which it came last], ...];
+--                 since: the first instant after the own event was taken; edit: from when on the own event may look again;
+--                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
+--                 failed: that it cannot be posted was told; snap: JSON of all this, as the own event was last given it;
+--                 lone: the one event that was suppressed, which is parked, its name and whether it is to be remembered.
+--                 Lives until its own event has told of all, or the lone one has left.
+--
+-- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; and now.
+-- A `tally` of a call: its id, its key, how long it collects (delay_us).
+local digest = (function()
+  local digest = {}
+  local MOST_SAMPLES = 5
+  local PATIENCE_US = 86400000000 -- after which an own event asks anew; nothing ends it
+  local EDIT_US = 30000000 -- between two edits of one message
+  local MOST_TEXT = 1024
+  local MOST_TALLIES = 1000 -- that are looked at for a lone event that cannot be read
+  local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap' }
+
+  local function is_text(value)
+    return type(value) == 'string' and #value <= MOST_TEXT
+  end
+
+  local function samples_of(text)
+    local samples = {}
+    for _, sample in ipairs(text and json_of(text) or {}) do
+      if type(sample) == 'table' and is_text(sample[1]) and whole_of(sample[2]) and #samples < MOST_SAMPLES then
+        samples[#samples + 1] = { sample[1], sample[2] }
+      end
+    end
+    return samples
+  end
+
+  local function with_samples(known, texts, at_count)
+    local samples = samples_of(known)
+    for _, text in ipairs(texts) do
+      local found
+      for _, sample in ipairs(samples) do
+        if sample[1] == text then
+          sample[2], found = at_count, true
+        end
+      end
+      if not found and #samples < MOST_SAMPLES then
+        samples[#samples + 1] = { text, at_count }
+      end
+    end
+    return cjson.encode(samples)
+  end
+
+  local function is_number(text)
+    return (whole_of(text) or -1) >= 0
+  end
+
+  local function is_why(text)
+    local why = json_of(text)
+    local refusal = why and why[4]
+    return type(refusal) == 'table' and type(why[1]) == 'string' and why[5] ~= nil
+      and type(refusal[1]) == 'string' and type(refusal[2]) == 'string' and refusal[3] ~= nil
+  end
+  local function number_in(key, field)
+    local text = plan.hget(key, field)
+    return is_number(text) and tonumber(text) or nil
+  end
+
+  local function next_seq(at)
+    return record.next_seqs(at, 1) + 1
+  end
+
+  -- Parks an own event on its timer.
+  function digest.park(at, id, header, instant)
+    header.state, header.timer, header.category, header.counted = 'waiting', true, '', ''
+    header.deadline, header.why, header.holds, header.slots = digits(at.now + PATIENCE_US), nil, nil, nil
+    plan.zadd(at.timers, instant, id)
+    plan.zadd(at.parked, at.now + PATIENCE_US, id)
+    record.write(at, id, header, '')
+  end
+
+  function digest.new_header(at)
+    return { own = true, seq = next_seq(at), seen = digits(at.now) }
+  end
+
+  -- An own event whose record cannot be read begins anew; where its tally is gone, that is its end.
+  function digest.begin_anew(at, id)
+    if redis.call('EXISTS', at.tally .. id) == 0 then
+      plan.hdel(at.events, id)
+      plan.srem(at.tallies, id)
+    else
+      digest.park(at, id, digest.new_header(at), at.now)
+    end
+  end
+
+  -- The lone event ends with the second one. Returns its name and what the record says; nothing where it has left.
+  local function join_lone(at, tally, lone, why)
+    local name, stored, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
+    why = is_why(stored) and stored or why
+    local is_waiting, header, _, malformed = plan.zrem(at.timers, lone), record.read(at, lone)
+    if not is_waiting or malformed then
+      if is_waiting then
+        plan.zadd(at.timers, at.now, lone) -- it is the next to be taken, as what cannot be read
+      end
+      plan.del(tally.key)
+      return nil
+    end
+    plan.hdel(at.events, lone)
+    plan.zrem(at.parked, lone)
+    accounting.count(at.totals, 'parked', header.counted, -1)
+    accounting.count(at.totals, 'digested', header.counted, 1)
+    accounting.record_limited(at, lone, digits(last or at.now) .. ' ' .. why)
+    if plan.hget(tally.key, 'remember') then
+      accounting.remember(at, { lone })
+    end
+    for _, field in ipairs({ 'lone', 'name', 'remember' }) do
+      plan.hdel(tally.key, field)
+    end
+    return { is_text(name) and name or lone, why }
+  end
+
+  -- The tally of a lone event that cannot be read goes.
+  function digest.forget_lone(at, id)
+    for _, tally in ipairs(plan.smembers(at.tallies, MOST_TALLIES)) do
+      if plan.hget(at.tally .. tally, 'lone') == id then
+        plan.del(at.tally .. tally)
+        plan.srem(at.tallies, tally)
+      end
+    end
+  end
+
+  -- Counts `number` events that ended in this step; the newest was refused as `why` says. Returns what join_lone does.
+  function digest.suppress(at, tally, number, why, texts)
+    local lone = plan.hget(tally.key, 'lone')
+    local joined = lone and join_lone(at, tally, lone, why) or nil
+    local has_event = plan.hget(at.events, tally.id) ~= nil
+    local first, edit = number_in(tally.key, 'first'), number_in(tally.key, 'edit')
+    local now = digits(at.now)
+    local total = (number_in(tally.key, 'count') or 0) + number
+    plan.hset(tally.key, 'count', digits(total))
+    plan.hset(tally.key, 'first', digits(first or at.now))
+    plan.hset(tally.key, 'last', now)
+    plan.hset(tally.key, 'why', why)
+    if not plan.hget(tally.key, 'since') then
+      plan.hset(tally.key, 'since', now)
+    end
+    if #texts > 0 then
+      plan.hset(tally.key, 'samples', with_samples(plan.hget(tally.key, 'samples'), texts, total))
+    end
+    if not has_event then
+      plan.sadd(at.tallies, tally.id)
+      digest.park(at, tally.id, digest.new_header(at), (first or at.now) + tally.delay_us)
+    elseif edit then
+      local timer = plan.zscore(at.timers, tally.id)
+      if timer and math.max(edit, at.now) < timer then
+        plan.zadd(at.timers, math.max(edit, at.now), tally.id)
+      end
+    end
+    return joined
+  end
+
+  -- Whether anything is counted: one lone event that has left (it was cancelled) is nothing.
+  function digest.is_open(at, tally)
+    local lone = plan.hget(tally.key, 'lone')
+    if lone and not plan.zscore(at.timers, lone) then
+      plan.del(tally.key)
+    end
+    return plan.hlen(tally.key) > 0
+  end
+
+  -- Parks the only event that was suppressed while nothing was: for a second one, or to be posted as itself. `wait_us` is for
+  -- one that was set aside before and found no room. Returns how long it waits; nothing of one that cannot be read: it is the
+  -- next to be taken.
+  function digest.set_aside(at, tally, event, why, texts, wait_us)
+    local header, payload, malformed = record.read(at, event.id)
+    if malformed then
+      plan.srem(at.leased, event.id)
+      plan.zadd(at.timers, at.now, event.id)
+      plan.zadd(at.parked, at.now, event.id)
+      accounting.count(at.totals, 'parked', header.counted or accounting.UNREADABLE, 1)
+      return nil
+    end
+    local first = header.lone or digits(at.now)
+    local instant = header.lone and at.now + wait_us or at.now + tally.delay_us
+    header.state, header.timer, header.lone, header.category = 'waiting', true, first, event.category
+    header.why = { cjson.decode(why)[3], cjson.null }
+    header.counted, header.deadline = accounting.name(at.names, event.category, event.configured), event.deadline
+    plan.srem(at.leased, event.id)
+    plan.sadd(at.tallies, tally.id)
+    plan.zadd(at.timers, instant, event.id)
+    plan.zadd(at.parked, tonumber(event.deadline), event.id)
+    accounting.count(at.totals, 'parked', header.counted, 1)
+    record.write(at, event.id, header, payload)
+    plan.hset(tally.key, 'lone', event.id)
+    plan.hset(tally.key, 'count', '1')
+    plan.hset(tally.key, 'first', first)
+    plan.hset(tally.key, 'last', digits(at.now))
+    plan.hset(tally.key, 'why', why)
+    if event.name then
+      plan.hset(tally.key, 'name', event.name)
+    end
+    if event.remember then
+      plan.hset(tally.key, 'remember', '1')
+    end
+    if #texts > 0 then
+      plan.hset(tally.key, 'samples', with_samples(nil, texts, 1))
+    end
+    return instant - at.now
+  end
+
+  -- What came after the `shown` ones goes on as a tally of its own. Returns its first instant.
+  local function begin_again(at, key, total, shown)
+    local first, left = number_in(key, 'since') or number_in(key, 'last') or at.now, {}
+    for _, sample in ipairs(samples_of(plan.hget(key, 'samples'))) do
+      if sample[2] > shown then
+        left[#left + 1] = { sample[1], sample[2] - shown }
+      end
+    end
+    for _, field in ipairs(FIELDS) do
+      plan.hdel(key, field)
+    end
+    plan.hset(key, 'count', digits(total - shown))
+    plan.hset(key, 'first', digits(first))
+    if #left > 0 then
+      plan.hset(key, 'samples', cjson.encode(left))
+    end
+    return first
+  end
+
+  -- `told` of a call: {"wait_us": until the own event looks again, "shown": of how many it has told | absent,
+  -- "posted": {"channel", "ts"} a message was posted, "window_us", "fixed": in which another one may not be,
+  -- "edits": its message can be edited, "ends", "failed", "delay_us"}
+  function digest.tell(at, id, key, told, header)
+    local total = number_in(key, 'count') or 0
+    if told.posted then
+      local next_at = told.fixed and (math.floor(at.now / told.window_us) + 1) * told.window_us or at.now + told.window_us
+      plan.count(at.totals, 'notices', 1)
+      plan.hset(key, 'next', digits(next_at))
+      for field, value in pairs(told.posted) do
+        plan.hset(key, field, value)
+      end
+    end
+    if told.posted or told.failed then -- what slots it keeps are those of this message: another one takes others
+      header.seq, header.unknown, header.first, header.posts = next_seq(at), nil, nil, nil
+    end
+    if told.shown then
+      plan.hset(key, 'shown', digits(told.shown))
+      plan.hdel(key, 'failed')
+    end
+    if told.ends and total <= told.shown then
+      plan.hdel(at.events, id)
+      plan.del(key)
+      plan.srem(at.tallies, id)
+      return
+    end
+    local instant = at.now + told.wait_us
+    if told.ends then
+      instant, header.channel = begin_again(at, key, total, told.shown) + told.delay_us, nil
+    elseif told.failed then
+      plan.hset(key, 'failed', '1')
+      header.channel = nil
+    elseif told.edits then
+      local next_at = number_in(key, 'next') or at.now
+      plan.hset(key, 'edit', digits(at.now + EDIT_US))
+      instant = total > told.shown and math.min(at.now + EDIT_US, next_at) or next_at
+    end
+    header.attempt, header.held, header.doubt, header.resent = nil, nil, nil, nil
+    digest.park(at, id, header, math.max(instant, at.now))
+  end
+
+  local function is_told(text)
+    local fields = json_of(text)
+    for _, field in ipairs(fields or {}) do
+      if type(field) ~= 'string' then
+        return false
+      end
+    end
+    return fields ~= nil and #fields > 0 and #fields % 2 == 0
+  end
+  local IS_SOUND = {
+    count = is_number, first = is_number, last = is_number, why = is_why, since = is_number, edit = is_number, shown = is_number,
+    next = is_number, channel = is_text, ts = is_text, snap = is_told,
+    samples = function(text) return #samples_of(text) == #(json_of(text) or { 1 }) end,
+  }
+
+  -- What somebody else has written into a tally goes; and all of it where it says nothing without, or is that of a lone event.
+  local function mend(key)
+    for field, value in pairs(plan.hgetall(key)) do
+      if IS_SOUND[field] and not IS_SOUND[field](value) then
+        plan.hdel(key, field)
+      end
+    end
+    for _, field in ipairs({ 'count', 'first', 'last', 'why' }) do
+      if not plan.hget(key, field) then
+        plan.del(key)
+      end
+    end
+    if plan.hget(key, 'lone') then
+      plan.del(key)
+    end
+  end
+
+  -- The payload of an own event for its owner: its tally as it stands now or, while the fate of its last post is to be looked
+  -- up, as that post told of it. An edit is not looked up but made again.
+  function digest.snapshot(at, id, header)
+    local key = at.tally .. id
+    mend(key)
+    if string.find(id, '^digest:') and plan.hget(key, 'shown') then
+      header.doubt = nil
+    end
+    header.seen = digits(at.now)
+    local payload = header.doubt and plan.hget(key, 'snap')
+    if payload then
+      return payload
+    end
+    for _, field in ipairs({ 'edit', 'since', 'snap' }) do
+      plan.hdel(key, field)
+    end
+    local fields = {}
+    for field, value in pairs(plan.hgetall(key)) do
+      fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+    end
+    if #fields == 0 then
+      return cjson.encode({ 'now', digits(at.now) })
+    end
+    fields[#fields + 1], fields[#fields + 2] = 'now', digits(at.now)
+    payload = cjson.encode(fields)
+    plan.hset(key, 'snap', payload)
+    return payload
+  end
+
+  return digest
+end)()

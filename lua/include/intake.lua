@@ -1,0 +1,267 @@
+-- What take.lua hands out: a batch for its owner, and the new events that enter it from the lanes.
+--
+-- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, muted, tallies, seq, the four parts of the
+-- decision record, those of include/leases.lua; owner, tally: prefix of keys; and now.
+local intake = (function()
+  local intake = { bytes = 0 }
+  local MAX_BATCH = 8388608 -- bytes after which no more is taken from orphans and lanes
+  local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut; the
+  -- ids of own events hold a colon, so nobody else's may
+  local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
+  local CHUNK = 64 -- jobs that are read at once
+
+  local ids, records, sizes, seqs = {}, {}, {}, {}
+  local new = {} -- id, record, ... of events that enter
+  local duplicates, entered, ended_here = {}, {}, {}
+  local undecided -- the first seq of what is to be decided
+  local any -- whether there is anything in the structures that could know an id
+
+  function intake.count()
+    return #ids
+  end
+
+  function intake.is_full()
+    return intake.bytes >= MAX_BATCH
+  end
+
+  -- Gives an event to the owner; `seq` of one that is new, whose record is its payload alone.
+  local function hand_out(id, text, seq)
+    local n = #ids + 1
+    ids[n], records[n], sizes[n], seqs[n] = id, text, #text, seq or 0
+    intake.bytes = intake.bytes + #text
+  end
+
+  function intake.to_decide(seq)
+    undecided = math.min(undecided or seq, seq)
+  end
+
+  -- What was taken before and may be admitted or not: until it is decided its owner takes nothing else.
+  function intake.to_decide_again(seq)
+    intake.any_old = true
+    intake.to_decide(seq)
+  end
+
+  function intake.undecided()
+    return undecided
+  end
+
+  -- An event that was held before goes to the owner, and its record is written. What is to be looked up is looked for under
+  -- Slack's own name of its channel, once that is known; whether posts fail there says what is to be made of what is absent.
+  local function hand_out_again(at, id, header, payload)
+    header.place = header.doubt and leases.place(at, header.channel) or nil
+    header.trouble = header.doubt and pause.trouble_of(at, header.channel) or nil
+    local told = payload
+    if header.own then
+      told = digest.snapshot(at, id, header)
+    end
+    record.write(at, id, header, payload)
+    hand_out(id, cjson.encode(header) .. '\n' .. told)
+  end
+
+  -- An event leaves what it waited in, which is the caller's matter, for this owner's hands.
+  function intake.unpark(at, id, header, payload)
+    plan.zrem(at.parked, id)
+    accounting.count(at.totals, 'parked', header.counted, -1)
+    header.state, header.timer, header.entry = nil, nil, nil
+    hand_out_again(at, id, header, payload)
+    local tally = header.lone and 'digest:' .. header.category
+    if tally and plan.hget(at.tally .. tally, 'lone') == id then
+      plan.del(at.tally .. tally)
+      plan.srem(at.tallies, tally)
+    end
+  end
+
+  -- What a dead or stopped worker left goes to the owner.
+  function intake.pick_up(at, id, header, payload)
+    plan.zrem(at.orphans, id)
+    header.takes = (header.takes or 1) + 1
+    header.state = nil
+    hand_out_again(at, id, header, payload)
+    intake.to_decide_again(header.seq)
+  end
+
+  local function is_id(id)
+    return id ~= '' and #id <= MAX_ID and not string.find(id, '[^\33-\126]')
+  end
+
+  -- What cannot be read goes to the owner, who makes a dead letter of it; an own event begins anew. `line` is where it stood.
+  -- What was not known to wait is no event, or it is in somebody's hands: it only leaves that place.
+  function intake.quarantine(at, id, header, payload, line)
+    local was_parked, was_orphan = leases.pull_out(at, id, header, line)
+    if not is_id(id) then -- none of ours
+      plan.hdel(at.events, id)
+      return
+    elseif was_parked then
+      accounting.count(at.totals, 'parked', record.is_own(id) and '' or header.counted or accounting.UNREADABLE, -1)
+    elseif not was_orphan then
+      return
+    end
+    if record.is_own(id) then
+      digest.begin_anew(at, id)
+      return
+    end
+    digest.forget_lone(at, id)
+    if not plan.hget(at.events, id) then
+      plan.hset(at.events, id, '\n')
+    end
+    hand_out(id, '{"malformed":true}\n' .. payload)
+    intake.any_old = true
+  end
+
+  -- Whether a decision about the id is on record: its job is gone because the event was taken.
+  local function is_decided(at, id)
+    for _, key in ipairs({ at.limited, at.limited_older, at.others, at.others_older }) do
+      if redis.call('HEXISTS', key, id) == 1 then
+        return true
+      end
+    end
+    return false
+  end
+
+  -- Learns what may know an id, so that nobody asks where nothing is; a key of another type is refused here.
+  function intake.look(at)
+    any = {
+      event = redis.call('HLEN', at.events) > 0, seen = redis.call('ZCARD', at.seen) > 0,
+      dead = redis.call('HLEN', at.dead_ids) > 0, muted = redis.call('HLEN', at.muted) > 0,
+    }
+    return any
+  end
+
+  -- New events under their ids; `ends` holds, where one is refused at the door, its group.
+  function intake.enter(at, new_ids, payloads, replays, ends)
+    local present = any.event and redis.call('HMGET', at.events, unpack(new_ids)) or {}
+    local seen = any.seen and redis.call('ZMSCORE', at.seen, unpack(new_ids)) or {}
+    local dead = any.dead and redis.call('HMGET', at.dead_ids, unpack(new_ids)) or {}
+    local seq = record.next_seqs(at, #new_ids)
+    local first_sight = string.format(',"seen":"%.0f"', at.now)
+    for i, id in ipairs(new_ids) do
+      local payload, again = payloads[i], replays[i]
+      if present[i] or dead[i] or entered[id] or (not again and seen[i] and tonumber(seen[i]) > at.now)
+        or (payload == '' and is_decided(at, id)) then
+        duplicates[#duplicates + 1] = id
+      elseif ends[i] then
+        entered[id], ended_here[id] = true, true
+        local ended = ends[i].ids
+        ended[#ended + 1] = id
+      else
+        entered[id] = true
+        intake.to_decide(seq + i)
+        local text = string.format('{"seq":%.0f', seq + i) .. first_sight .. (again and ',"replays":' .. again or '') .. '}\n' .. payload
+        new[#new + 1], new[#new + 2] = id, text
+        if again then
+          hand_out(id, text)
+        else
+          hand_out(id, payload, seq + i)
+        end
+      end
+    end
+    plan.count(at.totals, 'received', #new_ids)
+  end
+
+  -- The payload of a job, and how often it was a dead letter (a field that replay.lua writes).
+  function intake.read_job(job)
+    local fields = redis.pcall('HMGET', job, 'data', 'replays')
+    if fields.err or not fields[1] then
+      return '', nil
+    end
+    local replays = fields[2] and string.find(fields[2], '^[1-9]%d*$') and #fields[2] < 10 and fields[2]
+    return string.sub(fields[1], 1, MAX_RAW), replays or nil
+  end
+
+  -- The marks of jobs of a lane from `from` on, with `replays` behind each, all by one command; nil where the server does not
+  -- let us. That wants the right to read every key (Redis 7), which a user with few rights lacks: then it goes job by job.
+  local may_sort = true
+
+  local function marks_of(lane, from, number)
+    local marks = may_sort and redis.pcall(
+      'SORT', lane, 'BY', 'nosort', 'LIMIT', from, number, 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->replays'
+    )
+    may_sort = marks and not marks.err
+    return may_sort and marks or nil
+  end
+
+  -- The group in which the event of a job ends at the door, if it does; the n-th of those with `marks`.
+  local function end_of(job, marks, n, refusal_of)
+    local mark, again
+    if marks then
+      mark, again = marks[2 * n - 1], marks[2 * n]
+    else
+      local fields = redis.pcall('HMGET', job, 'category', 'replays')
+      mark, again = fields[1], fields[2] -- none where it is no hash
+    end
+    return mark and not again and refusal_of(mark)
+  end
+
+  local function is_printable(id)
+    return string.find(id, '^[%w_-]+$') and #id <= MAX_ID
+  end
+
+  -- The id as it is known from here on. What had to be changed ends in a digest: no two of them become one.
+  local function printable(id)
+    local shown = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
+    return shown == id and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
+  end
+
+  -- Looks at up to `most` new events of one lane, and hands out up to `room`; fewer where they are large. `refusal_of` says of
+  -- a mark in which group its event ends; absent where none does. Returns how many it looked at, and how many were refused.
+  function intake.take_lane(at, lane, most, room, refusal_of)
+    local popped, gone = 0, 0
+    while popped < most and popped - gone < room and not intake.is_full() do
+      local number = math.min(CHUNK, most - popped, room - popped + gone)
+      local new_ids = redis.call('LRANGE', lane, popped, popped + number - 1)
+      if #new_ids == 0 then
+        break
+      end
+      local marks = refusal_of and marks_of(lane, popped, number)
+      local jobs, payloads, replays, ends = { 'DEL' }, {}, {}, {}
+      for n, id in ipairs(new_ids) do
+        local job = 'rq:job:' .. id
+        jobs[n + 1] = job
+        ends[n] = refusal_of and is_printable(id) and end_of(job, marks, n, refusal_of)
+        if not ends[n] then
+          payloads[n], replays[n] = intake.read_job(job)
+          new_ids[n] = printable(id)
+        end
+      end
+      local before = #ids + #duplicates
+      intake.enter(at, new_ids, payloads, replays, ends)
+      plan.write(unpack(jobs))
+      popped = popped + #new_ids
+      gone = gone + #new_ids - (#ids + #duplicates - before)
+    end
+    if popped > 0 then
+      plan.write('LTRIM', lane, popped, -1)
+    end
+    return popped, gone
+  end
+
+  -- Counts the duplicates, and puts those on record about whose id it says nothing yet.
+  function intake.note_duplicates(at)
+    if #duplicates == 0 then
+      return
+    end
+    plan.count(at.totals, 'duplicate', #duplicates)
+    for _, id in ipairs(duplicates) do
+      if not ended_here[id] and not is_decided(at, id) then
+        accounting.record_limited(at, id, digits(at.now) .. ' ["duplicate",null,"duplicate",null,{}]')
+      end
+    end
+  end
+
+  -- Plans that the owner holds the batch, and what of it is new.
+  function intake.write(at)
+    plan.write_rows('HSET', at.events, new, 2)
+    plan.write_rows('SADD', at.leased, ids, 1)
+  end
+
+  -- The batch as the answer has it.
+  function intake.told(facts)
+    facts.duplicates = #duplicates > 0 and duplicates or cjson.null
+    facts.ids = table.concat(ids, ' ')
+    facts.sizes = #sizes > 0 and sizes or cjson.null
+    facts.seqs = #seqs > 0 and seqs or cjson.null
+    return table.concat(records)
+  end
+
+  return intake
+end)()

@@ -1,0 +1,158 @@
+-- Who holds an event, and how it leaves a place: leases, taking over, what a post of unknown fate waits for, leaving a line.
+--
+-- The beat tells an interruption of the server from a quiet one: live workers call at least every third of a lease, so half a
+-- lease without a call means that nobody could. Then live workers renew first: for GRACE_US nobody is taken over.
+--
+-- `at` names the keys events, leases, orphans, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua;
+-- grace_us: from a post of unknown fate until it is looked up, scope: prefix of the keys of slots; and now.
+local leases = (function()
+  local leases = { SUSPECT = 2 } -- workers that died with an event, from which on it is taken alone
+  local GRACE_US = 2000000
+  local PAGE = 200 -- events that are taken over in one call
+  local MOST_PLACE = 256 -- characters of Slack's id of a channel
+
+  function leases.renew(at, owner, lease_us)
+    local last = whole_of(plan.hget(at.beat, 'at'))
+    if last and at.now - last > lease_us / 2 then
+      plan.hset(at.beat, 'grace', digits(at.now + GRACE_US))
+    end
+    plan.hset(at.beat, 'at', digits(at.now))
+    plan.zadd(at.leases, at.now + lease_us, owner)
+    return last
+  end
+
+  -- Parks an event whose post may have arrived, to be looked up at `instant`, and never given up before that.
+  function leases.await_look(at, id, header, payload, instant)
+    instant = math.max(at.now, instant)
+    header.state, header.timer = 'waiting', true
+    header.why = nil
+    plan.zadd(at.timers, instant, id)
+    plan.zadd(at.parked, math.max(instant, tonumber(header.deadline)), id)
+    accounting.count(at.totals, 'parked', header.counted, 1)
+    record.write(at, id, header, payload)
+  end
+
+  -- A post that was under way may have arrived, or arrives yet: it frees its channel, is charged to its pace, and waits to be
+  -- looked up when `at.grace_us` have passed since it was marked.
+  function leases.doubt(at, id, header, payload)
+    if lines.free(at, header.channel, id) and plan.zscore(at.lines, 'channel:' .. header.channel) then
+      plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
+    end
+    if header.pace then
+      local pace = at.scope .. 'pace:' .. header.channel
+      plan.zadd(pace, at.now, id .. ' ' .. digits(at.now))
+      plan.keep_alive(pace, header.pace, 2 * header.pace)
+    end
+    header.held, header.doubt = nil, 0
+    leases.await_look(at, id, header, payload, tonumber(header.sent) + at.grace_us)
+  end
+
+  -- Until when nobody is taken over. What is further ahead than it can be was not written by us.
+  function leases.grace(at)
+    local grace = whole_of(plan.hget(at.beat, 'grace')) or 0
+    return grace <= at.now + GRACE_US and grace or 0
+  end
+
+  -- Slack's id of a channel, where that is known.
+  function leases.place(at, channel)
+    local place = plan.hget(at.places, channel)
+    return place and #place <= MOST_PLACE and place or nil
+  end
+
+  -- What cannot be read is the next to be taken, by itself: whoever takes it makes a dead letter of it.
+  function leases.set_apart(at, id)
+    local header = record.read(at, id)
+    if not plan.hget(at.events, id) then
+      plan.hset(at.events, id, '\n')
+    end
+    plan.zadd(at.orphans, header.seq or 0, id)
+    lines.free_all(at, id)
+  end
+
+  -- The events of an owner whose lease has ended, a page of them; whether these were all. A post that was under way is looked
+  -- up and keeps its slot; one that was being looked up waits on a timer again; one that came out of a category's line goes
+  -- back there; any other is an orphan.
+  function leases.take_over(at, owner, theirs)
+    local ids = redis.call('SRANDMEMBER', theirs, PAGE + 1)
+    local is_all = #ids <= PAGE
+    ids[PAGE + 1] = nil
+    for _, id in ipairs(ids) do
+      local header, payload, malformed = record.read(at, id)
+      plan.srem(theirs, id)
+      if malformed then
+        leases.set_apart(at, id)
+      else
+        header.deaths = (header.deaths or 0) + 1
+        if header.state == 'sending' then
+          leases.doubt(at, id, header, payload)
+        elseif header.doubt then
+          leases.await_look(at, id, header, payload, at.now)
+        elseif header.line and header.deaths < leases.SUSPECT then
+          header.takes = (header.takes or 1) + 1
+          deferred.stand(at, id, header, payload)
+        else
+          header.line = nil
+          plan.zadd(at.orphans, header.seq, id)
+          record.write(at, id, header, payload)
+        end
+      end
+    end
+    if is_all then
+      plan.zrem(at.leases, owner)
+      deferred.decided(at, owner)
+    end
+    return is_all
+  end
+
+  -- A parked event leaves the timer or the line that it waits in; that it is no longer parked, and where it is written next, is
+  -- the caller's matter.
+  function leases.leave_place(at, id, header)
+    if header.timer then
+      plan.zrem(at.timers, id)
+    elseif header.line then
+      deferred.leave(at, id, header)
+    else
+      local line = header.entry or 'channel:' .. header.channel
+      plan.zrem(at.line .. line, id)
+      if not plan.zfirst(at.line .. line) then
+        plan.zrem(at.lines, line)
+      end
+    end
+  end
+
+  -- An event that cannot be read leaves whatever it waits in: `line` is where it was found, if that was a line. Whether it was
+  -- known to wait, and whether it was to be taken up again.
+  function leases.pull_out(at, id, header, line)
+    plan.zrem(at.timers, id)
+    local was_orphan = plan.zrem(at.orphans, id)
+    local channel = header.channel and 'channel:' .. header.channel
+    for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
+      if each ~= '' and plan.zscore(at.line .. each, id) then
+        if string.find(each, '^category:') or string.find(each, '^label:') then
+          deferred.leave(at, id, { line = each, category = header.category or deferred.category_of(at, each) })
+        else
+          plan.zrem(at.line .. each, id)
+          if not plan.zfirst(at.line .. each) then
+            plan.zrem(at.lines, each)
+          end
+        end
+      end
+    end
+    lines.free_all(at, id)
+    return plan.zrem(at.parked, id), was_orphan
+  end
+
+  -- Gives back every slot that the header names; those in `own` (a set of keys) stay.
+  function leases.let_go(at, header, own)
+    local slot = header.seq and record.slot(header)
+    for _, name in ipairs(slot and (header.slots or header.holds) or {}) do
+      local key = at.scope .. name
+      if not (own and own[key]) and slots.release(key, slot) then
+        deferred.reopen(at, name)
+      end
+    end
+    header.holds, header.slots = nil, nil
+  end
+
+  return leases
+end)()

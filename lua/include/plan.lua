@@ -1,0 +1,504 @@
+-- The plan: what a script is going to write. Redis keeps what a script wrote before it raised, so a script first reads and
+-- computes, and writes at its end, by `plan.commit`. Reads that go through the plan see what is planned.
+--
+-- Whatever can raise, raises before the first write: the first use of a key asks the server for it, so that a key of another
+-- type is refused; a key has one type in a call; members, scores, texts and lifetimes are checked where they are planned.
+-- `commit` computes nothing that depends on what was stored. Its first write is one that a full server refuses, or, where the
+-- call frees more than it takes, one that a full server allows: after that the server allows the rest as well.
+--
+-- Members and fields are texts, scores are numbers (math.huge for 'inf'), values of hashes are texts or whole numbers.
+local plan = (function()
+  local plan = {}
+  local call, type, floor = redis.call, type, math.floor
+  local CHUNK, MOST_TOKENS = 1000, 16
+  local hashes, zsets, sets, counters, lifetimes = {}, {}, {}, {}, {}
+  local type_of, wiped, numbers, later, messages = {}, {}, {}, {}, {}
+  local rings, bell = 0, nil
+
+  local function new_entry()
+    return { known = {}, changed = {}, members = {} }
+  end
+
+  -- What is known of a key, and planned. `size_of` asks for one that was not read before.
+  local function entry_of(entries, key, size_of)
+    local entry = entries[key]
+    if not entry then
+      if type_of[key] then
+        error('key ' .. key .. ' has two types in this call')
+      end
+      if size_of and not wiped[key] then
+        call(size_of, key)
+      end
+      type_of[key], entry = entries, new_entry()
+      entries[key] = entry
+    end
+    return entry
+  end
+
+  local function change(entry, member, value)
+    if not entry.changed[member] then
+      if type(member) ~= 'string' then
+        error('member ' .. tostring(member) .. ', expected a text')
+      end
+      entry.changed[member] = true
+      entry.members[#entry.members + 1] = member
+    end
+    entry.known[member] = value
+  end
+
+  -- A text as a command takes it.
+  local function argument(value)
+    if type(value) == 'number' and value == floor(value) and value > -MOST_EXACT and value < MOST_EXACT then
+      return digits(value)
+    elseif type(value) ~= 'string' then
+      error('argument ' .. tostring(value) .. ', expected a text or a whole number')
+    end
+    return value
+  end
+
+  -- HASH
+
+  function plan.hget(key, field)
+    local entry = entry_of(hashes, key)
+    local value = entry.known[field]
+    if value == nil then
+      value = not wiped[key] and call('HGET', key, field) or false
+      entry.known[field] = value
+    end
+    return value or nil
+  end
+
+  function plan.hset(key, field, value)
+    change(entry_of(hashes, key, 'HLEN'), field, argument(value))
+  end
+
+  function plan.hdel(key, field)
+    change(entry_of(hashes, key, 'HLEN'), field, false)
+  end
+
+  -- Every field and its value.
+  function plan.hgetall(key)
+    local entry, result = entry_of(hashes, key), {}
+    local rows = wiped[key] and {} or call('HGETALL', key)
+    for i = 1, #rows, 2 do
+      result[rows[i]] = rows[i + 1]
+    end
+    for _, field in ipairs(entry.members) do
+      result[field] = entry.known[field] or nil
+    end
+    return result
+  end
+
+  function plan.hlen(key)
+    local entry = entry_of(hashes, key)
+    local length = wiped[key] and 0 or call('HLEN', key)
+    for _, field in ipairs(entry.members) do
+      local was = not wiped[key] and call('HEXISTS', key, field) == 1
+      if was ~= (entry.known[field] ~= false) then
+        length = length + (was and -1 or 1)
+      end
+    end
+    return length
+  end
+
+  -- Adds to a counter that this call does not read.
+  function plan.count(key, field, by)
+    local counts = counters[key]
+    if not counts then
+      counts = {}
+      counters[key] = counts
+    end
+    counts[field] = (counts[field] or 0) + by
+  end
+
+  -- ZSET
+
+  function plan.zscore(key, member)
+    local entry = entry_of(zsets, key)
+    local score = entry.known[member]
+    if score == nil then
+      score = not wiped[key] and number_of(call('ZSCORE', key, member)) or false
+      entry.known[member] = score
+    end
+    return score or nil
+  end
+
+  function plan.zadd(key, score, member)
+    if type(score) ~= 'number' or score ~= score then
+      error('score ' .. tostring(score) .. ' of ' .. tostring(member) .. ' in ' .. key .. ', expected a number')
+    end
+    local entry = entry_of(zsets, key, 'ZCARD')
+    entry.has_added = true
+    change(entry, member, score)
+  end
+
+  -- Only where it is not there, or with a higher score.
+  function plan.zadd_lower(key, score, member)
+    local known = plan.zscore(key, member)
+    if not known or score < known then
+      plan.zadd(key, score, member)
+    end
+  end
+
+  -- Only where it is not there, or with a lower score.
+  function plan.zadd_higher(key, score, member)
+    local known = plan.zscore(key, member)
+    if not known or score > known then
+      plan.zadd(key, score, member)
+    end
+  end
+
+  -- Whether it was there.
+  function plan.zrem(key, member)
+    if plan.zscore(key, member) then
+      change(zsets[key], member, false)
+      return true
+    end
+    return false
+  end
+
+  -- The server's order of members of one score: by bytes, whatever the language of its host.
+  local function comes_before(member, other)
+    for i = 1, math.min(#member, #other) do
+      local one, two = string.byte(member, i), string.byte(other, i)
+      if one ~= two then
+        return one < two
+      end
+    end
+    return #member < #other
+  end
+
+  local function is_nearer(score, member, than, other, is_backwards)
+    if not than or score == than then
+      return not than or comes_before(member, other) ~= is_backwards
+    end
+    return (score < than) ~= is_backwards
+  end
+
+  -- Of a member that is stored and not changed, and of those that are planned, the one of the lowest score above `low`, or
+  -- (`high`) of the highest below `high`.
+  local function nearest(entry, found, at, low, high)
+    for _, member in ipairs(entry.has_added and entry.members or {}) do
+      local score = entry.known[member]
+      if score and (not low or score > low) and (not high or score < high) and is_nearer(score, member, at, found, high ~= nil) then
+        found, at = member, score
+      end
+    end
+    return found, at
+  end
+
+  -- The first member that the server names and no change touches; the command takes an offset.
+  local function unchanged(entry, ask)
+    local row, from = ask(0), 0
+    while row[1] and entry.changed[row[1]] do
+      from = from + 1
+      row = ask(from)
+    end
+    return row[1], number_of(row[2])
+  end
+
+  -- The member of the lowest score, and that.
+  function plan.zfirst(key)
+    local entry = entry_of(zsets, key)
+    if not wiped[key] and (not entry.head or entry.changed[entry.head[1]]) then
+      local rank, row = entry.rank or -1, nil
+      repeat
+        rank = rank + 1
+        row = call('ZRANGE', key, rank, rank, 'WITHSCORES')
+      until not row[1] or not entry.changed[row[1]]
+      entry.rank, entry.head = rank, row
+    end
+    local head = entry.head or {}
+    return nearest(entry, head[1], number_of(head[2]))
+  end
+
+  -- The member of the lowest score above `low`, and that.
+  function plan.znext(key, low)
+    local entry = entry_of(zsets, key)
+    local member, score
+    if not wiped[key] then
+      member, score = unchanged(entry, function(at)
+        return call('ZRANGEBYSCORE', key, '(' .. digits(low), '+inf', 'WITHSCORES', 'LIMIT', at, 1)
+      end)
+    end
+    return nearest(entry, member, score, low)
+  end
+
+  -- The member of the highest score below `high`, and that.
+  function plan.zprevious(key, high)
+    local entry = entry_of(zsets, key)
+    local member, score
+    if not wiped[key] then
+      member, score = unchanged(entry, function(at)
+        return call('ZREVRANGEBYSCORE', key, '(' .. digits(high), '-inf', 'WITHSCORES', 'LIMIT', at, 1)
+      end)
+    end
+    return nearest(entry, member, score, nil, high)
+  end
+
+  -- Up to `most` members with scores up to `high`, the lowest first.
+  function plan.zdue(key, high, most)
+    local entry, rows = entry_of(zsets, key), {}
+    local stored = wiped[key] and {} or call('ZRANGEBYSCORE', key, '-inf', digits(high), 'WITHSCORES', 'LIMIT', 0, most + #entry.members)
+    for i = 1, #stored, 2 do
+      if not entry.changed[stored[i]] then
+        rows[#rows + 1] = { stored[i], number_of(stored[i + 1]) }
+      end
+    end
+    for _, member in ipairs(entry.members) do
+      local score = entry.known[member]
+      if score and score <= high then
+        rows[#rows + 1] = { member, score }
+      end
+    end
+    if #entry.members > 0 then
+      table.sort(rows, function(a, b) return a[1] ~= b[1] and is_nearer(a[2], a[1], b[2], b[1], false) end)
+    end
+    local members = {}
+    for n = 1, math.min(most, #rows) do
+      members[n] = rows[n][1]
+    end
+    return members
+  end
+
+  -- How many have a score below `high`.
+  function plan.zcount_below(key, high)
+    local entry = entry_of(zsets, key)
+    local number = wiped[key] and 0 or call('ZCOUNT', key, '-inf', '(' .. digits(high))
+    for _, member in ipairs(entry.members) do
+      local was, is = not wiped[key] and number_of(call('ZSCORE', key, member)), entry.known[member]
+      number = number - (was and was < high and 1 or 0) + (is and is < high and 1 or 0)
+    end
+    return number
+  end
+
+  -- The lowest score that is planned.
+  function plan.zlowest_added(key)
+    local entry = zsets[key]
+    local _, score = nearest(entry or new_entry())
+    return score or math.huge
+  end
+
+  -- SET
+
+  function plan.sismember(key, member)
+    local entry = entry_of(sets, key)
+    local is_member = entry.known[member]
+    if is_member == nil then
+      is_member = not wiped[key] and call('SISMEMBER', key, member) == 1
+      entry.known[member] = is_member
+    end
+    return is_member
+  end
+
+  function plan.sadd(key, member)
+    change(entry_of(sets, key, 'SCARD'), member, true)
+  end
+
+  -- Whether it was there.
+  function plan.srem(key, member)
+    if plan.sismember(key, member) then
+      change(sets[key], member, false)
+      return true
+    end
+    return false
+  end
+
+  -- Up to `most` members, any of them, and those that are planned.
+  function plan.smembers(key, most)
+    local entry, members = entry_of(sets, key), {}
+    for _, member in ipairs(wiped[key] and {} or call('SRANDMEMBER', key, most)) do
+      if not entry.changed[member] then
+        members[#members + 1] = member
+      end
+    end
+    for _, member in ipairs(entry.members) do
+      if entry.known[member] then
+        members[#members + 1] = member
+      end
+    end
+    return members
+  end
+
+  function plan.scard(key)
+    local entry = entry_of(sets, key)
+    local number = wiped[key] and 0 or call('SCARD', key)
+    for _, member in ipairs(entry.members) do
+      local was = not wiped[key] and call('SISMEMBER', key, member) == 1
+      if was ~= entry.known[member] then
+        number = number + (was and -1 or 1)
+      end
+    end
+    return number
+  end
+
+  -- KEYS AS A WHOLE
+
+  -- The key goes, with what was planned for it; what is planned after this makes it anew, of any type.
+  function plan.del(key)
+    wiped[key], counters[key], lifetimes[key], type_of[key] = true, nil, nil, nil
+    hashes[key], zsets[key], sets[key] = nil, nil, nil
+  end
+
+  -- Lets a key live for `span_us` at least; renewed, for `renew_us`. Lifetimes are whole milliseconds.
+  function plan.keep_alive(key, span_us, renew_us)
+    local ms = math.ceil((renew_us or span_us) / 1000) + 1
+    if not (span_us < MOST_EXACT and ms < MOST_EXACT) then
+      error('lifetime ' .. tostring(renew_us or span_us) .. ' of ' .. key .. ', expected microseconds')
+    end
+    if ms > 0 and (wiped[key] and -1 or call('PTTL', key)) < math.ceil(span_us / 1000) then
+      lifetimes[key] = math.max(lifetimes[key] or 0, ms)
+    end
+  end
+
+  -- A whole number that a key holds: 0 where there is none, nil where it holds something else.
+  function plan.number(key)
+    local text = not numbers[key] and call('GET', key)
+    return numbers[key] or whole_of(text or '0')
+  end
+
+  function plan.set_number(key, number)
+    numbers[key] = number
+  end
+
+  -- OTHER COMMANDS, which no read of the plan sees. They run after what is added and before what is removed, in the order of
+  -- the calls. The caller has looked at the key before.
+
+  function plan.write(...)
+    local command = { ... }
+    for n = 1, select('#', ...) do
+      command[n] = argument(command[n])
+    end
+    later[#later + 1] = command
+  end
+
+  -- `command` with texts, `width` of which belong together; as often as it takes.
+  local function in_pieces(commands, command, key, rows, width)
+    for first = 1, #rows, CHUNK * width do
+      commands[#commands + 1] = { command, key, rows, first, math.min(first + CHUNK * width - 1, #rows) }
+    end
+  end
+
+  function plan.write_rows(command, key, rows, width)
+    for n = 1, #rows do
+      if type(rows[n]) ~= 'string' then
+        error('argument ' .. tostring(rows[n]) .. ' of ' .. command .. ', expected a text')
+      end
+    end
+    in_pieces(later, command, key, rows, width)
+  end
+
+  -- Says it to those who listen, if the server lets us.
+  function plan.publish(channel, message)
+    messages[#messages + 1] = { argument(channel), argument(message) }
+  end
+
+  -- Wakes one sleeper.
+  function plan.ring(wake)
+    if rings == 0 then
+      call('LLEN', wake)
+    end
+    rings, bell = math.min(rings + 1, MOST_TOKENS), wake
+  end
+
+  -- COMMIT
+
+  local function note_counts(key, counts)
+    local fields = {}
+    for field, by in pairs(counts) do
+      if by ~= 0 then
+        fields[#fields + 1] = field
+      end
+    end
+    local entry = entry_of(hashes, key)
+    for first = 1, #fields, CHUNK do
+      local last = math.min(first + CHUNK - 1, #fields)
+      local values = wiped[key] and {} or call('HMGET', key, unpack(fields, first, last))
+      for n = first, last do
+        local value = entry.known[fields[n]]
+        if value == nil then
+          value = values[n - first + 1]
+        end
+        change(entry, fields[n], digits((whole_of(value or '0') or 0) + counts[fields[n]]))
+      end
+    end
+  end
+
+  local function commands_of(entries, remove, add, width, pair, adding, removing)
+    for key, entry in pairs(entries) do
+      local gone, rows = {}, {}
+      for _, member in ipairs(entry.members) do
+        local value = entry.known[member]
+        if value == false then
+          gone[#gone + 1] = member
+        else
+          pair(rows, #rows, member, value)
+        end
+      end
+      in_pieces(adding, add, key, rows, width)
+      if not wiped[key] then
+        in_pieces(removing, remove, key, gone, 1)
+      end
+    end
+  end
+
+  local function of_hash(rows, n, field, value)
+    rows[n + 1], rows[n + 2] = field, value
+  end
+
+  local function of_zset(rows, n, member, score)
+    rows[n + 1], rows[n + 2] = score == math.huge and 'inf' or score == -math.huge and '-inf' or digits(score), member
+  end
+
+  local function of_set(rows, n, member)
+    rows[n + 1] = member
+  end
+
+  -- Writes all that is planned; nothing where nothing is. A call that frees more than it takes names a key, a hash unless
+  -- `remove` is another command than HDEL: then it is carried out on a full server too.
+  --
+  -- What goes, goes after what is added: a key that loses its last member loses its lifetime.
+  function plan.commit(drained, remove)
+    for key, counts in pairs(counters) do
+      note_counts(key, counts)
+    end
+    local commands, removing = {}, {}
+    for key in pairs(wiped) do
+      commands[#commands + 1] = { 'DEL', key }
+    end
+    commands_of(hashes, 'HDEL', 'HSET', 2, of_hash, commands, removing)
+    commands_of(zsets, 'ZREM', 'ZADD', 2, of_zset, commands, removing)
+    commands_of(sets, 'SREM', 'SADD', 1, of_set, commands, removing)
+    for key, number in pairs(numbers) do
+      commands[#commands + 1] = { 'SET', key, argument(number) }
+    end
+    local last = {}
+    if rings > 0 then
+      local push = { 'RPUSH', bell }
+      for n = 1, rings do
+        push[n + 2] = '1'
+      end
+      last = { push, { 'LTRIM', bell, '0', digits(MOST_TOKENS - 1) } }
+    end
+    for key, ms in pairs(lifetimes) do
+      last[#last + 1] = { 'PEXPIRE', key, digits(ms) }
+    end
+    if drained and (commands[1] or later[1] or removing[1] or last[1]) then
+      call(remove or 'HDEL', drained, '')
+    end
+    for _, each in ipairs({ commands, later, removing, last }) do
+      for _, command in ipairs(each) do
+        if type(command[3]) == 'table' then
+          call(command[1], command[2], unpack(command[3], command[4], command[5]))
+        else
+          call(unpack(command))
+        end
+      end
+    end
+    for _, message in ipairs(messages) do
+      redis.pcall('PUBLISH', message[1], message[2])
+    end
+  end
+
+  return plan
+end)()

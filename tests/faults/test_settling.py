@@ -1,0 +1,320 @@
+"""Whatever a post or a reading comes to, and whatever else is the case then: it is settled, and the fleet goes on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+import pytest
+
+from dispatcher.model import (
+    US,
+    Ambiguous,
+    Message,
+    Paused,
+    PostResult,
+    RateLimitedBySlack,
+    Receipt,
+    Rejected,
+    Retryable,
+)
+from dispatcher.reading import Absent, Reading, ReadLater, Search, Unreadable
+from tests.support.doubles import Desk
+from tests.support.quiet_stage import QuietStage
+from tests.support.servers import Database
+from tests.support.stage import Stage, Worker
+
+DOWN: Final = Retryable("connection_refused", "refused")
+SEEDS: Final = (10, 12, 29)
+"""With these, edits of several digests fail so that the last attempt of one is the fleet's fifth in a row."""
+
+DIGESTING: Final = """
+global: {limits: []}
+channels: {default: {pace: none}}
+defaults: {limits: [100/30m]}
+categories:
+  errors: {limits: [2/30m], on_limit: digest, digest_delay: 60s}
+"""
+
+
+def until_drained(stage: Stage, worker: Worker, step_s: float = 5.0, steps: int = 1_000) -> None:
+    """Time passes, and the worker takes, until nothing is left."""
+    for _ in range(steps):
+        worker.run()
+        look = stage.look()
+        if look.events + look.waiting == 0:
+            return
+        stage.clock.forward(step_s)
+    raise AssertionError(f"something is left: {stage.look()}")
+
+
+def outcomes(stage: Stage) -> dict[str, int]:
+    """The totals, without categories."""
+    return {name: count for name, count in stage.look().totals.items() if " " not in name}
+
+
+# A digest whose last attempt fails as the fleet's fifth post in a row
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return QuietStage(redis, DIGESTING)
+
+
+def settle_the_last_failure(stage: Stage) -> Worker:
+    """Bring it about; returns the worker that has settled it. Slack is not reached."""
+    worker = stage.worker()
+    stage.send(*(f"e{n}" for n in range(5)))
+    worker.run()
+    assert outcomes(stage)["digested"] == 4
+
+    def fail_the_digest(message: Message) -> PostResult:
+        return DOWN if message.event_id.startswith("digest:") else Receipt(message.channel, "1.0")
+
+    worker.desk.reply = fail_the_digest
+    for attempt in range(1, 8):
+        stage.clock.forward(61 if attempt == 1 else 6)
+        worker.run()
+        assert stage.header("digest:errors")["attempt"] == attempt
+        stage.send(f"ok{attempt}", category="other")  # ends the row of failures
+        worker.run()
+    worker.desk.reply = lambda _: DOWN
+    stage.send("x1", "x2", "x3", "x4", category="other")
+    worker.run()
+    stage.send("y1", "y2", category="other")
+    stage.clock.forward(5)
+    started = worker.dispatch(worker.take().batch)
+    assert started[0].candidate.leased.id == "digest:errors"
+    worker.settle([worker.dispatcher.deliver(each) for each in started])
+    return worker
+
+
+def test_after_the_digest_has_failed_for_good_in_an_outage_every_worker_can_take(stage: Stage) -> None:
+    ann = settle_the_last_failure(stage)
+    assert stage.look().imbalances() == []
+    for name in ("bob", "carl"):
+        stage.worker(name).take()
+        stage.clock.forward(3_600)
+    ann.desk.reply = lambda message: Receipt(message.channel, "2.0")
+    until_drained(stage, ann)
+    assert stage.look().imbalances() == []
+    assert outcomes(stage)["sent"] == 1 + 7 + 4 + 2
+    assert any(message.event_id.startswith("digest:") for message in ann.desk.messages[-20:])
+
+
+def test_after_the_digest_has_failed_for_good_events_that_wait_too_long_expire(stage: Stage) -> None:
+    ann = settle_the_last_failure(stage)
+    for _ in range(26):
+        stage.clock.forward(3_600)
+        ann.run()
+    assert stage.look().imbalances() == []
+    assert [letter["id"] for letter in stage.letters()] == ["x1", "x2", "x3", "x4", "y1", "y2"]
+    assert outcomes(stage)["dead"] == 6
+
+
+@pytest.mark.parametrize(
+    ("seed", "hours"), [*((seed, 1) for seed in SEEDS), pytest.param(1, 24, marks=pytest.mark.slow)]
+)
+def test_digests_whose_edits_a_broken_gateway_answers_stop_nobody(redis: Database, seed: int, hours: int) -> None:
+    """Their posts arrive: only what is edited fails, again and again."""
+    chance = random.Random(seed)
+    names = [f"d{n}" for n in range(4)]
+    rules = "".join(f"  {name}: {{limits: [5/30m], on_limit: digest, digest_delay: 60s}}\n" for name in names)
+    stage = QuietStage(redis, DIGESTING.partition("categories")[0] + f"categories:\n{rules}")
+    stage.prolongs = True
+    ann = stage.worker()
+    ann.desk = _Broken(ann.desk.reply)
+    sent = 0
+    for _ in range(0, hours * 3_600, 5):
+        stage.clock.forward(5)
+        if chance.random() < 0.08:
+            stage.send(*(f"s{sent + n}" for n in range(8)), category=chance.choice(names))
+            sent += 8
+        ann.run()
+    look = stage.look()
+    assert look.imbalances() == []
+    assert look.received == sent > 0
+
+
+class _Broken(Desk):
+    """Slack behind a gateway that lets nothing through but new messages."""
+
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
+        del channel, ts, message, by_s
+        return Ambiguous("http_502", "no answer of Slack's own came back")
+
+
+# An admitted event that this worker cannot read
+
+
+def test_an_admitted_event_that_this_version_cannot_read_is_a_dead_letter_and_gives_its_slots_back(
+    redis: Database,
+) -> None:
+    stage = QuietStage(redis, "global: {limits: [100/30m]}\nchannels: {default: {pace: 1/10s}}\n")
+    ann = stage.worker()
+    stage.send("a", "b", "c")
+    ann.run()
+    assert stage.header("b")["holds"] == ["global", "category:errors"]
+    record = redis.hget(stage.keys.events, "b")
+    redis.hset(stage.keys.events, "b", record.replace(b'"v":1', b'"v":2'))
+    stage.clock.forward(11)
+    ann.run()
+    assert stage.look().imbalances() == []
+    (letter,) = stage.letters()
+    assert (letter["id"], letter["reason"], letter["payload"]) == (
+        "b",
+        "invalid",
+        record.replace(b'"v":1', b'"v":2').partition(b"\n")[2].decode(),
+    )
+    until_drained(stage, ann)
+    assert outcomes(stage) == {"received": 3, "sent": 2, "dead": 1}
+    assert len(stage.slots("global")) == 2
+
+
+# Everything at once
+
+
+TELLING: Final = """
+global: {{limits: [100/30m]}}
+channels: {{default: {{pace: 5/10s}}}}
+categories:
+  errors: {{limits: [2/30m], on_limit: digest, digest_delay: 60s, on_ambiguous: {on_ambiguous}}}
+  chat: {{limits: [2/30m], notice: true, digest_delay: 60s, on_ambiguous: {on_ambiguous}}}
+"""
+OWN: Final = {"errors": "digest:errors", "chat": "notice:chat"}
+UNCLEAR: Final = Ambiguous("reply_timeout", "x")
+RESULTS: Final[tuple[PostResult, ...]] = (
+    Receipt("#notifications", "9.9"),
+    Receipt("C0ABCDEFG", None),
+    RateLimitedBySlack(3 * US, "ratelimited"),
+    DOWN,
+    Retryable("request_timeout", "x", reached=True),
+    Rejected("is_archived", "x"),
+    Paused("invalid_auth", "x"),
+    Paused("unknown_method", "x"),
+)
+READINGS: Final = (
+    Reading({}, Absent()),
+    Reading({}, ReadLater("reply_timeout", "x")),
+    Reading({}, ReadLater("ratelimited", "x", 2 * US, reached=True)),
+    Reading({}, ReadLater("invalid_auth", "x", reached=True, pause=Paused("invalid_auth", "x"))),
+    Reading({}, Unreadable("webhook", "x")),
+)
+
+
+class Case(NamedTuple):
+    """What one event meets: ``own`` events say whether they post or edit."""
+
+    category: str
+    edits: bool
+    can_edit: bool
+    pause: str
+    failures: int
+    attempts: int
+    result: PostResult
+    reading: Reading
+    on_ambiguous: str
+
+    def __str__(self) -> str:
+        rest = type(self.reading.rest).__name__
+        act = "edit" if self.edits else "post"
+        return (
+            f"{self.category} {act} {type(self.result).__name__} {rest} pause {self.pause or '-'} "
+            f"failures {self.failures} attempts {self.attempts} {self.on_ambiguous} can_edit {self.can_edit}"
+        )
+
+
+def cases() -> Iterator[Case]:
+    """Each result, each reading of a post without a clear one, in all circumstances."""
+    results = [(result, READINGS[0], "resend") for result in RESULTS]
+    results += [(UNCLEAR, reading, rule) for reading in READINGS for rule in ("resend", "dead-letter")]
+    events = [*itertools.product(OWN, (False, True), (False, True)), ("other", False, True)]
+    for event, pause, failures, attempts, result in itertools.product(
+        events, ("", "outage", "operator", "cooldown"), (0, 4), (0, 7), results
+    ):
+        yield Case(*event, pause, failures, attempts, *result)
+
+
+@pytest.mark.parametrize("extent", ["some", pytest.param("all", marks=pytest.mark.slow)])
+def test_whatever_a_post_comes_to_is_settled_and_the_books_balance(redis: Database, extent: str) -> None:
+    found = list(cases())
+    if extent == "some":
+        last = [case for case in found if case.attempts and case.failures and not case.pause]
+        found = [*random.Random(18).sample(last, 48), *random.Random(18).sample(found, 32)]
+    wrong = []
+    for case in found:
+        try:
+            faults = _settled(redis, case)
+        except Exception as error:  # noqa: BLE001 - whatever stops a worker
+            faults = [f"{type(error).__name__}: {str(error)[:120]}"]
+        if faults:
+            wrong.append(f"{case}: {faults}")
+    if wrong:
+        pytest.fail("\n".join([f"{len(wrong)} of {len(found)} cases, such as", *wrong[:10]]), pytrace=False)
+
+
+def _settled(redis: Database, case: Case) -> list[str]:
+    """What is wrong with the books after the case; raises what stops the worker."""
+    redis.flushall()
+    stage = QuietStage(redis, TELLING.format(on_ambiguous=case.on_ambiguous))
+    ann = stage.worker()
+    answers = ann.desk.reply
+    ann.desk.can_update = case.can_edit
+    victim = OWN.get(case.category, "p0")
+    if victim == "p0":
+        stage.send("p0", category="other")
+    else:
+        stage.send(*(f"e{n}" for n in range(5)), category=case.category)
+        ann.run()
+        if case.edits:
+            stage.clock.forward(61)
+            ann.run()
+            stage.send(*(f"x{n}" for n in range(5)), category=case.category)
+            ann.run()
+    if case.attempts and redis.hexists(stage.keys.events, victim):
+        header = stage.header(victim) | {"attempt": case.attempts}
+        payload = redis.hget(stage.keys.events, victim).partition(b"\n")[2]
+        redis.hset(stage.keys.events, victim, json.dumps(header, separators=(",", ":")).encode() + b"\n" + payload)
+    if case.failures:
+        redis.set(stage.keys.failures, case.failures, px=3_600_000)
+    if case.pause:
+        now = str(stage.clock.now_us)
+        facts = {
+            "kind": case.pause,
+            "code": "c",
+            "detail": "d",
+            "since": now,
+            "probe": now,
+            "prober": "",
+            "gap": "1000000",
+        }
+        redis.hset(stage.keys.pause, mapping=facts)
+    ann.desk.reply = lambda _: case.result
+    ann.desk.shows = partial(_shown, case.reading)
+    for seconds in (61, 11, 31, 5):
+        stage.clock.forward(seconds)
+        _bounded_run(ann)
+    ann.desk.reply = answers
+    ann.desk.shows = partial(_shown, READINGS[0])
+    for seconds in (61, 61, 61, 5):
+        stage.clock.forward(seconds)
+        _bounded_run(ann)
+    return stage.look().imbalances()
+
+
+def _shown(reading: Reading, search: Search) -> Reading:
+    del search
+    return reading
+
+
+def _bounded_run(worker: Worker) -> None:
+    """Take, post and settle; what is to be tried again at once is tried fifty times."""
+    for _ in range(50):
+        taken = worker.take()
+        if not taken.batch:
+            return
+        worker.deliver(worker.dispatch(taken.batch))
