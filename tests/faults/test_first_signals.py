@@ -57,7 +57,7 @@ def signal_when_heard(command: Command, number: signal.Signals, after_s: float) 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.slow)])
 def test_told_to_stop_at_any_instant_of_its_start_it_ends_with_0_and_without_a_trace(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], number: signal.Signals, count: int
 ) -> None:
@@ -69,7 +69,7 @@ def test_told_to_stop_at_any_instant_of_its_start_it_ends_with_0_and_without_a_t
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
-@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.slow)])
 def test_sighup_at_any_instant_of_its_start_ends_nothing(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], count: int
 ) -> None:
