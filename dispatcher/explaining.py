@@ -23,6 +23,7 @@ _SCOPES: Final = {"global": "all events together", "shared": "what the guarantee
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
 _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel")
 """What a log line has of a decision as it is."""
+MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
 
 
