@@ -126,8 +126,12 @@ local pause = (function()
     return is_new and GAP_FROM_US or math.min(2 * gap, longest)
   end
 
-  -- From its second failure in a row on the channel takes no post for a while, longer each time.
+  -- From its second failure in a row on the channel takes no post for a while, longer each time. What was under way when it was
+  -- held up says nothing new.
   local function hold(at, channel)
+    if (plan.zscore(at.cooldowns, channel) or 0) > at.now then
+      return
+    end
     local failures = count_in(at, at.failures, channel)
     if failures < 2 then
       return
