@@ -21,6 +21,7 @@ from benchmarks import (
     memory,
     peers,
     queues,
+    scripts,
     slots,
     starvation,
     storm,
@@ -43,6 +44,7 @@ BENCHMARKS: Final = {
     "latency": latency.run,
     "memory": memory.run,
     "starvation": starvation.run,
+    "scripts": scripts.run,
 }
 NEEDED: Final[dict[str, tuple[str, ...]]] = {"peers": libraries.PACKAGES, "storm": queues.PACKAGES}
 """What has to be installed to run all of a benchmark."""
@@ -62,9 +64,16 @@ WIDTH: Final = 140
 @click.option("--quick", is_flag=True, help="Tiny sizes: whether everything works, no figures to quote.")
 @click.option("--without-peers", is_flag=True, help="Leave the other libraries out.")
 @click.option("--cores", type=click.Choice(CORES), default=CORES[0], show_default=True, help="Of client and server.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Of what scripts builds.",
+)
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the JSON files.")
 def main(  # noqa: PLR0913 - one for each option
-    names: tuple[str, ...], rounds: int, cores: str, results: Path, *, quick: bool, without_peers: bool
+    names: tuple[str, ...], rounds: int, cores: str, scale: float, results: Path, *, quick: bool, without_peers: bool
 ) -> None:
     """Measure; exit 1 when a run did not do its work. A goal that is missed is shown, and no failure."""
     chosen = names or tuple(BENCHMARKS)
@@ -85,7 +94,9 @@ def main(  # noqa: PLR0913 - one for each option
     for name in chosen:
         begun = time.monotonic()
         try:
-            report = BENCHMARKS[name](Effort(rounds, quick=quick, peers=not without_peers, cores=Cores(cores)))
+            report = BENCHMARKS[name](
+                Effort(rounds, quick=quick, peers=not without_peers, cores=Cores(cores), scale=scale)
+            )
         except (Unproven, RedisError, DispatcherError) as error:  # a machine that is too busy answers too late
             console.print(f"{name} did not do its work: {error}", style="red", markup=False)
             sys.exit(1)

@@ -19,12 +19,16 @@ class Cores(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """``quick`` is for a look at whether everything works: sizes so small that the figures mean nothing."""
+    """``quick`` is for a look at whether everything works: sizes so small that the figures mean nothing.
+
+    ``scale`` is how much of its backlog ``scripts`` builds.
+    """
 
     rounds: int
     quick: bool = False
     peers: bool = True
     cores: Cores = Cores.FREE
+    scale: float = 1.0
 
     def of(self, full: Size, *, quick: Size) -> Size:
         """The size for this run."""

@@ -6,7 +6,7 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -64,15 +64,15 @@ class Process:
         """Everything it has written so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def finish(self) -> str:
-        """What it has said when it has ended by itself; raises ``Unproven`` unless it ends well and in time."""
+    def finish(self, seconds: float = PATIENCE_S, *, codes: Collection[int] = (0,)) -> int:
+        """The code with which it ended by itself; raises ``Unproven`` unless it is one of ``codes``, and in time."""
         try:
-            code = self._child.wait(PATIENCE_S)
+            code = self._child.wait(seconds)
         except subprocess.TimeoutExpired as error:
-            raise Unproven(f"{self._shown} did not end within {PATIENCE_S:g} s") from error
-        if code != 0:
+            raise Unproven(f"{self._shown} did not end within {seconds:g} s") from error
+        if code not in codes:
             raise Unproven(f"{self._shown} ended with {code}: {self.said()[-_LAST_WORDS:]}")
-        return self.said()
+        return code
 
     def check(self) -> None:
         """Raises ``Unproven`` with its last words when it has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha1
@@ -199,10 +200,13 @@ def _words(failure: Exception) -> str:
 class Script:
     """One Lua script on one server: EVALSHA, loaded again when the server forgot it."""
 
-    def __init__(self, client: Client | RedisCluster, name: str) -> None:
+    def __init__(self, client: Client | RedisCluster, name: str, *, within_s: float | None = None) -> None:
+        """``within_s`` bounds a call as a whole, whatever it waits for; without it the client's time-outs count."""
         text = read_script(name)
         # A cluster client has to find the node first: its own way, by the keys.
-        self._run = client.register_script(text) if isinstance(client, RedisCluster) else _Pinned(client, text)
+        self._run = (
+            client.register_script(text) if isinstance(client, RedisCluster) else _Pinned(client, text, within_s)
+        )
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
@@ -213,8 +217,10 @@ class Script:
 class _Pinned:
     """A script over the pinned connections of a client."""
 
-    def __init__(self, client: Client, text: str) -> None:
+    def __init__(self, client: Client, text: str, within_s: float | None = None) -> None:
+        self._client = client  # the connections last as long as it
         self._pinned = pinned(client)
+        self._within_s = within_s
         self._text = text
         self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
@@ -223,13 +229,14 @@ class _Pinned:
 
     def ask(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Callable[[], Any]:
         """Send the call; what is returned waits for its answer."""
-        asked = self._pinned.send("EVALSHA", self._digest, len(keys), *keys, *args)
+        ends_s = None if self._within_s is None else time.monotonic() + self._within_s
+        asked = self._pinned.send("EVALSHA", self._digest, len(keys), *keys, *args, ends_s=ends_s)
 
         def answer() -> Any:  # noqa: ANN401 - what Lua returns
             try:
                 return asked.answer()
             except NoScriptError:
-                return self._pinned.execute("EVAL", self._text, len(keys), *keys, *args)
+                return self._pinned.execute("EVAL", self._text, len(keys), *keys, *args, ends_s=ends_s)
 
         return answer
 
@@ -240,6 +247,7 @@ class AsyncScript:
     def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401 - the two have no common type
         self._text = read_script(name)
         self._digest = sha1(self._text.encode(), usedforsecurity=False).hexdigest()
+        self._client = client  # as of _Pinned
         self.once = isinstance(client, redis.asyncio.Redis)
         """Whether a call is sent once at most; a cluster's client may repeat it by itself."""
         self._execute = async_pinned(client).execute if self.once else None

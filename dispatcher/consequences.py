@@ -70,13 +70,14 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
         detail = f"waited longer than its max_age, {_waited_for(leased, terms)}"
         letter = DeadLettered(Reason.EXPIRED, detail, since_us=leased.seen_us)
         if leased.unknown:
-            letter = DeadLettered(
-                Reason.AMBIGUOUS, f"perhaps posted, and waited longer than its max_age, {_waited_for(leased, terms)}"
-            )
+            detail = f"perhaps posted, and {detail}"
+            letter = DeadLettered(Reason.AMBIGUOUS, detail, leased.code, since_us=leased.seen_us)
         return Settlement(leased, terms, letter, slots, attempt=leased.attempt, unknown=leased.unknown)
     if leased.deaths >= MAX_DEATHS:
         detail = f"{leased.deaths} workers died while they held it"
         return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), slots, attempt=leased.attempt)
+    if leased.attempt >= MAX_ATTEMPTS:
+        return Settlement(leased, terms, _tried_out(leased), slots, attempt=leased.attempt, unknown=leased.unknown)
     if policy.reject_unknown and not terms.configured and not leased.held:
         detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
         return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"), slots)
@@ -99,6 +100,14 @@ def _waited_for(leased: Leased, terms: Terms) -> str:
             return f"for another attempt after {code or 'a lost worker'}"
         case _:
             return f"for room ({reason})"
+
+
+def _tried_out(leased: Leased) -> DeadLettered:
+    """The end of an event that has used up its attempts: rejected, where Slack refused it and took others."""
+    waited_for = leased.why[0] if leased.why is not None else None
+    reason = Reason.REJECTED if waited_for == Reason.PAUSED and leased.code else Reason.EXHAUSTED
+    perhaps = f"; {leased.unknown} of these posts may have arrived" if leased.unknown else ""
+    return DeadLettered(reason, f"used its {MAX_ATTEMPTS} attempts, posted {leased.posts} times{perhaps}", leased.code)
 
 
 def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
@@ -236,20 +245,19 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
         case RateLimitedBySlack(retry_after_us, code):
             waits = Parked(Place.LINE, Reason.COOLDOWN, retry_after_us, code)
             return settlement(waits, Slots.HOLD, attempt=spared, cooldown_us=retry_after_us, reached=True)
-        case Retryable(code, detail, uses_attempt):
+        case Retryable(code, detail, uses_attempt, reached):
             if uses_attempt and tried >= MAX_ATTEMPTS:
-                return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=False)
+                return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=reached)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
-            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=not uses_attempt)
+            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
         case Rejected(code, detail):
             letter = DeadLettered(Reason.REJECTED, detail, code)
             return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Ambiguous(code, detail):
             waits = Parked(Place.LOOK, Reason.RECONCILE, grace_us, code, detail=detail)
             return settlement(waits, Slots.KEEP, looks=0, arrived=True, reached=False)
-        case Paused(
-            code, detail
-        ):  # the store knows whether it is the channel's own affair: only then an attempt is used
+        case Paused(code, detail):
+            # The store knows whether that is the affair of this channel alone: only then an attempt is used.
             waits = Parked(Place.TIMER, Reason.PAUSED, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, pause=result)
         case _:

@@ -29,7 +29,7 @@ NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
 POST_S: Final = 10.0
 """How long a post may take, unless the settings say otherwise."""
 
-LATE: Final = Retryable("late", "its time had passed before it was begun: nothing was sent", uses_attempt=False)
+LATE: Final = Retryable("late", "its time had passed before it began", uses_attempt=False, reached=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Dispatcher:
 
     def not_made(self, started: Started) -> Settlement:
         """What follows from a post that was never begun; it says nothing of Slack."""
-        return self.conclude(started, LATE)._replace(reached=None)
+        return self.conclude(started, LATE)
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""

@@ -7,11 +7,19 @@ What has to wait is parked, and one of our workers must run for it.
 from __future__ import annotations
 
 import json
-from typing import Any
+import reprlib
+from typing import Any, Final
+
+MOST_BYTES: Final = 1024 * 1024
+"""So much is kept of what is no event, as where our workers take it."""
 
 
-def dispatch(event: dict[str, Any]) -> str:
-    """Dispatch one event; returns ``posted``, ``decided`` (ended or parked without a post) or ``duplicate``."""
+def dispatch(*arguments: Any, **keywords: Any) -> str:  # noqa: ANN401 - what a producer has put there
+    """Dispatch the one event that a job carries.
+
+    Returns ``posted``, ``decided`` (ended or parked without a post) or ``duplicate``. Any other arguments end as a dead
+    letter ``invalid``: RQ would keep a job that raises among its failed ones, outside the books.
+    """
     from rq import get_current_job  # noqa: PLC0415 - only here, inside a job
 
     from dispatcher.app import dispatch_one  # noqa: PLC0415 - as above: importing this module costs nothing
@@ -21,4 +29,12 @@ def dispatch(event: dict[str, Any]) -> str:
         raise RuntimeError(
             "dispatcher.jobs.dispatch runs inside an RQ job; to enqueue an event use dispatcher.Producer"
         )
-    return dispatch_one(job.id, json.dumps(["dispatcher.jobs.dispatch", None, [event], {}]))
+    return dispatch_one(job.id, _data(arguments, keywords)[:MOST_BYTES])
+
+
+def _data(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+    """The job's data, as RQ's JSON serializer writes it."""
+    try:
+        return json.dumps(["dispatcher.jobs.dispatch", None, arguments, keywords])
+    except (TypeError, ValueError, RecursionError):  # they came by another serializer, and JSON cannot show them
+        return json.dumps(["dispatcher.jobs.dispatch", None, [reprlib.repr((arguments, keywords))], {}])

@@ -90,7 +90,8 @@ class Keys:
     def line(self, name: str) -> str:
         """ZSET, who waits in one line, in order; empty.
 
-        ``channel:#ops``: id -> class and seq. ``category:errors`` or ``label:deploys:host=db1``: id -> priority and seq.
+        ``channel:#ops``: id -> class and seq.
+        ``category:errors`` or ``label:deploys:host=db1``: id -> priority and seq.
         """
         return self.line_prefix + name
 
@@ -160,12 +161,15 @@ class Keys:
 
     @property
     def failing(self) -> str:
-        """HASH, channel -> its failures since Slack last answered a post of the fleet; lives an hour after the last."""
+        """HASH, channel -> its failures since Slack last answered a post, '' -> those that never left.
+
+        It lives an hour after the last.
+        """
         return self._key("failing")
 
     @property
     def denials(self) -> str:
-        """HASH, channel -> instant (us) at which its answer last asked for an operator; lives an hour after the last."""
+        """HASH, channel -> instant (us) at which it last asked for an operator; lives an hour after the last."""
         return self._key("denials")
 
     @property
@@ -227,6 +231,11 @@ class Keys:
     def dead_ids(self) -> str:
         """HASH, id -> entry of its dead letter; empty."""
         return self._key("dead:ids")
+
+    @property
+    def dead_bytes(self) -> str:
+        """STRING, how many bytes all dead letters are; empty."""
+        return self._key("dead:bytes")
 
     @property
     def decisions(self) -> tuple[str, str, str, str]:

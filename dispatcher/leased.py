@@ -6,6 +6,7 @@ Those that every event needs are named tuples: they are made in a quarter of the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from dispatcher.event import Event
@@ -13,11 +14,18 @@ from dispatcher.model import Demand, Limit, Reason, Scope
 from dispatcher.tally import Tally
 
 
+class Trouble(StrEnum):
+    """Where posts fail: in the whole fleet, or several in a row in one channel."""
+
+    OUTAGE = "outage"
+    CHANNEL = "channel"
+
+
 class Doubt(NamedTuple):
     """The fate of an event's last post is unknown: it was marked as sending at ``sent_us``, the first at ``first_us``.
 
     ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known; ``root`` is
-    what the post went under by the key of its thread.
+    what the post went under by the key of its thread. ``trouble`` says where posts fail meanwhile, if they do.
     """
 
     sent_us: int
@@ -25,6 +33,7 @@ class Doubt(NamedTuple):
     looks: int = 0
     channel: str | None = None
     root: str | None = None
+    trouble: Trouble | None = None
 
 
 class Leased(NamedTuple):
@@ -41,7 +50,8 @@ class Leased(NamedTuple):
 
     ``lone`` says that it alone was suppressed, and waits for others or to be posted as itself. An own event, one of the
     dispatcher's, has a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that
-    used up no attempt; ``why`` is the reason and code for which it last waited on a timer.
+    used up no attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last
+    post was answered with, if it did not arrive.
     """
 
     id: str
@@ -63,6 +73,7 @@ class Leased(NamedTuple):
     tally: Tally | None = None
     posts: int = 0
     why: tuple[str, str | None] | None = None
+    code: str | None = None
 
     @property
     def is_fresh(self) -> bool:

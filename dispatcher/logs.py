@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -16,7 +18,8 @@ from dispatcher import explaining
 from dispatcher.explaining import Clock, clock_of, sentence_of
 from dispatcher.json_text import encode
 from dispatcher.leased import Leased, Spoiled, Waiting
-from dispatcher.line_batch import LineBatch
+from dispatcher.line_batch import LineBatch, Lines, StreamLines
+from dispatcher.line_buffer import LineBuffer
 from dispatcher.log_facts import dropped_facts, facts_of, own_line, subject_facts, waiting_facts
 from dispatcher.log_lines import TerminalLine
 from dispatcher.message_parts import Part
@@ -27,6 +30,8 @@ from dispatcher.tally import Suppressed
 
 HIDDEN: Final = "***"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LAST_LINES_S: Final = 0.5
+"""How long a process that ends waits for the reader of its log."""
 _MOST_TOLD: Final = 1_000
 _WARNINGS: Final = {
     "digest.failed",
@@ -38,6 +43,7 @@ _WARNINGS: Final = {
     "dead_letters.trimmed",
     "limits.refused",
     "limits.superseded",
+    "log.lines_left_out",
     "setting.doubted",
     "server.doubted",
     "worker.crashed",
@@ -53,12 +59,12 @@ def build_log(
     style: Literal["auto", "console", "json"] = "auto",
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
-    worker: str | None = None,
+    lines: Lines | None = None,
 ) -> FilteringBoundLogger:
     """A logger that writes to ``stream`` (stderr) from ``level`` on; ``auto`` is console on a terminal, else JSON.
 
-    No value it is given is ever written with one of ``secrets`` in it. RQ's own loggers are
-    silenced: what ends a worker is told by ``failed``.
+    ``lines`` takes what is written in the stream's place. No value it is given is ever written with one of ``secrets``
+    in it. RQ's own loggers are silenced: what ends a worker is told by ``failed``.
     """
     out = stream or sys.stderr
     console = _is_for_people(style, out)
@@ -69,7 +75,7 @@ def build_log(
     )
     _quiet_rq()
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(out),
+        _Written(lines or StreamLines(out)),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time" if not console else "timestamp"),
@@ -81,7 +87,7 @@ def build_log(
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         cache_logger_on_first_use=True,
     )
-    return logger if worker is None else logger.bind(worker=worker)
+    return logger
 
 
 def build_event_log(
@@ -90,14 +96,47 @@ def build_event_log(
     style: Literal["auto", "console", "json"] = "auto",
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
-    worker: str | None = None,
+    lines: Lines | None = None,
 ) -> EventLog:
     """What a worker tells, on a logger of ``build_log``; lines of JSON about events are written by the batch."""
     known, out = tuple(secrets), stream or sys.stderr
-    log = build_log(level=level, style=style, secrets=known, stream=out, worker=worker)
+    lines = lines or StreamLines(out)
+    log = build_log(level=level, style=style, secrets=known, stream=out, lines=lines)
     if _is_for_people(style, out) or LEVELS[level] > LEVELS["info"]:
         return EventLog(log)
-    return EventLog(log, LineBatch(out, secrets=known, worker=worker))
+    return EventLog(log, LineBatch(lines, secrets=known))
+
+
+@contextmanager
+def process_log(
+    level: Literal["debug", "info", "warning", "error"],
+    style: Literal["auto", "console", "json"],
+    secrets: Iterable[str],
+) -> Iterator[tuple[EventLog, LineBuffer]]:
+    """The log of a process whose work must not wait for a reader, on stderr, and what stands between the two.
+
+    At the end of the context the reader gets ``LAST_LINES_S`` for what is left.
+    """
+    lines = LineBuffer(sys.stderr)
+    log = build_event_log(level=level, style=style, secrets=secrets, lines=lines)
+    lines.tell = lambda count: log.say("log.lines_left_out", count=count, pid=os.getpid())
+    try:
+        yield log, lines
+    finally:
+        lines.drain(LAST_LINES_S)
+        lines.close()
+
+
+class _Written:
+    """The end of structlog's way: hands each line on."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def msg(self, line: str) -> None:
+        self._lines.put(f"{line}\n".encode(errors="backslashreplace"))
+
+    debug = info = warning = error = msg
 
 
 def redactor(secrets: Iterable[str]) -> Processor:
@@ -137,6 +176,11 @@ class EventLog:
         self._told: set[str] = set()
         """What is said once: what is wrong with a template or a token is wrong for every event."""
         self._clock = clock
+
+    def of(self, worker: str) -> EventLog:
+        """The same log, in which each line names the worker."""
+        batch = None if self._batch is None else self._batch.of(worker)
+        return EventLog(self._log.bind(worker=worker), batch, self._clock)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits."""
@@ -278,8 +322,6 @@ def _is_for_people(style: str, out: TextIO) -> bool:
 
 
 def _no_color() -> bool:
-    import os  # noqa: PLC0415 - one variable, read where it matters
-
     return bool(os.environ.get("NO_COLOR"))
 
 

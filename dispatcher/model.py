@@ -266,11 +266,16 @@ class RateLimitedBySlack:
 
 @dataclass(frozen=True, slots=True)
 class Retryable:
-    """Certainly not posted (refused, DNS, TLS); a later attempt may do better."""
+    """Certainly not posted; a later attempt may do better.
+
+    ``reached`` says whether Slack has answered: not where the request never left (refused, DNS, TLS); None where it was
+    not tried.
+    """
 
     code: str
     detail: str
     uses_attempt: bool = True
+    reached: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)

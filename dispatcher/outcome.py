@@ -165,11 +165,19 @@ Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many dead letters are kept, and for how long, and of how many events the decision is; the oldest go first."""
+    """How many dead letters are kept, of how many bytes, for how long; and of how many events the decision.
+
+    The oldest go first.
+    """
 
     max: int = 100_000
     max_age_us: int = 30 * 86_400 * US
     decisions: int = 100_000
+    max_bytes: int = 256_000_000
+
+    def of_letters(self) -> dict[str, int]:
+        """Those of the dead letters, as scripts get them."""
+        return {"max": self.max, "max_age_us": self.max_age_us, "max_bytes": self.max_bytes}
 
 
 DEFAULT_BOUNDS: Final = Bounds()
@@ -187,11 +195,11 @@ class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
     ``replied``: the channel answered. ``arrived``: the post may have arrived, so its channel's pace is charged.
-    ``is_reading``: Slack was asked what the channel shows, not to post. ``cooldown_us``: nobody posts there for so long;
-    ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded, a
-    pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that broke
-    off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong with the
-    category's template, of which nothing depends.
+    ``is_reading``: Slack was asked what the channel shows, not to post. ``cooldown_us``: nobody posts there for so
+    long; ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded,
+    a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that
+    broke off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong
+    with the category's template, of which nothing depends.
     """
 
     subject: Leased | Spoiled
@@ -219,7 +227,7 @@ class Settlement(NamedTuple):
 
     @property
     def perhaps_posted(self) -> int:
-        """Posts of unknown fate of an event that ends: so many messages may stand in Slack (beside that of a sent one)."""
+        """Posts of unknown fate of an event that ends: so many may stand in Slack, beside that of a sent one."""
         match self.subject:
             case Leased() as leased if isinstance(self.outcome, Sent):
                 return leased.unknown

@@ -140,9 +140,9 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Paused("unknown_method" as code, detail) if is_edit:  # a Web API of somebody else's that can only post
             return Settlement(leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, reached=True)
-        case Retryable(code, detail, True) if is_last:
+        case Retryable(code, detail, True, reached) if is_last:
             told = _failed(tally, counting, plan, code, detail)
-            return Settlement(leased, terms, told, Slots.RELEASE, reached=False)
+            return Settlement(leased, terms, told, Slots.RELEASE, reached=reached)
         case Ambiguous(code, detail) if is_edit and is_last:
             return Settlement(
                 leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, arrived=True, reached=False

@@ -29,6 +29,10 @@ from dispatcher.tally import PATIENCE_US, Counting, Telling, counting_of
 Backoff: TypeAlias = Callable[[int], int]
 """Microseconds to wait after the n-th attempt."""
 
+_AGAIN_FROM_US: Final = US
+_AGAIN_TO_US: Final = 3_600 * US
+_AGAIN_TIMES: Final = 5
+
 GLOBAL_SCOPE: Final = "global"
 GUARANTEE_PREFIX: Final = "guarantee:"
 """What the names of scopes begin with that keep a category's guarantee."""
@@ -268,6 +272,17 @@ def _label_scopes(
         if value is not None and limits:
             short = value if len(value) <= _MAX_LABEL else blake2b(value.encode(), digest_size=16).hexdigest()
             yield Scope(f"label:{category}:{label}={short}", limits)
+
+
+def again_after_us(event_id: str, nth: int) -> int:
+    """How long an event waits to be posted again after its ``nth`` post whose arrival is not known.
+
+    Each may be a copy, so the waits grow fast: 1 s, 5 s, 25 s, up to an hour, of which the event's id chooses a part,
+    half of it at least. Eight posts take more than an hour: one of 503 ends no event.
+    """
+    whole_us: int = min(_AGAIN_FROM_US * _AGAIN_TIMES ** (nth - 1), _AGAIN_TO_US)
+    chosen = int.from_bytes(blake2b(f"{event_id}#{nth}".encode(), digest_size=4).digest()) / 2**32
+    return round(whole_us * (1 + chosen) / 2)
 
 
 def limit_reason(scope: str) -> Reason:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from dispatcher.category_rule import OnAmbiguous
 from dispatcher.consequences import MAX_ATTEMPTS, as_candidate
-from dispatcher.leased import Candidate, Doubt, Leased
+from dispatcher.leased import Candidate, Doubt, Leased, Trouble
 from dispatcher.model import Reason
 from dispatcher.outcome import DeadLettered, Lookup, Parked, Place, Sent, Settlement, Slots
-from dispatcher.policy import Backoff, Policy
+from dispatcher.policy import Backoff, Policy, again_after_us
 from dispatcher.reading import (
     LAST_LOOK,
     MARGIN_US,
@@ -22,7 +23,7 @@ from dispatcher.reading import (
 )
 
 MAX_RESENT: Final = 2
-"""How often a post that never arrived is made again; then the event is a dead letter ``ambiguous``."""
+"""How often a post that never arrived is made again while others arrive; then it is a dead letter ``ambiguous``."""
 
 
 def lookups(doubtful: Sequence[Leased], policy: Policy, now_us: int) -> tuple[list[Lookup], list[Settlement]]:
@@ -49,8 +50,11 @@ def after_look(lookup: Lookup, reading: Reading, policy: Policy, backoff: Backof
     """What a reading means for each event it was made for.
 
     What is found was sent. What is absent is looked for again when ``LAST_LOOK`` graces have passed since its post, and
-    then posted again, on the slot it has. What cannot be read now is read later, until the event's deadline. Where
-    nothing can be read, the category's ``on_ambiguous`` says: a post made again takes another slot.
+    then posted again, on the slot it has: ``MAX_RESENT`` times, where others are posted meanwhile. In an outage that
+    does not count; where posts to the channel fail one after another, it is posted ``MAX_ATTEMPTS`` times in all, with
+    long waits between. What cannot be read now is read later, until the event's deadline. Where nothing can be read,
+    the category's ``on_ambiguous`` says: a post made again takes another slot, and there are ``MAX_ATTEMPTS`` in all,
+    also in an outage.
     """
     settlements = []
     for candidate in lookup.candidates:
@@ -66,7 +70,7 @@ def after_look(lookup: Lookup, reading: Reading, policy: Policy, backoff: Backof
                 settlements.append(_later(candidate, later, lookup.now_us, backoff))
             case Unreadable() as never:
                 rule = policy.rule(candidate.leased.event.category)
-                settlements.append(_unreadable(candidate, never, rule.on_ambiguous, backoff))
+                settlements.append(_unreadable(candidate, never, rule.on_ambiguous))
             case _:
                 assert_never(reading.rest)
     return settlements
@@ -77,10 +81,15 @@ def _absent(candidate: Candidate, now_us: int, grace_us: int) -> Settlement:
     if now_us < doubt.sent_us + LAST_LOOK * grace_us:
         waits = Parked(Place.LOOK, Reason.RECONCILE, LAST_LOOK * grace_us)
         return _settlement(candidate, waits, looks=doubt.looks, reached=True)
-    if leased.resent >= MAX_RESENT or leased.attempt >= MAX_ATTEMPTS:
-        detail = f"posted {leased.attempt} times, and the channel never showed it"
-        return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, "never_seen"), reached=True)
     again = Parked(Place.TIMER, Reason.RETRY, 0, "never_seen", detail="the channel does not show it: posted again")
+    if doubt.trouble is Trouble.OUTAGE:
+        return _settlement(candidate, again, Slots.HOLD, reached=True)
+    if leased.attempt >= MAX_ATTEMPTS or (leased.resent >= MAX_RESENT and doubt.trouble is None):
+        detail = f"{_posted(leased)}, and the channel never showed it"
+        return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, leased.code or again.code), reached=True)
+    if doubt.trouble is Trouble.CHANNEL:
+        again = replace(again, wait_us=again_after_us(leased.name, leased.attempt))
+        return _settlement(candidate, again, Slots.HOLD, reached=True)
     return _settlement(candidate, again, Slots.HOLD, resent=leased.resent + 1, reached=True)
 
 
@@ -88,23 +97,27 @@ def _later(candidate: Candidate, later: ReadLater, now_us: int, backoff: Backoff
     doubt = _doubt(candidate)
     facts: dict[str, Any] = {"reached": later.reached, "reading_us": later.retry_after_us, "pause": later.pause}
     if now_us >= candidate.terms.deadline_us:
-        detail = f"perhaps posted, and not to be looked up before its max_age: {later.detail}"
-        return _settlement(
-            candidate, DeadLettered(Reason.AMBIGUOUS, detail, later.code), looks=doubt.looks + 1, **facts
-        )
+        detail = f"perhaps {_posted(candidate.leased)}, and not to be looked up before its max_age: {later.detail}"
+        letter = DeadLettered(Reason.AMBIGUOUS, detail, candidate.leased.code or later.code)
+        return _settlement(candidate, letter, looks=doubt.looks + 1, **facts)
     wait_us = backoff(doubt.looks + 1) if later.retry_after_us is None else later.retry_after_us
     waits = Parked(Place.TIMER, Reason.RECONCILE, wait_us, later.code, detail=later.detail)
     return _settlement(candidate, waits, looks=doubt.looks + 1, **facts)
 
 
-def _unreadable(candidate: Candidate, never: Unreadable, rule: OnAmbiguous, backoff: Backoff) -> Settlement:
+def _unreadable(candidate: Candidate, never: Unreadable, rule: OnAmbiguous) -> Settlement:
     leased = candidate.leased
-    if rule is OnAmbiguous.DEAD_LETTER or leased.attempt >= MAX_ATTEMPTS:
-        detail = f"perhaps posted ({leased.attempt} attempts), and it cannot be looked up: {never.detail}"
-        return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, never.code))
+    unknown = leased.unknown + 1
+    if rule is OnAmbiguous.DEAD_LETTER or max(unknown, leased.attempt) >= MAX_ATTEMPTS:
+        detail = f"perhaps {_posted(leased)}, and it cannot be looked up: {never.detail}"
+        return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, leased.code or never.code))
     detail = f"perhaps posted, and posted again since it cannot be looked up: {never.detail}"
-    again = Parked(Place.TIMER, Reason.RETRY, backoff(leased.attempt), never.code, detail=detail)
-    return _settlement(candidate, again, unknown=leased.unknown + 1)
+    again = Parked(Place.TIMER, Reason.RETRY, again_after_us(leased.name, unknown), never.code, detail=detail)
+    return _settlement(candidate, again, unknown=unknown)
+
+
+def _posted(leased: Leased) -> str:
+    return f"posted {'once' if leased.posts == 1 else f'{leased.posts} times'}"
 
 
 def _settlement(
@@ -112,6 +125,7 @@ def _settlement(
 ) -> Settlement:
     leased = candidate.leased
     facts: dict[str, object] = {"attempt": leased.attempt, "unknown": leased.unknown, "resent": leased.resent}
+    facts["is_reading"] = True
     return Settlement(leased, candidate.terms, outcome, slots, **(facts | effects))  # type: ignore[arg-type]  # fields by name
 
 

@@ -1,4 +1,5 @@
--- Where events are and what is known of them, all at one instant. Read-only.
+-- Where events are and what is known of them, all at one instant. Read-only. It answers for the first of "ids" only, where these
+-- are so large that no more fit into one answer, but for two at least.
 --
 -- KEYS      1 events, 2 leases, 3 orphans, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
 --             take.lua and settle.lua
@@ -10,9 +11,10 @@
 --          22 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest}
--- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id}, payload of each | '', ...]; facts, those
+-- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for}, payload of each | '', ...]; facts, those
 --           that there are:
---             "header": text of the record's (include/record.lua), and where the event is:
+--             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
+--               where the event is:
 --               "owner" who holds it, or "orphan": true,
 --               "timer": its instant,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
@@ -25,10 +27,12 @@
 -- @include prelude
 -- @include record
 
-local NEAR = 10000 -- of a longer lane only the beginning is searched
+local NEAR = 10000 -- of longer lanes only the beginning is searched, all ids together so far
+local MOST_READ = 1048576 -- bytes of records and letters, in which one more may be on top
 
 local events, lines = KEYS[1], KEYS[4]
 local call = cjson.decode(ARGV[1])
+local near = math.ceil(NEAR / #call.ids)
 local now = microseconds(call.now)
 local owners = redis.call('ZRANGE', KEYS[2], 0, -1)
 
@@ -76,7 +80,7 @@ local function waiting_job(job, id)
         status = fields[2] or '',
         enqueued_at = fields[3] or '',
         replayed = fields[4] and true or nil,
-        before = redis.call('LPOS', KEYS[11 + lane], id, 'MAXLEN', NEAR) or nil,
+        before = redis.call('LPOS', KEYS[11 + lane], id, 'MAXLEN', near) or nil,
       }
     end
   end
@@ -96,15 +100,22 @@ local function letter_of(entry)
   return row and fields, payload
 end
 
-local found, payloads = {}, {}
+local found, payloads, read = {}, {}, 0
 for n, id in ipairs(call.ids) do
+  if n > 2 and read >= MOST_READ then
+    break
+  end
   local facts, payload = { id = id }, nil
   local stored = redis.call('HGET', events, id)
   if stored then
     local header
-    header, payload = record.split(stored)
-    facts.header = string.match(stored, '^[^\n]*')
-    place(facts, id, header)
+    header, payload, facts.malformed = record.split(stored, id)
+    read = read + #stored
+    facts.malformed = facts.malformed and true or nil
+    facts.header = facts.malformed and cjson.encode(header) or string.match(stored, '^[^\n]*')
+    if not facts.malformed then
+      place(facts, id, header)
+    end
   end
   facts.job = waiting_job(KEYS[21 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
@@ -112,7 +123,7 @@ for n, id in ipairs(call.ids) do
     local buried
     facts.letter, buried = letter_of(entry)
     facts.letter = facts.letter or nil
-    payload = payload or buried
+    payload, read = payload or buried, read + #buried
   end
   local decisions = {}
   for i = 15, 18 do

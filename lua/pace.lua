@@ -1,7 +1,8 @@
 -- The second step for admitted events: may the post start now? If so the event is marked `sending` before the request
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
--- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns orphans
+-- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
+-- @keys failing denials orphans
 -- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "scope": prefixes of keys,
 --           "version": of the limits | absent,
@@ -56,6 +57,7 @@ local function obstacle(event, header, channel)
   if is_paused_by_hand(event.of or event.category) or is_paused_by_hand('*') then
     return 'paused', math.huge
   end
+  pause.hasten(at, channel.name)
   local why, probe = pause.until_of(at, event.id)
   if why then
     return why, probe
@@ -71,8 +73,7 @@ local function obstacle(event, header, channel)
     if turn and lines.is_solo(at, channel) then
       return 'pace', math.huge
     end
-    local _, first = plan.zfirst(channel.line)
-    if first and first < lines.score(header) then
+    if lines.goes_before(at, channel, header) then
       return 'pace', math.huge
     end
   end
@@ -136,6 +137,9 @@ local function start(event)
     header.root = event.thread and threads.root(thread_keys, event.thread) or nil
     places.note(header, event, call.scope)
     header.holds = nil
+    if plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
+      lines.count_turn(at, channel.name) -- it has overtaken the line
+    end
     if lines.is_solo(at, channel) then
       plan.hset(at.posting, channel.name, event.id)
     end

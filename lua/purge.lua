@@ -1,20 +1,36 @@
--- Removes dead letters for good: those named, and those beyond the bounds.
+-- Removes dead letters for good: those named, or those beyond the bounds. So many in one call, and no more than letters.MOST_READ bytes
+-- of them (include/dead.lua): what is more is for the next call.
 --
--- KEYS      1 dead      STREAM dead letters
---           2 dead_ids  HASH   id -> entry
--- ARGV[1]   JSON {"now": us | absent, "letters": [[entry, id], ...] | absent,
---           "bounds": {"max", "max_age_us"} | absent}
--- Returns   how many were removed
+-- KEYS      1 dead       STREAM dead letters
+--           2 dead_ids   HASH   id -> entry
+--           3 dead_bytes STRING bytes of all of them
+-- ARGV[1]   JSON {"now": us | absent, "letters": [entry, ...] | absent, "bounds": {"max", "max_age_us", "max_bytes"} | absent}
+-- Returns   [how many were removed, how many of "letters" were dealt with, 1 if the bounds may want another call, else 0]
 -- @include prelude
+-- @include plan
 -- @include dead
 
+local MOST = 500 -- letters in one call
+
 local call = cjson.decode(ARGV[1])
-local now = microseconds(call.now)
-local removed = 0
-for _, letter in ipairs(call.letters or {}) do
-  removed = removed + unbury(KEYS[1], KEYS[2], letter[1], letter[2])
+local at = {
+  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3], now = microseconds(call.now),
+}
+local removed, done, read, has_more = 0, 0, 0, false
+for _, entry in ipairs(call.letters or {}) do
+  if done == MOST or read >= letters.MOST_READ then
+    break
+  end
+  local fields, size = letters.read(at, entry)
+  if fields then
+    letters.unbury(at, entry, fields)
+    removed, read = removed + 1, read + size
+  end
+  done = done + 1
 end
 if call.bounds then
-  removed = removed + trim_dead(KEYS[1], KEYS[2], call.bounds, now, 1000)
+  removed, has_more = letters.trim(at, call.bounds, MOST)
 end
-return removed
+letters.write(at)
+plan.commit()
+return { removed, done, has_more and 1 or 0 }

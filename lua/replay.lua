@@ -1,49 +1,69 @@
--- Moves dead letters back to their lanes, each in one step: a letter is either a letter or an event, never both or none.
+-- Moves dead letters back to their lanes, each in one step: a letter is either a letter or an event, never both or none. So
+-- many in one call, and no more than letters.MOST_READ bytes of them (include/dead.lua): what is more is for the next call.
 --
--- KEYS      1 dead      STREAM dead letters
---           2 dead_ids  HASH   id -> entry
---           3 totals    HASH   the books
---           4 5 6       LIST   the lanes high, normal, low (RQ's queues)
---           7           SET    RQ's set of queues
---           8 ...       HASH   the RQ job of each letter, in the order of "letters"
+-- KEYS      1 dead       STREAM dead letters
+--           2 dead_ids   HASH   id -> entry
+--           3 dead_bytes STRING bytes of all of them
+--           4 totals     HASH   the books
+--           5 6 7        LIST   the lanes high, normal, low (RQ's queues)
+--           8            SET    RQ's set of queues
+--           9 ...        HASH   the RQ job of each letter, in the order of "letters"
 -- ARGV[1]   JSON {"at": instant in RQ's form, "letters": [[entry, id, lane (1 to 3), description], ...]}
--- Returns   for each letter 1 replayed, 0 no such letter any more, -1 a job of its id exists: it waits or is being run,
---           -2 no payload was left; the last two change nothing
+-- Returns   for each letter that was dealt with 1 replayed, 0 no such letter any more, -1 a job of its id exists: it waits or is
+--           being run, -2 no payload was left; the last two change nothing
 -- The job carries "replays", how often the event has come back: a limit that denies it makes it a dead letter again.
 -- @include prelude
+-- @include plan
 -- @include dead
 
--- What a stock worker has finished RQ keeps for a while, and then forgets by itself.
-local function is_taken(job)
-  return redis.call('EXISTS', job) == 1 and redis.call('HGET', job, 'status') ~= 'finished'
-end
+local MOST = 100 -- letters in one call
 
 local call = cjson.decode(ARGV[1])
-local results = {}
-for n, letter in ipairs(call.letters) do
-  local entry, id, lane, job = letter[1], letter[2], KEYS[3 + letter[3]], KEYS[7 + n]
-  local found = redis.call('XRANGE', KEYS[1], entry, entry)[1]
-  local fields = {}
-  for i = 1, found and #found[2] or 0, 2 do
-    fields[found[2][i]] = found[2][i + 1]
+local at = {
+  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3],
+}
+for lane = 5, 7 do -- what is of another type is complained of before anything is written
+  redis.call('LLEN', KEYS[lane])
+end
+redis.call('SCARD', KEYS[8])
+local replayed, queued = tonumber(redis.call('HGET', KEYS[4], 'replayed') or nil) or 0, {}
+
+-- What a stock worker has finished RQ keeps for a while, and then forgets by itself. What is no job stays as it is.
+local function is_taken(job)
+  if queued[job] or redis.call('EXISTS', job) == 0 then
+    return queued[job]
   end
-  if not found then
+  return redis.pcall('HGET', job, 'status') ~= 'finished'
+end
+
+local results, read = {}, 0
+for n, letter in ipairs(call.letters) do
+  if n > MOST or read >= letters.MOST_READ then
+    break
+  end
+  local entry, id, lane, job = letter[1], letter[2], KEYS[4 + letter[3]], KEYS[8 + n]
+  local fields, size = letters.read(at, entry)
+  read = read + (size or 0)
+  if not fields then
     results[n] = 0
   elseif is_taken(job) then
     results[n] = -1
-  elseif fields.payload == '' then
+  elseif (fields.payload or '') == '' then
     results[n] = -2
   else
-    redis.call('DEL', job)
-    redis.call('HSET', job, 'created_at', call.at, 'enqueued_at', call.at, 'data', fields.payload, 'description', letter[4],
+    queued[job], replayed = true, replayed + 1
+    letters.unbury(at, entry, fields)
+    plan.write('DEL', job)
+    plan.write('HSET', job, 'created_at', call.at, 'enqueued_at', call.at, 'data', fields.payload, 'description', letter[4],
       'origin', string.match(lane, '^rq:queue:(.*)$'), 'status', 'queued', 'timeout', '180', 'started_at', '',
       'ended_at', '', 'last_heartbeat', '', 'worker_name', '', 'group_id', '', 'success_callback_name', '',
-      'failure_callback_name', '', 'stopped_callback_name', '', 'replays', (tonumber(fields.replays) or 0) + 1)
-    unbury(KEYS[1], KEYS[2], entry, id)
-    redis.call('RPUSH', lane, id)
-    redis.call('SADD', KEYS[7], lane)
-    redis.call('HINCRBY', KEYS[3], 'replayed', 1)
+      'failure_callback_name', '', 'stopped_callback_name', '', 'replays', digits((tonumber(fields.replays) or 0) + 1))
+    plan.write('RPUSH', lane, id)
+    plan.write('SADD', KEYS[8], lane)
+    plan.write('HSET', KEYS[4], 'replayed', digits(replayed))
     results[n] = 1
   end
 end
+letters.write(at)
+plan.commit()
 return results

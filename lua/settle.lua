@@ -1,12 +1,12 @@
 -- Makes what became of events durable: the end of an event, or the place where it waits next; with its lease, slots,
 -- channel, dead letter and the books in one step.
 --
--- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids
+-- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older others others_older deciding freed failures failing denials posted places limits_version seq
 -- @keys tallies guarantees turns
 -- KEYS      as in take.lua, and
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
---           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry
+--           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
 --           failures, failing, denials HASH, posted STRING  see include/pause.lua; they live an hour
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           and then    the keys that "channels" and "events" point to
@@ -24,7 +24,7 @@
 --             "cooldown_us": nobody posts to the channel for so long, "reading_us": nobody reads history for so long,
 --             "said": {"code", "detail"} of Slack or the network,
 --             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: it was not reached, or
---               its answer says nothing; then "maybe": true: the post may have arrived, "reading": true: it was a look-up,
+--               its answer says nothing; "reading": true: it was asked what the channel shows,
 --             "resume": true: a post succeeded, "spared": attempts used if this is no fault of the event's own | absent,
 --             "channel_id": Slack's id of the channel | absent,
 --             "thread": name of its thread | absent, "ts": of its message, if it is one,
@@ -54,6 +54,8 @@
 -- @include places
 -- @include digest
 
+local MOST_TRIMMED = 200 -- dead letters in one call
+
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
@@ -63,7 +65,7 @@ local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
-local letters = 0
+local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.dead_bytes, now = at.now }
 
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
@@ -79,6 +81,9 @@ local function park(event, header, payload)
     local is_limited = string.find(event.why_parked[1], '^limit:')
     local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
+    if event.said and event.said.code and not event.reading then
+      header.code = event.said.code
+    end
     plan.zadd(at.timers, instant, event.id)
     ends = event.doubt and math.max(ends, instant) or ends -- what is to be looked up is no sooner at its end
   else
@@ -102,20 +107,22 @@ local function turn_channel(event, channel)
 end
 
 -- What the fleet learns of an answer, or of none.
-local function note_reach(event, channel)
+local function note_reach(event, channel, sent_us)
   local name = channel and channel.name or ''
   if event.pause then
-    local until_us = pause.note_denial(at, event.id, name, event.said)
+    local until_us = pause.note_denial(at, event.id, name, event.said, event.reading)
     if until_us then
       event.attempt, event.until_us = event.spared or event.attempt, until_us
     end
   elseif event.failed then
-    if pause.note_failure(at, event.id, name, event.said, event.maybe, event.reading) then
+    if pause.note_failure(at, event.id, name, event.said, event.arrived, event.reading) then
       event.attempt = event.spared or event.attempt
     end
-  elseif event.reached then
+  elseif event.reading and event.outcome == 'sent' then
+    pause.note_found(at, event.id, name, sent_us)
+  elseif event.reached and not event.reading then
     if event.cooldown_us then
-      pause.cool_down(at, name, event.cooldown_us, event.said)
+      pause.cool_down(at, event.id, name, event.cooldown_us, event.said)
     else
       pause.note_answer(at, event.id, name, event.resume, event.replied)
     end
@@ -164,8 +171,7 @@ local function bury(event, payload, malformed)
   if malformed then
     fields.header = malformed
   end
-  dead.bury(at, event.id, fields, payload)
-  letters = letters + 1
+  letters.bury(dead_letters, event.id, fields, payload)
 end
 
 -- What was to wait on and cannot be read any more is a dead letter.
@@ -194,7 +200,7 @@ local function settle(event)
   elseif malformed or header.channel then -- it cannot be read at its turn
     lines.free_all(at, event.id)
   end
-  note_reach(event, channel)
+  note_reach(event, channel, number_of(header.sent) or 0)
   if event.outcome == 'parked' then
     park(event, header, payload)
   elseif event.outcome == 'told' then
@@ -241,7 +247,8 @@ for n, event in ipairs(call.events) do
 end
 lines.write(channels)
 lines.ring_if_earlier(at, before)
-local trimmed = dead.write(at, call.dead, 2 * letters)
+local trimmed = dead_letters.buried and letters.trim(dead_letters, call.dead, MOST_TRIMMED) or 0
+letters.write(dead_letters)
 local turns = #pause.turned > 0 and cjson.encode(pause.turned) or '[]'
 local answer = string.format('{"now":%.0f,"settled":[%s],"trimmed":%d,"turned":%s}', at.now, table.concat(settled, ','), trimmed, turns)
 accounting.write(at)

@@ -1,17 +1,27 @@
 -- One look at everything status shows and --check verifies, at one instant. Read-only.
 --
+-- It looks at each owner of a lease, each category and each mute, and at a bounded number of everything else: of many lines,
+-- tallies and cool-downs it tells of some, and how much there is in all.
+--
 -- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
 --           (include/deferred.lua), 19 paused, 20 muted (mute.lua), 21 tallies (include/tally.lua)
--- ARGV[1]   JSON {"now": us | absent, "leased", "line", "tally": prefixes of keys}
--- Returns   JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
---           "lines": {line: [count, next us | null, scope of a category's line | null]},
---           "deferred": {category: count}, "dead", "totals": {field: n},
---           "tallies": {id: [count, first instant, "lone" | where its own event is: "timer" | "line" | "hands"]},
---           "leases": {owner: end}, "cooldowns": {channel: until}, "pause": {...}, "paused": {"*" | category: JSON},
---           "muted": {category: JSON}};
+-- ARGV[1]   JSON {"now": us | absent, "leased", "line", "waits", "tally": prefixes of keys}
+-- Returns   [JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
+--           "next_line": us | null, "deciding": entries of "lines" without an instant,
+--           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
+--           "has_all_lines", "deferred": {category: count}, "dead",
+--           "tallies": {id: [count, first instant, "lone" | where its own event is: "timer" | "line" | "hands"]}, "all_tallies",
+--           "has_all_tallies",
+--           "leases": {owner: end}, "cooldowns": {channel: until}, those that end soonest, "all_cooldowns",
+--           "pause": {...}, "paused": {"*" | category: JSON}, "muted": {category: JSON}}, the books: [field, count, ...]];
 --           instants are strings
 -- @include prelude
+
+local MOST_LINES = 200 -- lines of channels that are told of, and as many of categories
+local MOST_ENTRIES = 2000 -- channels and scopes that are looked at for them
+local MOST_TALLIES = 1000
+local MOST_COOLDOWNS = 200
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
@@ -24,6 +34,10 @@ local function pairs_of(rows)
   return result
 end
 
+local function first_score(key)
+  return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+end
+
 local waiting = 0
 for i = 11, 16 do
   waiting = waiting + redis.call('LLEN', KEYS[i])
@@ -33,28 +47,45 @@ local leased = 0
 for owner in pairs(leases) do
   leased = leased + redis.call('SCARD', call.leased .. owner)
 end
-local instants, lines = pairs_of(redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')), {}
-local function note(line, entry, scope)
-  local at = instants[entry]
-  lines[line] = { redis.call('ZCARD', call.line .. line), at and at ~= 'inf' and at or cjson.null, scope or cjson.null }
-end
-for entry in pairs(instants) do
-  if not string.find(entry, '^scope:') then
-    note(entry, entry)
+
+local lines, of_channels, of_categories = {}, 0, 0
+local entries = redis.call('ZRANGE', KEYS[5], 0, MOST_ENTRIES - 1, 'WITHSCORES')
+local has_all_lines = #entries / 2 == redis.call('ZCARD', KEYS[5])
+for i = 1, #entries, 2 do
+  local entry, at = entries[i], entries[i + 1]
+  local scope = string.match(entry, '^scope:(.*)$')
+  local function note(line)
+    lines[line] = { redis.call('ZCARD', call.line .. line), at ~= 'inf' and at or cjson.null, scope or cjson.null }
+  end
+  if scope then
+    local room = MOST_LINES - of_categories
+    for _, line in ipairs(room > 0 and redis.call('ZRANGE', call.waits .. scope, 0, room - 1) or {}) do
+      note(line)
+      of_categories = of_categories + 1
+    end
+  elseif of_channels < MOST_LINES then
+    note(entry)
+    of_channels = of_channels + 1
+  else
+    has_all_lines = false
   end
 end
-for line, scope in pairs(pairs_of(redis.call('HGETALL', KEYS[17]))) do
-  note(line, 'scope:' .. scope, scope)
-end
-local tallies = {}
-for _, id in ipairs(redis.call('SMEMBERS', KEYS[21])) do
+has_all_lines = has_all_lines and of_categories == redis.call('HLEN', KEYS[17])
+
+local tallies, all_tallies = {}, redis.call('SCARD', KEYS[21])
+local has_all_tallies = all_tallies <= MOST_TALLIES
+local told_tallies = has_all_tallies and redis.call('SMEMBERS', KEYS[21])
+  or redis.call('SSCAN', KEYS[21], '0', 'COUNT', MOST_TALLIES)[2]
+for _, id in ipairs(told_tallies) do
   local count, first, lone = unpack(redis.call('HMGET', call.tally .. id, 'count', 'first', 'lone'))
   local place = lone and 'lone' or redis.call('ZSCORE', KEYS[6], id) and 'timer' or redis.call('ZSCORE', KEYS[4], id) and 'line'
   if not lone or redis.call('ZSCORE', KEYS[6], lone) then -- it may have been cancelled
     tallies[id] = { tonumber(count or 0), first or '0', place or 'hands' }
   end
 end
-return cjson.encode({
+
+local cooling = '(' .. digits(now)
+return { cjson.encode({
   now = digits(now),
   waiting = waiting,
   events = redis.call('HLEN', KEYS[1]),
@@ -62,15 +93,20 @@ return cjson.encode({
   orphans = redis.call('ZCARD', KEYS[3]),
   parked = redis.call('ZCARD', KEYS[4]),
   timers = redis.call('ZCARD', KEYS[6]),
-  next_timer = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2] or cjson.null,
+  next_timer = first_score(KEYS[6]) or cjson.null,
+  next_line = entries[2] and entries[2] ~= 'inf' and entries[2] or cjson.null,
+  deciding = redis.call('ZCOUNT', KEYS[5], 'inf', 'inf'),
   lines = lines,
+  has_all_lines = has_all_lines,
   deferred = pairs_of(redis.call('HGETALL', KEYS[18])),
   dead = redis.call('XLEN', KEYS[10]),
   tallies = tallies,
-  totals = pairs_of(redis.call('HGETALL', KEYS[9])),
+  all_tallies = all_tallies,
+  has_all_tallies = has_all_tallies,
   leases = leases,
-  cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], '(' .. digits(now), '+inf', 'WITHSCORES')),
+  cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], cooling, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_COOLDOWNS)),
+  all_cooldowns = redis.call('ZCOUNT', KEYS[7], cooling, '+inf'),
   pause = pairs_of(redis.call('HGETALL', KEYS[8])),
   paused = pairs_of(redis.call('HGETALL', KEYS[19])),
   muted = pairs_of(redis.call('HGETALL', KEYS[20])),
-})
+}), redis.call('HGETALL', KEYS[9]) }

@@ -3,7 +3,7 @@
 --
 -- @keys events leases leased orphans parked lines timers posting pause beat seq totals seen dead_ids suspended
 -- @keys lane_high lane_normal lane_low awaited deferred deciding wake limited limited_older others others_older freed paused
--- @keys cooldowns places limits_version muted tallies names guarantees reopening turns
+-- @keys cooldowns places limits_version muted tallies names guarantees reopening turns failures
 -- KEYS      events      HASH    id -> record (include/record.lua); an event's, from first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
 --           leased      SET     ids that this owner holds; gone when empty
@@ -37,6 +37,7 @@
 --           guarantees  SET     scopes of guarantees that lines wait for
 --           reopening   HASH    how far lines and timers were let to ask anew (include/due.lua); absent otherwise
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
+--           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last
 --           and then    ZSET    the scopes of ARGV[2] (include/slots.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits", "tally", "scope": prefixes of keys, "most_decisions", "grace_us": from a post of
@@ -180,6 +181,7 @@ if call.starts then -- its limits may be others than those by which instants wer
 end
 if last and last > at.now + STEPPED_US then -- lines know instants of a clock that was ahead
   plan.hset(at.reopening, 'lines', digits(at.now) .. ' 0')
+  pause.step_back(at, last - at.now)
 end
 local more = not due.reopen(at)
 local is_suspended = redis.call('EXISTS', at.suspended) == 1

@@ -108,7 +108,7 @@ def build_producer(settings: Settings, server: Server) -> Producer:
     """A producer; raises ``QueueUnavailable``, ``ConfigError`` when the server does not answer now."""
     client = connect(server.url, timeout_s=PRODUCER_TIMEOUT_S)
     try:
-        reach(client, server.shown, 0)
+        reach(client, server.shown)
     except GateUnavailable as error:
         raise QueueUnavailable(str(error)) from error
     return Producer(client, namespace=settings.namespace, queue=settings.queue, max_waiting=settings.max_waiting)
@@ -167,7 +167,7 @@ def open_versions(settings: Settings, server: Server) -> Versions:
 
 def _client_of_namespace(settings: Settings, server: Server) -> Client:
     client = connect(server.url)
-    reach(client, server.shown, 0)
+    reach(client, server.shown)
     keys, _ = keys_of(settings)
     with answered():
         layout = client.get(keys.layout)

@@ -58,7 +58,7 @@ class NamespaceFacts:
 def reach_server(server: Server) -> Client:
     """A client of a server that answers; raises ``GateUnavailable``, or ``ConfigError`` when it refuses us."""
     client = connect(server.url)
-    reach(client, server.shown, 0)
+    reach(client, server.shown)
     return client
 
 

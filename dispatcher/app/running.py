@@ -16,14 +16,14 @@ from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import Client, accepted, answered, connect
 from dispatcher.errors import GateUnavailable
 from dispatcher.leased import Leased, Spoiled, Started
-from dispatcher.logs import EventLog, build_event_log
+from dispatcher.logs import EventLog, process_log
 from dispatcher.model import US
 from dispatcher.ports import Overtaken, Sink
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.outbox import Outbox
-from dispatcher.store.snapshot import Books
+from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.sweep import Sweep
 from dispatcher.store.taken import Taken
 from dispatcher.store.versions import Unless, Versions
@@ -39,34 +39,40 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     limits: LimitsFile,
     server: Server,
     sink: Sink,
+    log: EventLog,
     *,
     burst: bool,
     joins: bool = False,
     heeding: Callable[[], None] = lambda: None,
+    is_hung_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run one worker in this process until it is stopped or, in burst, done.
 
     Its limits file is published where what it says never was a version; of one that ``joins`` others, only where no
-    limits are in force. ``heeding`` is called once a signal stops the worker; what it raises ends the run before
-    anything is taken.
+    limits are in force. ``heeding`` is called once the worker hears signals; what it raises ends the run before
+    anything is taken. ``is_hung_up`` says of a SIGHUP that it is a SIGTERM.
 
     Raises ``GateUnavailable`` when Redis cannot be reached for 30 s at the start, ``ConfigError`` when it refuses
     us, and what broke the loop.
     """
     name = _owner()
-    events = _event_log(settings, name)
-    greet_server(settings, server, events)
+    events = log.of(name)
     client = connect(server.url)
     run = _Run(settings, client, sink, events, name)
+
+    def begin() -> tuple[Snapshot, InForce]:
+        look = Books(client, *keys_of(settings)).snapshot()
+        return look, publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
+
+    look, begun = greet_server(settings, server, events, begin)
     with accepted(client), answered():
-        begun = publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
-        worker = run.worker(begun)
+        worker = run.worker(begun, is_hung_up)
         worker.heed_signals()
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
         _tell_doubts(settings, events)
-        _tell_pause(settings, client, events)
+        _tell_pause(look, events)
         worker.work(burst=burst)
         if worker.failure is not None:
             raise worker.failure
@@ -83,8 +89,11 @@ def dispatch_one(job_id: str, data: str) -> str:
     settings, _ = load_settings()
     sink = build_sink(settings)
     owner = f"job.{_owner()}"
-    events = _event_log(settings, owner)
-    with open_server(settings, start=False) as server:
+    with (
+        process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, _),
+        open_server(settings, start=False) as server,
+    ):
+        events = log.of(owner)
         client = connect(server.url)
         claim_namespace(client, *keys_of(settings))
         run = _Run(settings, client, sink, events, owner)
@@ -141,7 +150,7 @@ class _Run:
             post_s=self.settings.slack_timeout.total_seconds(),
         )
 
-    def worker(self, begun: InForce) -> Worker:
+    def worker(self, begun: InForce, is_hung_up: Callable[[], bool]) -> Worker:
         """A worker by the limits in force from ``begun`` on."""
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
@@ -161,6 +170,7 @@ class _Run:
             senders=settings.senders,
             post_deadline_s=post_deadline_s(settings),
             lease_s=settings.lease.total_seconds(),
+            is_hung_up=is_hung_up,
         )
 
 
@@ -170,9 +180,8 @@ def _tell_doubts(settings: Settings, events: EventLog) -> None:
         events.say("setting.doubted", detail=detail)
 
 
-def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
+def _tell_pause(look: Snapshot, events: EventLog) -> None:
     """A pause outlives the workers: one who has just put right what caused it learns when that will show."""
-    look = Books(client, *keys_of(settings)).snapshot()
     if look.pause is not None:
         next_try_s = round(max(0, look.pause.probe_us - look.now_us) / US, 1)
         events.say(
@@ -182,9 +191,3 @@ def _tell_pause(settings: Settings, client: Client, events: EventLog) -> None:
 
 def _owner() -> str:
     return f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
-
-
-def _event_log(settings: Settings, owner: str) -> EventLog:
-    return build_event_log(
-        level=settings.log_level, style=settings.log_format, secrets=settings.secrets(), worker=owner
-    )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from redis.exceptions import NoPermissionError
 
@@ -21,6 +21,8 @@ from dispatcher.settings import Settings, shown_url
 from dispatcher.store.intake import claim_namespace
 
 OLDEST_SERVER: Final = 7
+
+T = TypeVar("T")
 
 REACH_S: Final = 30.0
 """How long a worker keeps trying to reach Redis at its start."""
@@ -65,14 +67,15 @@ def keys_of(settings: Settings) -> tuple[Keys, QueueKeys]:
     return Keys(settings.namespace), QueueKeys(settings.queue)
 
 
-def reach(
-    client: Client,
-    shown: str,
-    seconds: float,
-    events: EventLog | None = None,
-    greet: Callable[[], None] = lambda: None,
-) -> None:
-    """Return when the server answers, and ``greet`` with it; keeps trying for ``seconds``.
+def reach(client: Client, shown: str) -> None:
+    """Return where the server answers now; raises as ``keep_reaching``."""
+    keep_reaching(client, shown, 0, lambda: None)
+
+
+def keep_reaching(
+    client: Client, shown: str, seconds: float, begin: Callable[[], T], events: EventLog | None = None
+) -> T:
+    """What ``begin`` returns once the server answers; keeps trying for ``seconds``, ``begin`` with it.
 
     Raises ``GateUnavailable``, or ``ConfigError`` when the server answers that it will not have us.
     """
@@ -83,7 +86,7 @@ def reach(
             with accepted(client):
                 with answered():
                     client.ping()
-                greet()
+                return begin()
         except GateUnavailable as error:
             if time.monotonic() >= end:
                 raise GateUnavailable(f"{shown} cannot be reached: {error}") from error
@@ -91,8 +94,6 @@ def reach(
                 events.say("redis.lost", server=shown, detail=str(error))
                 said = True
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
-        else:
-            return
 
 
 def inspect_server(client: Client, shown: str) -> str | None:
@@ -122,16 +123,22 @@ def inspect_server(client: Client, shown: str) -> str | None:
     return f"{shown} has maxmemory-policy {policy!r}: harmless without a maxmemory, but set it to noeviction"
 
 
-def greet_server(settings: Settings, server: Server, events: EventLog) -> None:
-    """What a worker asks of a server before it takes anything; raises as ``run_worker`` does."""
+def greet_server(settings: Settings, server: Server, events: EventLog, begin: Callable[[], T]) -> T:
+    """What ``begin`` returns, after what a worker asks of a server before it takes anything.
 
-    def greet() -> None:
-        if doubt := inspect_server(client, server.shown):
+    All of it is done again where the server is lost meanwhile, for ``REACH_S``. Raises as ``run_worker`` does.
+    """
+    told: set[str] = set()
+
+    def greet() -> T:
+        if (doubt := inspect_server(client, server.shown)) and doubt not in told:
+            told.add(doubt)
             events.say("server.doubted", detail=doubt)
         keys, queue = keys_of(settings)
         with answered():
             client.exists(queue.job("-"), *queue.lanes)  # what scripts will touch, and an ACL may refuse
         claim_namespace(client, keys, queue)
+        return begin()
 
     with connect(server.url) as client:
-        reach(client, server.shown, REACH_S, events, greet)
+        return keep_reaching(client, server.shown, REACH_S, greet, events)

@@ -1,6 +1,7 @@
 """The command line: ``dispatcher``, also ``python -m dispatcher``.
 
-Imported for every command, so nothing in the modules of the commands loads more than click at import.
+Imported for every command, so nothing in the modules of the commands loads more than click at import; and nothing here
+loads anything, so that a worker hears signals from its first instant on.
 """
 
 from __future__ import annotations
@@ -8,11 +9,15 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+from dispatcher.cli.first_signals import FirstSignals
+
 __all__ = ["main"]
 
 
 def main() -> NoReturn:
     """Run the command in ``sys.argv`` and exit with its code; Ctrl-C that comes while it loads exits quietly."""
+    if sys.argv[1:2] in (["worker"], ["up"]):
+        FirstSignals().listen()
     try:
         from dispatcher.cli.commands import main as run
 

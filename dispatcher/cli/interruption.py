@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
+from dispatcher.cli.first_signals import FirstSignals
+from dispatcher.worker.hangup import Hangup
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_SIGNAL_S: Final = 1.0
 """A second one so soon is the same one: a service manager and our parent may both send it."""
@@ -17,15 +20,19 @@ SAME_SIGNAL_S: Final = 1.0
 class Interruption:
     """While its context lasts, SIGINT, SIGTERM and SIGHUP raise ``KeyboardInterrupt``; where held back, later.
 
-    SIGHUP stays ignored where it was (nohup). ``asked`` says whether one has come. Another one within a second
-    changes nothing.
+    With ``has_limits`` SIGHUP means to read these again, unless the terminal is gone; see ``hand_over``. It stays
+    ignored where it was (nohup). ``asked`` says whether an interruption has come. Another one within a second changes
+    nothing.
 
     What a handler raises can get lost: in a callback of the garbage collector, or in a library that takes it for an
     error of its own. ``raise_if_asked`` and ``outranks_errors`` raise it again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_limits: bool = False) -> None:
         self.asked = False
+        self.hangup = Hangup()
+        self._has_limits = has_limits
+        self._rereads = False
         self._asked_at = 0.0
         self._held_back = 0
         self._before: dict[signal.Signals, Any] = {}
@@ -36,6 +43,10 @@ class Interruption:
             del self._before[signal.SIGHUP]
         for number in self._before:
             signal.signal(number, self._handle)
+        first = self._before[signal.SIGTERM]
+        if isinstance(first, FirstSignals):
+            self.hangup = first.hangup
+            self._rereads |= first.rereads
         return self
 
     def __exit__(
@@ -60,6 +71,13 @@ class Interruption:
         if self.asked and not self._held_back:
             raise KeyboardInterrupt
 
+    def hand_over(self) -> None:
+        """Let those who have handlers of their own now hear what came before: ``raise_if_asked``, or SIGHUP again."""
+        self.raise_if_asked()
+        if self._rereads:
+            self._rereads = False
+            signal.raise_signal(signal.SIGHUP)
+
     @contextmanager
     def outranks_errors(self) -> Iterator[None]:
         """An error in here that comes after an interruption is taken for its consequence."""
@@ -70,8 +88,10 @@ class Interruption:
             raise
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        if not self.asked:
+        del frame
+        if signum == signal.SIGHUP and self._has_limits and not self.hangup.is_end():
+            self._rereads = True
+        elif not self.asked:
             self.asked = True
             self._asked_at = time.monotonic()
             self.raise_if_asked()

@@ -209,6 +209,7 @@ def document(status: Status) -> dict[str, Any]:
             }
             for name, line in sorted(look.lines.items())
         ],
+        "in_other_lines": {"deferred": look.more_deferred, "for_channels": look.more_for_channels},
         "suppressed": [
             {
                 "category": id_.partition(":")[2],

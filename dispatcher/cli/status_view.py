@@ -109,7 +109,7 @@ def _suppressed(look: Snapshot) -> str:
     for id_, tally in tallies[:_MOST_TALLIES]:
         telling, _, category = id_.partition(":")
         said.append(f"{one_line(category)} {tally.count} in {span((look.now_us - tally.first_us) / US)} ({telling})")
-    more = len(tallies) - _MOST_TALLIES
+    more = (len(tallies) if look.has_all_tallies else look.all_tallies) - _MOST_TALLIES
     return ", ".join(said) + (f" and {more} more" if more > 0 else "")
 
 
@@ -124,7 +124,7 @@ def _pause(look: Snapshot) -> str:
 
 def _deferred(look: Snapshot, rows: int) -> Table | None:
     lines = {name: line for name, line in sorted(look.lines.items()) if line.scope is not None}
-    if not lines:
+    if not lines and not look.more_deferred:
         return None
     table = plain_table()
     table.add_column("Deferred")
@@ -137,14 +137,15 @@ def _deferred(look: Snapshot, rows: int) -> Table | None:
         following = "now" if line.next_us is None else _in(line.next_us - look.now_us)
         shown = one_line(name.removeprefix("category:").removeprefix("label:"))
         table.add_row(cut(shown), str(line.waiting), following, cut(one_line(line.scope or "")))
-    say_how_many_more(table, len(lines) - len(chosen))
+    hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
+    _say_what_is_left_out(table, len(lines) - len(chosen), hidden, look.more_deferred)
     return table
 
 
 def _channels(look: Snapshot, rows: int) -> Table | None:
     lines = {name.removeprefix(_CHANNEL): line for name, line in look.lines.items() if line.scope is None}
     channels = sorted(lines.keys() | look.cooldowns.keys())
-    if not channels:
+    if not channels and not look.more_for_channels:
         return None
     table = plain_table()
     table.add_column("Channel")
@@ -164,8 +165,19 @@ def _channels(look: Snapshot, rows: int) -> Table | None:
             following = _in(line.next_us - look.now_us)
         cooldown = span((until_us - look.now_us) / US) if until_us > look.now_us else ""
         table.add_row(cut(one_line(channel)), str(line.waiting if line else 0), following, Text(cooldown, "red"))
-    say_how_many_more(table, len(channels) - len(chosen))
+    hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
+    _say_what_is_left_out(table, len(channels) - len(chosen), hidden, look.more_for_channels)
+    if look.more_cooldowns:
+        table.add_row(Text(f"and {look.more_cooldowns} more that cool down", style="dim"))
     return table
+
+
+def _say_what_is_left_out(table: Table, rows: int, hidden: int, more: int) -> None:
+    """How many rows are left out; where the look did not tell of all lines, how many events stand in the others."""
+    if more > 0:
+        table.add_row(Text(f"and {hidden + more} events in other lines", style="dim"))
+    else:
+        say_how_many_more(table, rows)
 
 
 def _in(wait_us: int) -> str:

@@ -17,7 +17,8 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
-    from dispatcher.app import LimitsFile, Server
+    from dispatcher.app import InForce, LimitsFile, Server
+    from dispatcher.line_buffer import LineBuffer
     from dispatcher.logs import EventLog
     from dispatcher.ports import Sink
     from dispatcher.settings import Settings
@@ -53,10 +54,10 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     own handlers in place.
     """
     from dispatcher.app import build_sink, open_limits, open_server
-    from dispatcher.logs import build_event_log
+    from dispatcher.logs import process_log
     from dispatcher.settings import load_settings
 
-    with Interruption() as interruption, interruption.outranks_errors():
+    with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
         settings, doubts = load_settings()
         terminal.hide(settings.secrets())
         try:
@@ -65,9 +66,11 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
             sink = build_sink(settings)
         except ConfigError as error:  # the reason may stand among the doubts
             raise ConfigError(*error.problems, doubts=(*doubts, *error.doubts)) from error
-        log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
-        with open_server(settings, start=True) as server:
-            yield Job(settings, limits, server, sink, log, (*doubts, *server.warnings), burst, interruption)
+        with (
+            process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, lines),
+            open_server(settings, start=True) as server,
+        ):
+            yield Job(settings, limits, server, sink, log, lines, (*doubts, *server.warnings), burst, interruption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Job:
     server: Server
     sink: Sink
     log: EventLog
+    lines: LineBuffer
     doubts: tuple[str, ...]
     burst: bool
     interruption: Interruption
@@ -112,9 +116,11 @@ class Job:
                     self.limits,
                     self.server,
                     self.sink,
+                    self.log,
                     burst=self.burst,
                     joins=self.joins,
-                    heeding=self.interruption.raise_if_asked,
+                    heeding=self.interruption.hand_over,
+                    is_hung_up=self.interruption.hangup.is_end,
                 )
         except DispatcherError:
             raise
@@ -132,13 +138,14 @@ class Job:
         Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
         """
         from dispatcher.app import enter_limits, greet_server
+        from dispatcher.logs import LAST_LINES_S
         from dispatcher.worker.loop import STOP_GRACE_S
         from dispatcher.worker.supervisor import Supervisor
 
         told: list[tuple[str, dict[str, object]]] = []
 
         def begin(pids: Sequence[int]) -> None:
-            self.interruption.raise_if_asked()  # from here on the supervisor hears
+            self.interruption.hand_over()  # from here on the supervisor hears
             begun(job, pids)
             for event, facts in told:
                 self.log.say(event, **facts)
@@ -148,12 +155,24 @@ class Job:
                 return job.work()
             except Exception as error:  # noqa: BLE001 - every one has its exit code
                 return conclude(error, terminal)
+            finally:
+                self.lines.drain(LAST_LINES_S)
 
-        greet_server(self.settings, self.server, self.log)
-        found = enter_limits(
-            self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
-        )
+        def enter() -> InForce:
+            return enter_limits(
+                self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
+            )
+
+        found = greet_server(self.settings, self.server, self.log, enter)
         job = replace(self, limits=found.as_file(), joins=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
         fatal = frozenset({CONFIGURATION})
-        return Supervisor(child, processes, self.log.say, fatal=fatal, patience_s=patience_s).supervise(begin)
+        supervisor = Supervisor(
+            child,
+            processes,
+            self.log.say,
+            fatal=fatal,
+            patience_s=patience_s,
+            is_hung_up=self.interruption.hangup.is_end,
+        )
+        return supervisor.supervise(begin)

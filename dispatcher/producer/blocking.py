@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.explaining import Explanation
+from dispatcher.json_text import encode
 from dispatcher.keys import Keys
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
@@ -39,7 +40,7 @@ class Producer:
         self._client = client
         self._target: Target | None = None
         self._keys = Keys(namespace), QueueKeys(queue)
-        self._intake = Intake(client, *self._keys, max_waiting=max_waiting)
+        self._intake = Intake(client, *self._keys, max_waiting=max_waiting, within_s=ANSWER_TIMEOUT_S)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -105,14 +106,17 @@ class Producer:
         Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
         nothing. Raises ``QueueUnavailable``.
         """
-        from dispatcher.connection import accepted  # noqa: PLC0415 - as below
-        from dispatcher.store.explanations import Explanations  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.connection import Script, accepted  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
 
+        calls = ExplainCalls(*self._keys)
+        keys, call = calls.call(ids_of(event_id), payloads=True)
         try:
             with accepted(self._client):
-                return Explanations(self._client, *self._keys).explain(event_id)
+                answer = Script(self._client, "explain", within_s=ANSWER_TIMEOUT_S)(keys, [encode(call)])
         except GateUnavailable as error:
             raise QueueUnavailable(str(error)) from error
+        return the_one(calls.read(answer), event_id)
 
     def close(self) -> None:
         """Close the connections of a producer from ``from_env``; a client that was handed in is its owner's matter."""

@@ -52,6 +52,9 @@ Span: TypeAlias = Annotated[
     int, PlainValidator(read.read_span_us), WithJsonSchema(shape.SPAN), PlainSerializer(format_duration)
 ]
 Count: TypeAlias = Annotated[int, PlainValidator(read.read_count), WithJsonSchema(shape.COUNT)]
+Size: TypeAlias = Annotated[
+    int, PlainValidator(read.read_size), WithJsonSchema(shape.SIZE), PlainSerializer(read.written_size)
+]
 OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
 WhereUnknown: TypeAlias = Annotated[
     OnAmbiguous, PlainValidator(read.read_on_ambiguous), WithJsonSchema(shape.ON_AMBIGUOUS)
@@ -183,12 +186,15 @@ class CategorySection(RuleSection):
 
 
 class DeadLettersSection(Section):
-    """How many dead letters are kept, and for how long; the oldest go first."""
+    """How many dead letters are kept, of how many bytes, and for how long; the oldest go first."""
 
     model_config = ConfigDict(title="dead letters")
 
     max: Count = Field(default=DEFAULT_BOUNDS.max, description="At most so many are kept.")
     max_age: Span = Field(default=DEFAULT_BOUNDS.max_age_us, description="Each is kept at most so long.")
+    max_bytes: Size = Field(
+        default=DEFAULT_BOUNDS.max_bytes, description="At most so much is kept, payloads and reasons of all together."
+    )
 
 
 class DecisionsSection(Section):
@@ -229,7 +235,7 @@ class LimitsFile(Section):
     )
     dead_letters: Annotated[DeadLettersSection, _mapping("{max: 100000, max_age: 30d}", DeadLettersSection)] = Field(
         default=DeadLettersSection(),
-        description="How many dead letters are kept, and for how long; the oldest go first.",
+        description="How many dead letters are kept, of how many bytes, and for how long; the oldest go first.",
     )
     decisions: Annotated[DecisionsSection, _mapping("{max: 100000}", DecisionsSection)] = Field(
         default=DecisionsSection(), description="Of how many events it is kept what became of them, and why."
@@ -269,7 +275,9 @@ def policy_of(file: LimitsFile) -> Policy:
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY, DEFAULT_PACE),
         channels=paces,
         reject_unknown=file.unknown_categories == read.REJECT,
-        dead_letters=Bounds(file.dead_letters.max, file.dead_letters.max_age, file.decisions.max),
+        dead_letters=Bounds(
+            file.dead_letters.max, file.dead_letters.max_age, file.decisions.max, file.dead_letters.max_bytes
+        ),
     )
 
 

@@ -69,4 +69,5 @@ GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": 
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
 ON_AMBIGUOUS: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnAmbiguous]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
+SIZE: Final = _text(r"0{0,14}[1-9][0-9]{0,12}(?:KB|MB|GB)", "Size", "256MB", "1GB")
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}

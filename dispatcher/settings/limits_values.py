@@ -25,6 +25,11 @@ MAX_WINDOWS: Final = 16
 """Limits in one list: each costs the gate a look at the log of the scope."""
 MAX_LABEL_NAME: Final = 64
 MAX_COUNT: Final = 10_000_000
+SIZE_UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
+MIN_LETTERS_BYTES: Final = 2_000_000
+"""So the newest dead letter, which may hold a payload of 1 MiB, is always kept."""
+
+MAX_LETTERS_BYTES: Final = 1_000_000_000_000
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
@@ -38,6 +43,8 @@ _RANGE_EXPECTED: Final = (
 _CHANNEL_EXPECTED: Final = 'expected a channel such as "#errors", in quotes, or its id'
 _SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
 
+_SIZE_EXPECTED: Final = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
+
 _LIMIT: Final = re.compile(r"[0-9]+/[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)(?: fixed)?")
 _LOOSE_LIMIT: Final = re.compile(
     r"([0-9]+)\s*(?:/|per|in|:|x)\s*([0-9]*)\s*"
@@ -45,6 +52,8 @@ _LOOSE_LIMIT: Final = re.compile(
 )
 _FIXED: Final = "fixed"
 _LOOSE_COUNT: Final = re.compile(r"([0-9]{1,8}(?:[_,.' ][0-9]{3}){0,2})\s?(k|m|)")
+_SIZE: Final = re.compile(r"([0-9]{1,15})(KB|MB|GB)")
+_LOOSE_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg])(?:i?b)?")
 _NO_PACE: Final = ("no", "off", "false", "null", "none", "unlimited", "0")
 _MEANS_ACCEPT: Final = ("yes", "on", "true", "allow")
 _MEANS_REJECT: Final = ("no", "off", "false", "deny", "drop")
@@ -179,6 +188,21 @@ def read_count(value: object) -> int:
     raise fault(f", expected a number from 1 to {MAX_COUNT}{_nearest_count(value)}")
 
 
+def read_size(value: object) -> int:
+    """Bytes of a size such as ``256MB``; a KB is 1,000 bytes."""
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    size = int(match[1]) * SIZE_UNITS[match[2]] if match else 0
+    if not MIN_LETTERS_BYTES <= size <= MAX_LETTERS_BYTES:
+        raise fault(f", {_SIZE_EXPECTED}{_nearest_size(value)}")
+    return size
+
+
+def written_size(size: int) -> str:
+    """A size as ``read_size`` reads it."""
+    unit = next(unit for unit in ("GB", "MB", "KB") if size % SIZE_UNITS[unit] == 0)
+    return f"{size // SIZE_UNITS[unit]}{unit}"
+
+
 def read_guarantee(value: object) -> int:
     """How many of the longest global window are kept for a category."""
     if type(value) is int and 1 <= value <= MAX_LIMIT:
@@ -242,6 +266,16 @@ def _nearest_count(value: object) -> str:
         return ""
     meant = int(re.sub("[^0-9]", "", loose[1])) * {"k": 1_000, "m": 1_000_000}.get(loose[2], 1)
     return f"; did you mean {meant}?" if 1 <= meant <= MAX_COUNT else ""
+
+
+def _nearest_size(value: object) -> str:
+    """The size that ``256 mb``, ``256M`` or ``256MiB`` probably means."""
+    loose = _LOOSE_SIZE.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    if loose is None:
+        return ""
+    meant = f"{int(loose[1])}{loose[2].upper()}B"
+    is_one = MIN_LETTERS_BYTES <= int(loose[1]) * SIZE_UNITS[meant[-2:]] <= MAX_LETTERS_BYTES
+    return f"; did you mean {meant}?" if is_one and meant != value else ""
 
 
 def _suggestion(text: str, *, may_be_fixed: bool) -> str:

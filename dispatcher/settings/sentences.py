@@ -9,6 +9,7 @@ from dispatcher.category_rule import CategoryRule, OnAmbiguous, OnLimit, Style
 from dispatcher.model import US, Kind, Limit, longest_of
 from dispatcher.outcome import Bounds
 from dispatcher.policy import Policy
+from dispatcher.settings.limits_values import written_size
 from dispatcher.tally import Telling
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
@@ -133,7 +134,8 @@ def _channels(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _dead_letters(bounds: Bounds) -> str:
-    kept = f"at most {bounds.max} are kept, each for at most {_span(bounds.max_age_us)}"
+    size = written_size(bounds.max_bytes)
+    kept = f"at most {bounds.max} are kept, at most {size} in all, each for at most {_span(bounds.max_age_us)}"
     return f"Dead letters: {kept}; the oldest go first."
 
 

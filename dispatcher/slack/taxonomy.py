@@ -36,9 +36,11 @@ class Meaning(StrEnum):
     COOL_DOWN = "cool-down"
     """Not posted: nobody posts to the channel for a while."""
     LATER = "later"
-    """Not posted: a later attempt may do better."""
-    LATER_FREE = "later, no attempt used"
-    """As ``LATER``, through no fault of the message."""
+    """Not posted, since the request never left: a later attempt may do better."""
+    AGAIN = "again"
+    """Not posted, says Slack: a later attempt may do better."""
+    NOT_TRIED = "not tried"
+    """Not posted, and no attempt used."""
     MAYBE = "maybe posted"
     OPERATOR = "an operator is needed"
     """Not posted, and nothing else will be."""
@@ -81,12 +83,12 @@ TABLE: Final = (
         "the workspace is being moved into an Enterprise organisation",
         SLOW_COOL_DOWN_US,
     ),
-    _row("too_late", Meaning.LATER_FREE, "its time had passed before it could be sent"),
+    _row("too_late", Meaning.NOT_TRIED, "its time had passed before it could be sent"),
     # Not posted: Slack says so.
-    _row("request_timeout", Meaning.LATER, "the request reached Slack incomplete"),
-    _row("external_channel_migrating", Meaning.LATER, "Slack is moving the shared channel"),
-    _row("streaming_state_conflict", Meaning.LATER, "the message is still being written by another call"),
-    _row("invalid_cursor list_record_comment_fetch_failed", Meaning.LATER, "Slack broke a reading off"),
+    _row("request_timeout", Meaning.AGAIN, "the request reached Slack incomplete"),
+    _row("external_channel_migrating", Meaning.AGAIN, "Slack is moving the shared channel"),
+    _row("streaming_state_conflict", Meaning.AGAIN, "the message is still being written by another call"),
+    _row("invalid_cursor list_record_comment_fetch_failed", Meaning.AGAIN, "Slack broke a reading off"),
     # Not posted: the request never left.
     _row("dns_failed", Meaning.LATER, "Slack's name was not resolved: look at DNS and the network"),
     _row("connection_refused", Meaning.LATER, "nobody listens there: look at the network and the address"),
@@ -223,7 +225,9 @@ def may_be_about_blocks(code: str) -> bool:
     return is_possible and not any(fnmatchcase(code, pattern) for pattern in other)
 
 
-def problem(code: str, said: str = "", retry_after_us: int | None = None, *, is_refusal: bool = False) -> Problem:
+def problem(  # noqa: PLR0911 - one return for each meaning
+    code: str, said: str = "", retry_after_us: int | None = None, *, is_refusal: bool = False
+) -> Problem:
     """What a post came to that ended in ``code``.
 
     ``said`` is what Slack or the network added, fit to be shown; ``retry_after_us`` is Slack's own wish, heeded
@@ -239,8 +243,10 @@ def problem(code: str, said: str = "", retry_after_us: int | None = None, *, is_
             return RateLimitedBySlack(row.cool_down_us if retry_after_us is None else retry_after_us, code)
         case Meaning.LATER:
             return Retryable(code, detail)
-        case Meaning.LATER_FREE:
-            return Retryable(code, detail, uses_attempt=False)
+        case Meaning.AGAIN:
+            return Retryable(code, detail, reached=True)
+        case Meaning.NOT_TRIED:
+            return Retryable(code, detail, uses_attempt=False, reached=None)
         case Meaning.MAYBE:
             return Ambiguous(code, detail)
         case Meaning.OPERATOR:

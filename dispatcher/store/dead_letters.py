@@ -22,7 +22,8 @@ from dispatcher.store.envelope import open_envelope
 MAX_PAYLOAD: Final = 1024 * 1024
 """Bytes that are kept of a payload which is too large to be an event."""
 
-_PAGE: Final = 50  # each letter may hold a payload of MAX_PAYLOAD
+_PAGE: Final = 50
+_MOST_PAGES: Final = 20  # of what is beyond the bounds, that are removed at once
 _LANES: Final = tuple(Lane)
 
 
@@ -30,9 +31,9 @@ _LANES: Final = tuple(Lane)
 class DeadLetter:
     """One dead letter. ``payload`` is the job's data as the producer wrote it (up to 1 MiB), empty where none was left.
 
-    ``fits_at_us`` is the instant at which a limit would have let it pass, or the mute ends that suppressed it. ``posts``
-    were really started, ``copies`` of these had no clear answer and may stand in Slack. ``since_us`` is since when an
-    expired one has waited. ``header`` is what was stored of it, where that cannot be read.
+    ``fits_at_us`` is the instant at which a limit would have let it pass, or the mute ends that suppressed it.
+    ``posts`` were really started, ``copies`` of these had no clear answer and may stand in Slack. ``since_us`` is since
+    when an expired one has waited. ``header`` is what was stored of it, where that cannot be read.
     """
 
     entry: str
@@ -128,6 +129,7 @@ class DeadLetters:
         self._queue = queue
         self._replay = JsonScript(client, "replay", clock)
         self._purge = JsonScript(client, "purge", clock)
+        self._letters = JsonScript(client, "letters")
 
     def find(self, wanted: Filter, *, newest_first: bool = False) -> Iterator[DeadLetter]:
         """Every letter that is meant, the oldest first unless ``newest_first``, read in pages.
@@ -138,22 +140,15 @@ class DeadLetters:
             newest: Any = self._client.xrevrange(self._keys.dead, count=1)
         if not newest:
             return
-        first, last = "-", newest[0][0].decode()
-        while True:
-            with answered():
-                rows: Any = (
-                    self._client.xrevrange(self._keys.dead, max=last, min=first, count=_PAGE)
-                    if newest_first
-                    else self._client.xrange(self._keys.dead, min=first, max=last, count=_PAGE)
-                )
+        call = {"from": "-", "to": newest[0][0].decode(), "most": _PAGE}
+        if newest_first:
+            call |= {"from": call["to"], "to": call["from"], "newest_first": True}
+        while rows := self._letters([self._keys.dead], call):
             for entry, fields in rows:
-                letter = read_letter(entry, fields)
+                letter = read_letter(entry, dict(zip(fields[::2], fields[1::2], strict=True)))
                 if wanted.matches(letter):
                     yield letter
-            if len(rows) < _PAGE:
-                return
-            edge = f"({rows[-1][0].decode()}"
-            first, last = (first, edge) if newest_first else (edge, last)
+            call["from"] = f"({rows[-1][0].decode()}"
 
     def count(self) -> int:
         """How many letters there are."""
@@ -176,27 +171,45 @@ class DeadLetters:
         return read_letter(*rows[0]) if rows else None
 
     def replay(self, letters: Iterable[DeadLetter]) -> list[Replayed]:
-        """Put the letters back on their lanes, all of one call in one step, each counted as replayed.
+        """Put the letters back on their lanes, each in one step, each counted as replayed.
 
         Stays a dead letter: one without payload, and one whose id waits on a lane or is being run by a stock worker.
         """
-        chosen = list(letters)
+        left = list(letters)
         keys, queue = self._keys, self._queue
-        names = [keys.dead, keys.dead_ids, keys.totals, *queue.lanes, queue.queues]
-        names += [queue.job(letter.id) for letter in chosen]
-        rows = [[letter.entry, letter.id, _lane(letter), f"replayed {letter.category}"] for letter in chosen]
+        names = [keys.dead, keys.dead_ids, keys.dead_bytes, keys.totals, *queue.lanes, queue.queues]
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        return [Replayed(result) for result in self._replay(names, {"at": at, "letters": rows})]
+        results: list[Replayed] = []
+        while left:
+            page = left[:_PAGE]
+            rows = [[letter.entry, letter.id, _lane(letter), f"replayed {letter.category}"] for letter in page]
+            jobs = [queue.job(letter.id) for letter in page]
+            done = self._replay([*names, *jobs], {"at": at, "letters": rows})
+            results += map(Replayed, done)
+            left = left[len(done) :]
+        return results
 
     def purge(self, letters: Iterable[DeadLetter]) -> int:
         """Remove the letters for good; returns how many were still there."""
-        rows = [[letter.entry, letter.id] for letter in letters]
-        return int(self._purge([self._keys.dead, self._keys.dead_ids], {"letters": rows}))
+        left, removed = [letter.entry for letter in letters], 0
+        while left:
+            gone, done, _ = self._purge(self._purged, {"letters": left})
+            removed, left = removed + gone, left[done:]
+        return removed
 
     def trim(self, bounds: Bounds) -> int:
-        """Remove what is beyond the bounds, 1,000 at most; returns how many."""
-        call = {"bounds": {"max": bounds.max, "max_age_us": bounds.max_age_us}}
-        return int(self._purge([self._keys.dead, self._keys.dead_ids], call))
+        """Remove what is beyond the bounds, 10,000 at most; returns how many."""
+        removed = 0
+        for _ in range(_MOST_PAGES):
+            gone, _, has_more = self._purge(self._purged, {"bounds": bounds.of_letters()})
+            removed += gone
+            if not has_more:
+                break
+        return removed
+
+    @property
+    def _purged(self) -> list[str]:
+        return [self._keys.dead, self._keys.dead_ids, self._keys.dead_bytes]
 
 
 def _lane(letter: DeadLetter) -> int:

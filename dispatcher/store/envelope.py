@@ -57,6 +57,17 @@ def open_envelope(job_id: str, data: bytes) -> Event:
     return event
 
 
+def names_us(data: bytes) -> bool:
+    """Whether a job names our function, whatever arguments it has for it."""
+    begin = data[: len(_HEAD)]
+    if begin[:1] and begin[0] == _ZLIB:
+        try:
+            begin = zlib.decompressobj().decompress(data, len(_HEAD))
+        except zlib.error:
+            return False
+    return begin.startswith(f'["{FUNCTION}",'.encode())
+
+
 def read_new(job_id: str, payload: bytes, seq: int, seen_us: int) -> Leased | Spoiled:
     """A payload that is seen for the first time as a value, as ``read`` would."""
     return _guarded(job_id, payload, {"seq": seq, "seen": seen_us})
@@ -116,6 +127,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoil
         lone="lone" in header,
         posts=header.get("posts", 0),
         why=_why(header.get("why")),
+        code=header.get("code"),
     )
 
 

@@ -18,19 +18,21 @@ __all__ = ["AsyncIntake", "Enqueued", "Intake", "claim_namespace", "wrong_layout
 class Intake:
     """The producers' side of the queue; one round trip for each call. Raises ``GateUnavailable`` when Redis is away."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what may differ between callers, each by its name
         self,
         client: Client,
         keys: Keys,
         queue: QueueKeys,
         *,
         max_waiting: int,
+        within_s: float | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
+        """``within_s`` bounds each call as a whole."""
         self.calls = EnqueueCalls(keys, queue, max_waiting=max_waiting)
         self._client = client
         self._clock = clock
-        self._script = Script(client, "enqueue")
+        self._script = Script(client, "enqueue", within_s=within_s)
 
     def enqueue(self, events: Sequence[tuple[str, Event]]) -> list[Enqueued]:
         """Enqueue each ``(job id, event)``; raises ``InvalidEvent`` before any, else as ``enqueue_jobs`` does."""

@@ -167,7 +167,7 @@ class Outbox:
         table = Table(self._keys, self._names_of("settle"))
         call = {
             "remember_us": self._remember_us,
-            "dead": {"max": self._bounds.max, "max_age_us": self._bounds.max_age_us},
+            "dead": self._bounds.of_letters(),
             "most_decisions": self._bounds.decisions,
             **self._prefixes,
             **self._version,

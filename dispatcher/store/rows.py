@@ -188,17 +188,11 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
     """What the whole fleet learns from a post or a reading."""
     facts: dict[str, Any] = {}
     outcome = settlement.outcome
-    if settlement.reached is True:
-        facts["reached"] = True
-    elif settlement.reached is False:
-        facts["failed"] = True
-        if settlement.looks not in (None, 0) or settlement.is_reading:
-            facts["reading"] = True
-        elif settlement.attempt:
-            facts["spared"] = settlement.attempt - 1
-    if settlement.arrived:
-        facts["maybe"] = True
-    if settlement.pause is not None and settlement.attempt and not settlement.is_reading:
+    if settlement.reached is not None:
+        facts["reached" if settlement.reached else "failed"] = True
+    if settlement.is_reading:
+        facts["reading"] = True
+    elif settlement.attempt and (settlement.pause is not None or settlement.reached is False):
         facts["spared"] = settlement.attempt - 1
     if settlement.pause is not None:
         facts |= {"pause": True, "said": {"code": settlement.pause.code, "detail": settlement.pause.detail}}
@@ -206,12 +200,15 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
         facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
     if settlement.reading_us is not None:
         facts["reading_us"] = settlement.reading_us
+    return facts | _posted_to(outcome, settlement.terms)
+
+
+def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
+    """Slack's own id of the channel, where it is not the name that the event bears."""
     receipt = outcome.receipt if isinstance(outcome, Sent | Told) else None
-    if receipt is not None and settlement.terms is not None:
-        posted_to = receipt.channel
-        if posted_to != settlement.terms.channel and CHANNEL_ID.fullmatch(posted_to):
-            facts["channel_id"] = posted_to
-    return facts
+    if receipt is None or terms is None or receipt.channel == terms.channel:
+        return {}
+    return {"channel_id": receipt.channel} if CHANNEL_ID.fullmatch(receipt.channel) else {}
 
 
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript, answered
+from dispatcher.json_text import decode, decode_answer
 from dispatcher.keys import Keys
 from dispatcher.mutes import Mute, read_mutes
 from dispatcher.queue_keys import QueueKeys
@@ -40,6 +40,11 @@ class TallyLook:
     place: str
 
 
+_KINDS: Final = ("operator", "outage", "cooldown")
+_LAST_US: Final = 10**16
+"""In the year 2286: no instant is later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """Why nobody posts, since when, and when the next event tries; ``kind`` is operator, outage or cooldown."""
@@ -66,6 +71,10 @@ class Snapshot:
 
     ``events``, ``leased``, ``orphans``, ``timers`` and ``lines`` hold the dispatcher's own events too, ``parked`` and
     ``in_flight``, which stand in the books, do not.
+
+    Of many ``lines``, ``cooldowns`` and ``tallies`` only some are told of: of lines and cool-downs those that may go
+    soonest. ``has_all_lines`` and ``has_all_tallies`` say whether these are all. ``next_line_us`` is the earliest
+    instant of all lines; ``deciding`` of them wait for a post or a decision that is under way.
     """
 
     now_us: int
@@ -86,15 +95,46 @@ class Snapshot:
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
     muted: dict[str, Mute] = field(default_factory=dict)
     tallies: dict[str, TallyLook] = field(default_factory=dict)
+    has_all_lines: bool = True
+    next_line_us: int | None = None
+    deciding: int = 0
+    more_cooldowns: int = 0
+    has_all_tallies: bool = True
+    all_tallies: int = 0
+    parked_with_own: int = 0
 
     @property
     def in_flight(self) -> int:
         """Events under a lease, or waiting to be taken up again; own events of the dispatcher are none."""
+        if not self.has_all_tallies:
+            return self.received - self._settled - self.parked
         return self.leased + self.orphans - self.own("hands")
 
     def own(self, *places: str) -> int:
-        """How many own events are in these places."""
+        """How many of the tallies that are told of have their own event, or their only one, in these places."""
         return sum(each.place in places for each in self.tallies.values())
+
+    @property
+    def more_deferred(self) -> int:
+        """How many deferred events stand in lines that are not told of."""
+        if self.has_all_lines:
+            return 0
+        return sum(self.deferred.values()) - self._waiting_in(deferred=True)
+
+    @property
+    def more_for_channels(self) -> int:
+        """How many events wait for a channel in lines that are not told of."""
+        if self.has_all_lines:
+            return 0
+        in_lines = self.parked_with_own - self.timers
+        return in_lines - sum(self.deferred.values()) - self._waiting_in(deferred=False)
+
+    def _waiting_in(self, *, deferred: bool) -> int:
+        return sum(line.waiting for line in self.lines.values() if (line.scope is not None) is deferred)
+
+    @property
+    def _settled(self) -> int:
+        return sum(self.totals.get(outcome, 0) for outcome in OUTCOMES)
 
     @property
     def received(self) -> int:
@@ -108,27 +148,28 @@ class Snapshot:
 
     def imbalances(self) -> list[str]:
         """A sentence for each equation of the books that does not hold; empty when they balance."""
-        accounted = sum(self.totals.get(outcome, 0) for outcome in OUTCOMES)
-        in_lines = sum(line.waiting for line in self.lines.values())
-        own = self.own("timer", "line", "hands")
-        in_categories = sum(line.waiting for line in self.lines.values() if line.scope is not None)
-        equations = (
-            ("received", self.received, "outcomes + parked + in flight", accounted + self.parked + self.in_flight),
-            ("events held", self.events - own, "parked + in flight", self.parked + self.in_flight),
-            ("parked", self.parked + self.own("timer", "line"), "in lines + on timers", in_lines + self.timers),
-            ("deferred", sum(self.deferred.values()), "in lines of categories", in_categories),
-            ("parked", self.parked, "parked by category", sum(self.by_category("parked").values())),
+        by_category = {outcome: sum(self.by_category(outcome).values()) for outcome in ("parked", *OUTCOMES[:-1])}
+        equations = [
+            ("received", self.received, "outcomes + parked + in flight", self._settled + self.parked + self.in_flight),
+            ("all held", self.events, "parked + leased + orphans", self.parked_with_own + self.leased + self.orphans),
+            ("parked", self.parked, "parked by category", by_category["parked"]),
             *(
-                (
-                    outcome,
-                    self.totals.get(outcome, 0),
-                    f"{outcome} by category",
-                    sum(self.by_category(outcome).values()),
-                )
-                for outcome in ("sent", "dropped", "digested", "dead")
+                (outcome, self.totals.get(outcome, 0), f"{outcome} by category", by_category[outcome])
+                for outcome in OUTCOMES[:-1]
             ),
-        )
-        return [f"{left} is {a}, but {right} is {b}" for left, a, right, b in equations if a != b]
+        ]
+        if self.has_all_lines:
+            deferred, for_channels = self._waiting_in(deferred=True), self._waiting_in(deferred=False)
+            in_lines = deferred + for_channels
+            equations += [
+                ("all parked", self.parked_with_own, "in lines + on timers", in_lines + self.timers),
+                ("deferred", sum(self.deferred.values()), "in lines of categories", deferred),
+            ]
+        found = [f"{left} is {a}, but {right} is {b}" for left, a, right, b in equations if a != b]
+        own = self.events + self._settled - self.received
+        if not self.has_all_tallies and not 0 <= own <= self.all_tallies:
+            found.append(f"events of its own are {own}, but tallies are {self.all_tallies}")
+        return found
 
     def by_category(self, outcome: str) -> dict[str, int]:
         """The count of one outcome (or of ``parked``) in each category."""
@@ -150,14 +191,21 @@ class Books:
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
             keys.muted, keys.tallies,
         ]  # fmt: skip
-        self._call = {"leased": keys.leased_prefix, "line": keys.line_prefix, "tally": keys.tally_prefix}
+        self._call = {
+            "leased": keys.leased_prefix,
+            "line": keys.line_prefix,
+            "waits": keys.waits_prefix,
+            "tally": keys.tally_prefix,
+        }
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
         self._shadowed = keys.shadowed
 
     def snapshot(self) -> Snapshot:
         """One look."""
-        facts: dict[str, Any] = json.loads(self._snapshot(self._names, self._call))
+        answer, books = self._snapshot(self._names, self._call)
+        facts: dict[str, Any] = decode_answer(answer)
+        totals = {name.decode(): int(count) for name, count in zip(books[::2], books[1::2], strict=True)}
         tallies = {id_: TallyLook(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
         return Snapshot(
             now_us=int(facts["now"]),
@@ -165,7 +213,7 @@ class Books:
             events=facts["events"],
             leased=facts["leased"],
             orphans=facts["orphans"],
-            parked=facts["parked"] - sum(each.place in {"timer", "line"} for each in tallies.values()),
+            parked=_parked(facts, totals, tallies),
             timers=facts["timers"],
             lines={
                 name: Line(count, int(at) if at is not None else None, scope)
@@ -173,14 +221,21 @@ class Books:
             },
             deferred={category: int(count) for category, count in facts["deferred"].items()},
             dead_letters=facts["dead"],
-            totals={name: int(count) for name, count in facts["totals"].items()},
+            totals=totals,
             leases={owner: int(end) for owner, end in facts["leases"].items()},
             cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
-            pause=_pause(facts["pause"]),
-            paused={name: read_by_hand(json.loads(row)) for name, row in facts["paused"].items()},
+            pause=read_pause(facts["pause"]),
+            paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
             muted=read_mutes(facts["muted"], int(facts["now"])),
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
             tallies=tallies,
+            has_all_lines=facts["has_all_lines"],
+            next_line_us=int(facts["next_line"]) if facts["next_line"] else None,
+            deciding=facts["deciding"],
+            more_cooldowns=facts["all_cooldowns"] - len(facts["cooldowns"]),
+            has_all_tallies=facts["has_all_tallies"],
+            all_tallies=facts["all_tallies"],
+            parked_with_own=facts["parked"],
         )
 
     def shadowed(self) -> dict[str, int]:
@@ -196,21 +251,43 @@ class Books:
         digest that collects, and one that is posted and may be edited.
         """
         look = self.snapshot()
-        deferred = [line for line in look.lines.values() if line.scope is not None]
-        if any(line.next_us is None or line.next_us <= look.now_us for line in deferred):
+        if look.deciding or (look.next_line_us is not None and look.next_line_us <= look.now_us):
             return False
-        if any(tally.place in {"line", "hands"} for tally in look.tallies.values()):
+        if look.own("line", "hands"):
             return False
-        lone = sum(tally.place == "lone" for tally in look.tallies.values())
-        return look.waiting + look.in_flight + look.parked == lone + sum(line.waiting for line in deferred)
+        lone = look.own("lone") if look.has_all_tallies else look.all_tallies
+        return look.waiting + look.in_flight + look.parked <= lone + sum(look.deferred.values())
 
 
-def read_by_hand(facts: Mapping[str, str]) -> PausedByHand:
-    """A row of the hash ``paused``."""
-    return PausedByHand(facts["by"], int(facts["since"]), facts["why"])
+def read_by_hand(text: str) -> PausedByHand:
+    """A row of the hash ``paused``; of one that cannot be read only that it is there is known."""
+    try:
+        row = decode(text)
+        return PausedByHand(str(row["by"]), _instant(row["since"]), str(row["why"]))
+    except (ValueError, TypeError, KeyError):  # written by somebody else
+        return PausedByHand("somebody", 0)
 
 
-def _pause(facts: dict[str, str]) -> Pause | None:
-    if not facts:
+def read_pause(facts: Mapping[str, str] | None) -> Pause | None:
+    """The hash ``pause``; None where there is none, or it is none of ours."""
+    if not facts or facts.get("kind") not in _KINDS:
         return None
-    return Pause(facts["code"], facts["detail"], int(facts["since"]), int(facts["probe"]), facts["kind"])
+    try:
+        since_us, probe_us = _instant(facts["since"]), _instant(facts["probe"])
+    except (ValueError, KeyError):  # written by somebody else
+        return None
+    return Pause(facts.get("code", ""), facts.get("detail", ""), since_us, probe_us, facts["kind"])
+
+
+def _instant(text: str) -> int:
+    instant = int(text)
+    if not 0 <= instant < _LAST_US:
+        raise ValueError(f"{text} is no instant, expected microseconds since 1970")
+    return instant
+
+
+def _parked(facts: Mapping[str, Any], totals: Mapping[str, int], tallies: Mapping[str, TallyLook]) -> int:
+    """Parked events without the dispatcher's own, by the tallies; where these are too many, by the books."""
+    if facts["has_all_tallies"]:
+        return int(facts["parked"]) - sum(each.place in {"timer", "line"} for each in tallies.values())
+    return sum(count for name, count in totals.items() if name.startswith("parked "))

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dispatcher.content import one_line
 from dispatcher.event import Event
 from dispatcher.json_text import decode, decode_answer
-from dispatcher.leased import Doubt, Leased
+from dispatcher.leased import Doubt, Leased, Trouble
 from dispatcher.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 
 OWN_TEXT: Final = "suppressed"
@@ -43,7 +43,15 @@ def doubt_of(header: dict[str, Any]) -> Doubt | None:
     """What is known of a post that is to be looked up."""
     if "doubt" not in header:
         return None
-    return Doubt(int(header["sent"]), int(header["first"]), header["doubt"], header.get("place"), header.get("root"))
+    trouble = header.get("trouble")
+    return Doubt(
+        int(header["sent"]),
+        int(header["first"]),
+        header["doubt"],
+        header.get("place"),
+        header.get("root"),
+        Trouble(trouble) if trouble else None,
+    )
 
 
 def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
@@ -72,6 +80,7 @@ def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
         resent=header.get("resent", 0),
         tally=tally,
         posts=header.get("posts", 0),
+        code=header.get("code"),
     )
 
 

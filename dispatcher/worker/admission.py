@@ -77,8 +77,8 @@ class Admission:
         limited, older, _, _ = keys.decisions
         names = [
             *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older,
-            keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq, keys.deciding,
-            keys.freed, keys.tallies, keys.guarantees,
+            keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
+            keys.deciding, keys.freed, keys.tallies, keys.guarantees,
         ]  # fmt: skip
         argument = call.argument(None if self._clock is None else self._clock())
         ends = Ends(asking)

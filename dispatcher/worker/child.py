@@ -32,7 +32,8 @@ class Bond:
     def fork(self, run: Callable[[], int]) -> int:
         """Fork a child that exits with what ``run`` returns, with 70 if it raises; returns its process id.
 
-        Raises ``OSError`` when the system has no room for one.
+        SIGHUP is blocked in it until ``run`` has a handler and unblocks it, so that none is lost. Raises ``OSError``
+        when the system has no room for one.
         """
         _flush()
         # A signal that reached the child before it has handlers of its own would be heard by its parent's, and lost.
@@ -63,12 +64,11 @@ class Bond:
             signal.set_wakeup_fd(-1)
             for number in HEARD:
                 signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until ``run`` knows what to do with it
             signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # a terminal may stop who writes from the background
             os.setpgid(0, 0)  # the background: Ctrl-C is the parent's alone, which passes it on
             os.close(self._alive)
             self.release()
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGHUP})
             os.read(self._held_back, 1)
             threading.Thread(target=self._end_with_parent, daemon=True, name="parent").start()
             code = run()

@@ -72,6 +72,7 @@ class Worker(RegisteredWorker):
         post_deadline_s: float,
         lease_s: float,
         clock: Callable[[], float] = boottime_s,
+        is_hung_up: Callable[[], bool] = lambda: False,
     ) -> None:
         lanes = [Queue(queue.lane_name(lane), connection=client, serializer=JSONSerializer) for lane in Lane]
         super().__init__(lanes, name=name, connection=client, serializer=JSONSerializer)
@@ -79,6 +80,7 @@ class Worker(RegisteredWorker):
         self._client = client
         self._limits = limits
         self._rereads = False
+        self._is_hung_up = is_hung_up
         self._outbox = outbox
         self._books = books
         self._upkeep = upkeep
@@ -89,6 +91,7 @@ class Worker(RegisteredWorker):
         self._batch = batch
         self._beat_s = lease_s / 3
         self._beat_due = 0.0
+        self._has_entered = False
         self._post_deadline_s = post_deadline_s
         self._clock = clock
         self._asked_at = 0.0
@@ -128,7 +131,8 @@ class Worker(RegisteredWorker):
         """From now on a signal ends or changes the loop's work, though it may not have begun yet."""
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
-        signal.signal(signal.SIGHUP, self._request_reread)
+        signal.signal(signal.SIGHUP, self._hear_hangup)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """First signal: finish the posts in flight, give the rest back. Second: stop at once, leases end.
@@ -143,10 +147,12 @@ class Worker(RegisteredWorker):
         elif self._clock() - self._asked_at > SAME_SIGNAL_S:
             os._exit(128 + signum)
 
-    def _request_reread(self, signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        self._rereads = True
-        self._doorbell.ring()
+    def _hear_hangup(self, signum: int, frame: FrameType | None) -> None:
+        if self._is_hung_up():
+            self.request_stop(signum, frame)
+        else:
+            self._rereads = True
+            self._doorbell.ring()
 
     def teardown(self) -> None:
         """Finish, give back, sign off; a server that is away changes nothing of that: the lease ends by itself.
@@ -178,6 +184,7 @@ class Worker(RegisteredWorker):
     def _next_batch(self, *, burst: bool) -> tuple[Taken, None] | None:
         while not self._stop_requested:
             try:
+                self._enter()
                 self._settle_posts()
                 self._beat()
                 if self._rereads:
@@ -242,6 +249,12 @@ class Worker(RegisteredWorker):
         if not self._stop_requested:
             for _ in range(AHEAD):
                 self._outbox.take_ahead(taken, self._batch, self._senders.free)
+
+    def _enter(self) -> None:
+        if not self._has_entered:
+            with answered():
+                self.enter()
+            self._has_entered = True
 
     def _beat(self) -> None:
         """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""

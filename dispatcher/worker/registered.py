@@ -21,10 +21,25 @@ _PUBSUB_PAUSE_S: Final = 1.0
 class RegisteredWorker(BaseWorker):
     """Registered and steered like any RQ worker; what it does instead of running jobs is its subclass's matter."""
 
+    def enter(self) -> None:
+        """Learn the own address, and listen to RQ's commands.
+
+        Raises what redis-py raises; then it may be called again, as RQ's constructor and its way into the loop, which
+        would do this, cannot be.
+        """
+        super()._set_ip_address(self.connection)
+        super().subscribe()  # type: ignore[no-untyped-call]  # RQ's
+
+    def _set_ip_address(self, connection: Client) -> None:
+        del connection
+        self.ip_address = "unknown"  # until it has entered
+
+    def subscribe(self) -> None:
+        """``enter`` does it."""
+
     def register_birth(self) -> None:
-        """As every heartbeat does it: also on a full server, which a worker that starts is to empty."""
+        """The first heartbeat does it: also on a full server, which a worker that starts is to empty."""
         self.birth_date = rq_now()
-        self.register_alive()
 
     def run_maintenance_tasks(self) -> None:
         """RQ's clean-up imports what jobs name and fails events: never here."""

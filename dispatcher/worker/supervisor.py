@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from dispatcher.worker.child import HEARD, Bond
+from dispatcher.worker.hangup import Hangup
 
 RESPAWN_FROM_S: Final = 0.5
 RESPAWN_TO_S: Final = 30.0
@@ -40,11 +41,11 @@ class Supervisor:
     is filled again after ``backoff_s``.
 
     The first SIGTERM or SIGINT is passed on, and who still runs ``patience_s`` later is killed. A second one, unless it
-    came with the first, kills at once. SIGHUP is passed on, but where it says that the terminal was closed it is taken
-    for SIGTERM. Children end with this process, however it ends.
+    came with the first, kills at once. SIGHUP is passed on, unless ``is_hung_up`` says that it is a SIGTERM: that the
+    terminal is gone on which this process began. Children end with this process, however it ends.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators first, figures by name
         self,
         run: Callable[[int], int],
         count: int,
@@ -52,6 +53,7 @@ class Supervisor:
         *,
         fatal: frozenset[int],
         patience_s: float,
+        is_hung_up: Callable[[], bool] | None = None,
     ) -> None:
         self._run = run
         self._tell = tell
@@ -64,13 +66,13 @@ class Supervisor:
         self._stopping_since: float | None = None
         self._kill_at: float | None = None
         self._exit_code = 0
-        self._began_on_terminal = _has_terminal()
+        self._is_hung_up = is_hung_up or Hangup().is_end
 
     def supervise(self, begun: Callable[[Sequence[int]], None] = lambda _pids: None) -> int:
         """Start the children and return when all have ended; ``begun`` gets their process ids before any runs.
 
         Returns 0, or the first fatal code if it was not told to stop, or 128 and the number of a second signal. If
-        ``begun`` raises, the children end. To be called once, while this process has no other threads.
+        ``begun`` raises, the children end. To be called once, while this process has no threads but that of its log.
         """
         self._bond = Bond(self._patience_s)
         try:
@@ -116,7 +118,7 @@ class Supervisor:
     def _obey(self) -> None:
         while self._heard:
             number = self._heard.pop(0)
-            if number == signal.SIGHUP and not (self._began_on_terminal and not _has_terminal()):
+            if number == signal.SIGHUP and not self._is_hung_up():
                 self._send(signal.SIGHUP)
             elif number != signal.SIGCHLD:
                 self._stop(number)
@@ -179,12 +181,3 @@ class Supervisor:
                 self._put_off(place, 0.0, detail=f"no new process: {error.strerror}")
             else:
                 self._children[pid] = (place, time.monotonic())
-
-
-def _has_terminal() -> bool:
-    """Whether this process has a terminal that is not closed."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True

@@ -1,92 +1,118 @@
--- Dead letters: a stream, oldest first, and the hash id -> entry of each. An entry's first fields are "id" and "at" (us).
+-- Dead letters: a stream, oldest first; the hash id -> entry of each; and how many bytes all of them are. An entry's first
+-- fields are "id", "at" (us) and "bytes" (its own); one of an earlier version has no "bytes" and counts as none.
 --
--- `at` names the keys dead, dead_ids; and now.
-local dead = (function()
-  local dead = {}
-  local last_ms, last_n -- of the newest entry, that of this call included
+-- `at` names the keys dead, dead_ids, dead_bytes; and now. What this call changes is kept in it until `letters.write`.
+local letters = (function()
+  local letters = { MOST_READ = 8388608 } -- bytes of letters that are read in one call; one more letter may be on top
 
-  -- The name of a new entry: XADD would choose it when it is too late to note it.
-  local function new_entry(at)
-    if not last_ms then
-      last_ms, last_n = 0, 0
-      if redis.call('XLEN', at.dead) > 0 or redis.call('EXISTS', at.dead) == 1 then
-        local facts = redis.call('XINFO', 'STREAM', at.dead)
-        for i = 1, #facts, 2 do
-          if facts[i] == 'last-generated-id' then
-            last_ms, last_n = string.match(facts[i + 1], '^(%d+)-(%d+)$')
-            last_ms, last_n = tonumber(last_ms), tonumber(last_n)
+  -- The fields of a letter by name, and how many bytes these are; nothing where it is gone already.
+  function letters.read(at, entry)
+    local row = not (at.gone and at.gone[entry]) and redis.call('XRANGE', at.dead, entry, entry)[1]
+    if not row then
+      return nil
+    end
+    local fields, size = {}, 0
+    for i = 1, #row[2], 2 do
+      fields[row[2][i]] = row[2][i + 1]
+      size = size + #row[2][i + 1]
+    end
+    return fields, size
+  end
+
+  -- Plans to remove a letter that was read.
+  function letters.unbury(at, entry, fields)
+    at.gone, at.removed = at.gone or {}, (at.removed or 0) + 1
+    at.gone[entry] = true
+    at.freed = (at.freed or 0) + (tonumber(fields.bytes) or 0)
+    if fields.id and plan.hget(at.dead_ids, fields.id) == entry then
+      plan.hdel(at.dead_ids, fields.id)
+    end
+    plan.write('XDEL', at.dead, entry)
+  end
+
+  -- Plans a new letter; `letter` are its fields but for those that every letter has.
+  function letters.bury(at, id, letter, payload)
+    local bytes = #id + #payload
+    local fields = { 'id', id, 'at', digits(at.now), 'bytes', '', 'payload', payload }
+    for field, value in pairs(letter) do
+      fields[#fields + 1] = field
+      fields[#fields + 1] = value
+      bytes = bytes + #field + #value
+    end
+    fields[6] = digits(bytes)
+    at.buried, at.added = at.buried or {}, (at.added or 0) + bytes
+    at.buried[#at.buried + 1] = { id = id, fields = fields, bytes = bytes }
+  end
+
+  -- How many letters there will be, and of how many bytes.
+  local function sums(at)
+    local stored = redis.call('XLEN', at.dead)
+    local bytes = stored > 0 and tonumber(redis.call('GET', at.dead_bytes) or nil) or 0
+    return stored - (at.removed or 0) + #(at.buried or {}), math.max(0, bytes - (at.freed or 0)) + (at.added or 0)
+  end
+
+  -- Plans to remove the oldest beyond `max` or `max_bytes`, and those older than `max_age_us`; at most `most` of them. Returns
+  -- how many, and whether there may be more to remove.
+  function letters.trim(at, bounds, most)
+    local trimmed, read, from = 0, 0, '-'
+    local count, bytes = sums(at)
+    while trimmed < most and read < letters.MOST_READ do
+      local row = redis.call('XRANGE', at.dead, from, '+', 'COUNT', 1)[1]
+      local surplus = count > bounds.max or bytes > bounds.max_bytes
+      if row then
+        from = '(' .. row[1]
+        local fields, size = letters.read(at, row[1])
+        if fields then
+          if not surplus and (tonumber(fields.at) or 0) > at.now - bounds.max_age_us then
+            return trimmed, false
           end
+          letters.unbury(at, row[1], fields)
+          trimmed, read, count, bytes = trimmed + 1, read + size, count - 1, bytes - (tonumber(fields.bytes) or 0)
+        end
+      elseif surplus and count > 1 then -- the oldest of the new ones
+        local letter = table.remove(at.buried, 1)
+        at.added = at.added - letter.bytes
+        trimmed, count, bytes = trimmed + 1, count - 1, bytes - letter.bytes
+      else
+        return trimmed, false
+      end
+    end
+    return trimmed, true
+  end
+
+  -- The entry after the last that ever was in the stream, and not before now; as two numbers.
+  local function next_entry(at)
+    local now_ms = math.floor(microseconds() / 1000)
+    local facts = redis.call('EXISTS', at.dead) == 1 and redis.call('XINFO', 'STREAM', at.dead) or {}
+    for i = 1, #facts, 2 do
+      if facts[i] == 'last-generated-id' then
+        local ms, n = string.match(facts[i + 1], '^(%d+)-(%d+)$')
+        if tonumber(ms) >= now_ms then
+          return tonumber(ms), tonumber(n) + 1
         end
       end
     end
-    local ms = math.floor(at.now / 1000)
-    last_ms, last_n = math.max(ms, last_ms), ms > last_ms and 0 or last_n + 1
-    return digits(last_ms) .. '-' .. digits(last_n)
+    return now_ms, 0
   end
 
-  local added = {} -- letters of this call: { entry, id, row }
-
-  function dead.bury(at, id, fields, payload)
-    local row = { 'id', id, 'at', digits(at.now), 'payload', payload }
-    for field, value in pairs(fields) do
-      row[#row + 1], row[#row + 2] = field, value
+  -- Plans what was buried, and how many bytes all letters are then.
+  function letters.write(at)
+    if not at.buried and not at.removed then
+      return
     end
-    added[#added + 1] = { entry = new_entry(at), id = id, row = row }
+    local count, bytes = sums(at)
+    local ms, n = next_entry(at)
+    for i, letter in ipairs(at.buried or {}) do
+      local entry = digits(ms) .. '-' .. digits(n + i - 1)
+      plan.write('XADD', at.dead, entry, unpack(letter.fields))
+      plan.hset(at.dead_ids, letter.id, entry)
+    end
+    if count > 0 then
+      plan.write('SET', at.dead_bytes, digits(bytes))
+    else
+      plan.write('DEL', at.dead_bytes)
+    end
   end
 
-  -- Plans the letters of this call, less those beyond `max`; and that stored ones go which are beyond it or older than
-  -- `max_age_us`, at most `most` of them. The oldest go first. Returns how many go.
-  function dead.write(at, bounds, most)
-    if #added == 0 then
-      return 0
-    end
-    local surplus, trimmed = redis.call('XLEN', at.dead) + #added - bounds.max, 0
-    for _, letter in ipairs(redis.call('XRANGE', at.dead, '-', '+', 'COUNT', most)) do
-      if trimmed >= surplus and (tonumber(letter[2][4]) or 0) > at.now - bounds.max_age_us then
-        break
-      end
-      plan.write('XDEL', at.dead, letter[1])
-      if plan.hget(at.dead_ids, letter[2][2]) == letter[1] then
-        plan.hdel(at.dead_ids, letter[2][2])
-      end
-      trimmed = trimmed + 1
-    end
-    for _, letter in ipairs(added) do
-      if trimmed < surplus and trimmed < most then
-        trimmed = trimmed + 1
-      else
-        plan.write('XADD', at.dead, letter.entry, unpack(letter.row))
-        plan.hset(at.dead_ids, letter.id, letter.entry)
-      end
-    end
-    return trimmed
-  end
-
-  return dead
+  return letters
 end)()
-
--- Removes one; returns how many: 0 where it is gone already.
-local function unbury(dead_key, dead_ids, entry, id)
-  if redis.call('HGET', dead_ids, id) == entry then
-    redis.call('HDEL', dead_ids, id)
-  end
-  return redis.call('XDEL', dead_key, entry)
-end
-
--- Drops letters beyond `max`, and those older than `max_age_us`; at most `most` of them. Returns how many.
-local function trim_dead(dead_key, dead_ids, bounds, now, most)
-  local surplus = redis.call('XLEN', dead_key) - bounds.max
-  local trimmed = 0
-  while trimmed < most do
-    local oldest = redis.call('XRANGE', dead_key, '-', '+', 'COUNT', 1)[1]
-    if not oldest then
-      break
-    end
-    if trimmed >= surplus and tonumber(oldest[2][4]) > now - bounds.max_age_us then
-      break
-    end
-    unbury(dead_key, dead_ids, oldest[1], oldest[2][2])
-    trimmed = trimmed + 1
-  end
-  return trimmed
-end

@@ -46,9 +46,10 @@ local intake = (function()
   end
 
   -- An event that was held before goes to the owner, and its record is written. What is to be looked up is looked for under
-  -- Slack's own name of its channel, once that is known.
+  -- Slack's own name of its channel, once that is known; whether posts fail there says what is to be made of what is absent.
   local function hand_out_again(at, id, header, payload)
     header.place = header.doubt and leases.place(at, header.channel) or nil
+    header.trouble = header.doubt and pause.trouble_of(at, header.channel) or nil
     local told = payload
     if header.own then
       told = digest.snapshot(at, id, header)

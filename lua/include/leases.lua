@@ -129,7 +129,7 @@ local leases = (function()
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
       if each ~= '' and plan.zscore(at.line .. each, id) then
         if string.find(each, '^category:') or string.find(each, '^label:') then
-          deferred.leave(at, id, { line = each, category = header.category or deferred.category_of(at, each) })
+          deferred.leave(at, id, { line = each, category = deferred.category_of(at, each) })
         else
           plan.zrem(at.line .. each, id)
           if not plan.zfirst(at.line .. each) then

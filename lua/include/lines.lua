@@ -39,11 +39,20 @@ local lines = (function()
     return (header.order or USUAL) * CLASS + header.seq
   end
 
-  -- Whose turn it is in a channel's line, and when it was first seen.
+  local function is_oldests_turn(at, channel)
+    return count_of(plan.hget(at.turns, channel)) % OLDEST_EVERY == OLDEST_EVERY - 1
+  end
+
+  -- Whether anybody in the channel's line goes before this event.
+  function lines.goes_before(at, channel, header)
+    local _, first = plan.zfirst(channel.line)
+    return first and (first < lines.score(header) or is_oldests_turn(at, channel.name))
+  end
+
+  -- Whose turn it is in a channel's line, and the number of its first sight.
   function lines.next_of(at, line, channel)
     local id, score = plan.zfirst(line)
-    local turn = count_of(plan.hget(at.turns, channel))
-    if id and turn % OLDEST_EVERY == OLDEST_EVERY - 1 then
+    if id and is_oldests_turn(at, channel) then
       local oldest, low = math.huge, -1
       for _ = 0, 5 do
         local member, at_score = plan.znext(line, low)

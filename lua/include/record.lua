@@ -10,9 +10,10 @@
 -- which it waits as the only suppressed one), own (true: an event of the dispatcher's, include/digest.lua), line and rank (where
 -- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
 -- marked as sending), doubt (while the fate of its last post is to be looked up: how many readings failed so far), resent
--- (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), place
--- (Slack's id of its channel, where there is a doubt), root (ts of the message that its last post went under, by the key of its
--- thread). Instants are strings of microseconds: cjson writes 14 digits.
+-- (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what its
+-- last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
+-- thread); while there is a doubt, place (Slack's id of its channel) and trouble (whether posts fail there, include/pause.lua).
+-- Instants are strings of microseconds: cjson writes 14 digits.
 local record = (function()
   local record = {}
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
@@ -58,6 +59,7 @@ local record = (function()
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
     lone = is_instant, own = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
     first = is_instant, doubt = is_count, resent = is_count, entry = is_text, place = is_text, root = is_text,
+    code = is_text, trouble = is_text,
     state = function(value) return value == 'sending' or value == 'waiting' end,
     solo = function(value) return type(value) == 'boolean' end,
   }

@@ -370,7 +370,7 @@ local slots = (function()
   function slots.hold(key, id, deadline, now)
     if plan.zscore(key, id) then
       plan.zadd(key, HELD + deadline, id)
-      plan.keep_alive(key, deadline - now)
+      plan.keep_alive(key, math.max(0, deadline - now))
     end
   end
 

@@ -52,6 +52,7 @@ def test_a_stop_is_one_sigterm_to_the_worker_and_time_to_finish_its_posts() -> N
 def test_a_worker_is_started_again_unless_its_configuration_is_wrong() -> None:
     assert service()["Restart"] == ["on-failure"]
     assert service()["RestartPreventExitStatus"] == [str(CONFIGURATION)]
+    assert service()["RestartForceExitStatus"] == ["SIGHUP"]
 
 
 def test_the_token_is_a_credential_of_the_unit_and_stands_in_no_environment() -> None:

@@ -40,6 +40,7 @@ def stop_by(number):
 def wait():
     stop_by(signal.SIGTERM)
     signal.signal(signal.SIGHUP, lambda *_: tell("child.reread", pid=os.getpid()))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     tell("child.ready", pid=os.getpid())
     while True:
         signal.pause()

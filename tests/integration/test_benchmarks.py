@@ -12,18 +12,28 @@ import click
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks.backlog import Size, build
 from benchmarks.deferral import least_us
 from benchmarks.effort import Cores
 from benchmarks.figures import Goal, Line, Proofs, Spread, Unproven, spelled
 from benchmarks.latency import percentile
+from benchmarks.ours import KEYS, QUEUE
 from benchmarks.page import PAGE, write_page
 from benchmarks.processes import Process
 from benchmarks.profile import profile
+from benchmarks.slowlog import tail, watched
 from benchmarks.storms import Storm
+from dispatcher.limiter import Limit, Limiter, Scope
 from dispatcher.model import US
+from dispatcher.store.snapshot import Books
 from tests.docs.samples import ROOT
+from tests.support.places import places_of
+from tests.support.servers import Database
 
-NAMES: Final = ("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "slots", "starvation", "storm")
+NAMES: Final = (
+    *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "scripts", "slots", "starvation"),
+    "storm",
+)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -90,6 +100,9 @@ def test_a_result_has_its_shape(results: dict[str, Any], name: str) -> None:
         ("deferral", "windows over the limit", 0),
         ("memory", "parked", 499),
         ("memory", "log lines", 2_500),
+        ("scripts", "parked", 10 * 10 + 40 * 10 + 50 * 8 + 100 + 4),
+        ("scripts", "lines", 10 + 40 + 50 + 3),
+        ("scripts", "dead letters", 100 + 1),
     ],
 )
 def test_a_run_has_counted_its_work(results: dict[str, Any], name: str, what: str, counted: int) -> None:
@@ -150,6 +163,31 @@ def test_a_burst_lasts_as_long_as_limit_and_pace_make_it() -> None:
     assert least_us(1) == 0
     assert least_us(100) == 9 * tens_s * US
     assert least_us(250) == (2 * hundreds_s + 4 * tens_s) * US
+
+
+def test_each_copy_of_a_backlog_stands_where_its_pattern_stands(
+    redis: Database, redis_url: str, tmp_path: Path
+) -> None:
+    size = Size().times(0.0002)
+    build(redis, redis_url, tmp_path, size)
+    places = places_of(redis, KEYS)
+    assert places.faults() == []
+    assert len(places.parked) == size.parked + 4
+    assert Books(redis, KEYS, QUEUE).snapshot().imbalances() == []
+
+
+def test_what_blocks_a_server_is_told_by_the_name_of_its_script(redis: Database) -> None:
+    limiter = Limiter(redis)
+    with watched(redis, from_us=0) as blocked:
+        limiter.try_acquire([Scope("user", (Limit.parse("1/1h"),))])
+        redis.ping()
+    assert set(blocked.scripts) == {"gate"}
+    assert "PING" in blocked.commands
+
+
+def test_of_999_in_1000_calls_the_longest_is_told() -> None:
+    assert tail([float(n) for n in range(1, 1_001)]) == 999.0
+    assert tail([1.0, 2.0]) == 2.0
 
 
 def test_a_percentile_is_the_value_that_so_many_do_not_exceed() -> None:

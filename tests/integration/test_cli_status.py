@@ -95,6 +95,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         },
         "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "kind": "rolling", "used": 4}]},
         "lines": [],
+        "in_other_lines": {"deferred": 0, "for_channels": 0},
         "suppressed": [],
         "timers": {"waiting": 0, "next": None},
         "cooldowns": [],
@@ -220,6 +221,15 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
     rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
     assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
     assert shown.count("and 2 more") == 3
+
+
+def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
+    lines = {"category:deploys": Line(12, 1_090 * US, "category:deploys"), "channel:#ops": Line(3, 1_090 * US)}
+    facts = look(lines=lines, deferred={"deploys": 512}, parked_with_own=1_000, timers=8, has_all_lines=False)
+    status = Status(facts, {}, [], [])
+    rows = [line.strip() for line in drawn(status).splitlines()]
+    assert {"and 500 events in other lines", "and 477 events in other lines"} <= set(rows)
+    assert document(status)["in_other_lines"] == {"deferred": 500, "for_channels": 477}
 
 
 NAMES = ("errors", "deploys", "shop.checkout-errors.of-the-night", "shop.checkout-errors.of-the-day")

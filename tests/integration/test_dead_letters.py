@@ -408,7 +408,11 @@ def test_what_is_chosen_is_purged_and_nothing_else(
 @pytest.mark.usefixtures("six")
 def test_a_purge_changes_only_the_dead_letters(redis: Database, dead: Dead) -> None:
     def rest() -> dict[str, bytes]:
-        return {key: value for key, value in everything(redis).items() if key not in (KEYS.dead, KEYS.dead_ids)}
+        return {
+            key: value
+            for key, value in everything(redis).items()
+            if key not in (KEYS.dead, KEYS.dead_ids, KEYS.dead_bytes)
+        }
 
     before = rest()
     result = dead("purge", "--all", "--yes")

@@ -76,12 +76,12 @@ def check_meaning(stage: Stage, row: Row, code: str | None) -> None:
         assert stage.look().events == 0
         return
     header, look = stage.header("x"), stage.look()
-    uses_attempt = row.meaning in {Meaning.LATER, Meaning.MAYBE}
+    uses_attempt = row.meaning in {Meaning.LATER, Meaning.AGAIN, Meaning.MAYBE}
     assert header["attempt"] == uses_attempt
     assert owners(stage) == [{"x"}, {"x"}]
     assert holders(stage) == ([set(), set()] if row.meaning is Meaning.MAYBE else [{"x"}, {"x"}])
     assert (header.get("doubt"), stage.letters()) == (0 if row.meaning is Meaning.MAYBE else None, [])
-    in_line = row.meaning in {Meaning.COOL_DOWN, Meaning.OPERATOR}
+    in_line = row.meaning is Meaning.COOL_DOWN
     assert (stage.line("#ops"), look.timers) == ((["x"], 0) if in_line else ([], 1))
     assert set(look.cooldowns) == ({"#ops"} if row.meaning is Meaning.COOL_DOWN else set())
     assert (look.pause.code if look.pause else None) == (code if row.meaning is Meaning.OPERATOR else None)

@@ -14,7 +14,7 @@ import pytest
 from redis import Redis, ResponseError
 from redis.crc import key_slot
 
-from dispatcher.errors import GateUnavailable
+from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.event import slot_id
 from dispatcher.keys import Keys
 from dispatcher.limiter import Gate, Limiter, Usage
@@ -309,6 +309,18 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_written(gate: Gate, re
         gate.try_acquire_many(
             [("a", (scope("global", "5/1m"),)), ("b", (scope("global", "5/1m"), scope("category:errors", "5/1m")))],
             now_us=NOW_US,
+        )
+    assert (contents(redis), writes(redis)) == (before, count)
+
+
+def test_a_key_of_another_type_of_a_scope_without_limits_is_an_error_and_nothing_is_written(
+    limiter: Limiter, redis: Database
+) -> None:
+    redis.set(KEYS.scope("category:errors"), "not ours")
+    before, count = contents(redis), writes(redis)
+    with pytest.raises(GateRefused, match="category:errors holds a string"):
+        limiter.try_acquire_many(
+            [[scope("global", "5/1m")], [scope("global", "5/1m"), scope("category:errors")]], now_us=NOW_US
         )
     assert (contents(redis), writes(redis)) == (before, count)
 

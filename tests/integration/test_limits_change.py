@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from dispatcher.event import Event
 from dispatcher.leased import Leased, Spoiled
 from dispatcher.model import US, PostResult, Receipt, Rejected, Retryable, Scope
 from dispatcher.ports import Admitting, Asking, Gate, Overtaken
@@ -242,11 +243,31 @@ def test_a_raised_limit_lets_what_waits_go_at_once(stage: Stage, ann: Worker) ->
     stage.clock.forward(60)
     stage.collect_tokens()
     version = stage.put_in_force(limits("3/30m", "defer"))
-    assert (opens_at(stage, "category:errors"), stage.collect_tokens()) == (stage.clock.now_us, 1)
+    assert stage.collect_tokens() == 1
     ann.follow(version)
+    ann.take(0, 0)
+    assert opens_at(stage, "category:errors") == stage.clock.now_us
     ann.run()
     assert (posted(stage), category_line(stage)) == (["a", "b", "c"], ["d"])
     assert opens_at(stage, "category:errors") == START_US + HALF_HOUR_US
+
+
+def test_a_new_version_lets_many_lines_ask_anew_a_page_in_each_take(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(with_category("{per_label: {host: [1/30m]}, on_limit: defer}")))
+    events = [(f"{n}-{host}", Event("errors", "x", id=f"{n}-{host}", channel=UNPACED, labels={"host": f"db{host}"}))
+              for n in (1, 2) for host in range(210)]  # fmt: skip
+    stage.intake.enqueue(events)
+    ann.run()
+    assert (len(posted(stage)), stage.look().parked) == (210, 210)
+    stage.clock.forward(60)
+    ann.follow(stage.put_in_force(with_category("{per_label: {host: [2/30m]}, on_limit: defer}")))
+    may_ask: list[int] = []
+    for _ in range(3):
+        assert ann.take(0, 0).more is not (len(may_ask) > 0)
+        may_ask.append(stage.redis.zcount(stage.keys.lines, 0, stage.clock.now_us))
+    assert may_ask == [200, 210, 210]
+    ann.run()
+    assert (len(posted(stage)), stage.look().parked) == (420, 0)
 
 
 def test_a_lowered_limit_lets_nobody_pass_until_it_fits(stage: Stage, ann: Worker) -> None:
@@ -344,9 +365,9 @@ def test_who_waits_on_a_timer_for_a_limit_asks_at_once(stage: Stage, ann: Worker
     stage.clock.forward(5)
     assert ann.go() == []
     assert timers(stage) == {"a": START_US + HALF_HOUR_US}
-    version = stage.put_in_force(limits("2/30m"))
+    ann.follow(stage.put_in_force(limits("2/30m")))
+    ann.take(0, 0)
     assert timers(stage) == {"a": stage.clock.now_us}
-    ann.follow(version)
     (again,) = ann.go()
     assert (again.candidate.leased.id, again.attempt) == ("a", 2)
 

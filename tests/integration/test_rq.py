@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import pytest
 from rq import Queue, SimpleWorker, Worker
@@ -17,15 +18,20 @@ from rq.registry import DeferredJobRegistry, FailedJobRegistry, StartedJobRegist
 from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
+from dispatcher import jobs
+from dispatcher.errors import InvalidEvent
 from dispatcher.keys import Keys
 from dispatcher.model import Lane
 from dispatcher.producer import Producer
 from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import read_limits
 from dispatcher.slack.stand_in import StandIn
+from dispatcher.store.dead_letters import DeadLetters, Filter
+from dispatcher.store.envelope import open_envelope
 from dispatcher.store.snapshot import Books
 from dispatcher.store.sweep import Sweep
 from dispatcher.store.versions import Unless, Versions
+from tests.support.commands import run
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.servers import Database
 
@@ -103,6 +109,66 @@ def test_a_stock_worker_posts_through_the_same_gate_and_books(
     assert (totals["received"], totals["sent"], totals["dropped"]) == (12, 10, 2)
     assert [posted.text for posted in slack.ledger.posted()] == [str(n) for n in range(10)]
     assert drain(env, tmp_path) == []
+
+
+NO_EVENTS: Final = {
+    "nothing": ((), {}),
+    "two": (({"category": "errors", "text": "x"}, {}), {}),
+    "keyword": (({"category": "errors", "text": "x"},), {"retry": 3}),
+    "named": ((), {"event": {"category": "errors", "text": "x"}}),
+    "text": (("disk full",), {}),
+    "null": ((None,), {}),
+    "list": (([{"category": "errors", "text": "x"}],), {}),
+    "empty": (({},), {}),
+    "large": (({"category": "errors", "text": "x" * 2_000_000},), {}),
+}
+"""Arguments of jobs that our function is called with, by job id."""
+
+
+def enqueue_no_events(queue: Queue) -> None:
+    for job_id, (arguments, keywords) in NO_EVENTS.items():
+        queue.enqueue(FUNCTION, args=arguments, kwargs=keywords, job_id=job_id)
+
+
+def are_dead_letters(redis: Database) -> None:
+    """Each of them is one, ``invalid``, in books that balance, and RQ has none of them."""
+    totals = balanced(redis)
+    assert (totals["received"], totals["dead"]) == (len(NO_EVENTS), len(NO_EVENTS))
+    letters = DeadLetters(redis, KEYS, QUEUE).find(Filter())
+    assert {letter.id: letter.reason for letter in letters} == dict.fromkeys(NO_EVENTS, "invalid")
+    assert FailedJobRegistry("notifications", connection=redis).get_job_ids(cleanup=False) == []
+
+
+def test_what_is_no_event_becomes_a_dead_letter_under_a_stock_worker_too(
+    env: dict[str, str], queue: Queue, redis: Database, redis_url: str, tmp_path: Path
+) -> None:
+    enqueue_no_events(queue)
+    stock_worker(env, redis_url, tmp_path)
+    are_dead_letters(redis)
+    for job_id in NO_EVENTS:
+        told = run("explain", job_id, **env)
+        assert told.code == 0
+        assert told.out.startswith("Dead letter at "), told.out
+
+
+def test_what_is_no_event_and_failed_before_it_was_run_becomes_a_dead_letter(
+    env: dict[str, str], queue: Queue, redis: Database, tmp_path: Path
+) -> None:
+    """A stock worker that was killed, or one of an older version of ours, has left it among RQ's failed jobs."""
+    enqueue_no_events(queue)
+    for job_id in NO_EVENTS:
+        FailedJobRegistry(queue=queue).add(Job.fetch(job_id, connection=redis, serializer=JSONSerializer), ttl=1000)
+    redis.delete(QUEUE.lanes[1])
+    drain(env, tmp_path)
+    redis.delete(KEYS.sweep)  # the minute between two sweeps has passed
+    drain(env, tmp_path)
+    are_dead_letters(redis)
+
+
+def test_arguments_that_json_cannot_show_are_kept_as_words() -> None:
+    data = jobs._data((object(),), {})  # noqa: SLF001 - a stock worker with another serializer
+    with pytest.raises(InvalidEvent, match="expected a JSON object"):
+        open_envelope("id", data.encode())
 
 
 def test_what_a_stock_worker_has_to_park_one_of_ours_posts(

@@ -176,13 +176,13 @@ def test_a_wrong_password_is_a_matter_of_configuration() -> None:
     with RedisServer(password="secret-word") as server:
         wrong = server.url.replace("secret-word", "other-word")
         with connect(wrong) as client, pytest.raises(ConfigError, match="refuses the user name or password") as caught:
-            reach(client, "the server", 0)
+            reach(client, "the server")
         assert "other-word" not in str(caught.value)
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with connect(f"unix://{tmp_path}/none") as client, pytest.raises(GateUnavailable, match="it cannot be reached"):
-        reach(client, "it", 0)
+        reach(client, "it")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from redis import ResponseError
 
 from dispatcher.category_rule import OnLimit
 from dispatcher.consequences import MAX_ATTEMPTS
@@ -10,6 +11,7 @@ from dispatcher.event import Event
 from dispatcher.leased import Leased
 from dispatcher.model import US, Ambiguous, Lane, Rejected
 from dispatcher.outcome import Bounds
+from dispatcher.policy import again_after_us
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
@@ -40,21 +42,21 @@ def test_a_replayed_letter_leaves_the_slots_of_posts_that_may_have_arrived(stage
     worker = stage.worker()
     worker.desk.shows = lambda _: NOTHING_TO_READ
     stage.send("x", channel=UNPACED)
-    for _ in range(MAX_ATTEMPTS):
+    for n in range(MAX_ATTEMPTS):
         (started,) = worker.go()
         worker.answer(started, Ambiguous("http_500", "no answer"))
-        stage.redis.delete(stage.keys.failures)  # others arrive
+        worker.post_beside()
         stage.clock.forward(10)
         worker.go()
-        stage.clock.forward(5)
+        stage.clock.now_us += again_after_us("x", n + 1)
     assert [letter.reason for letter in letters.find(Filter())] == ["ambiguous"]
-    charged = stage.slots("global")
+    charged = stage.slots("category:errors")
     assert len(charged) == MAX_ATTEMPTS
     assert letters.replay(letters.find(Filter())) == [DONE]
     worker.run()
-    assert stage.total("sent") == 1
-    assert charged.items() < stage.slots("global").items()
-    assert len(stage.slots("global")) == MAX_ATTEMPTS + 1
+    assert stage.total("sent") == MAX_ATTEMPTS + 1
+    assert charged.items() < stage.slots("category:errors").items()
+    assert len(stage.slots("category:errors")) == MAX_ATTEMPTS + 1
 
 
 def test_letters_are_found_oldest_first_by_category_reason_and_time(stage: Stage, letters: DeadLetters) -> None:
@@ -124,6 +126,44 @@ def test_a_letter_whose_id_waits_on_a_lane_stays(stage: Stage, letters: DeadLett
     assert stage.redis.llen(stage.queue.lanes[1]) == 0
 
 
+def test_a_letter_whose_job_is_a_key_of_something_else_stays(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a", "b")
+    stage.redis.rpush(stage.queue.job("a"), "no job")
+    assert letters.replay(letters.find(Filter())) == [WAITING, DONE]
+    assert [each.id for each in letters.find(Filter())] == ["a"]
+    stage.letters_bytes()
+
+
+@pytest.mark.parametrize("place", ["lane", "queues", "totals"])
+def test_where_a_key_is_of_another_type_a_replay_changes_nothing(
+    stage: Stage, letters: DeadLetters, place: str
+) -> None:
+    bury(stage, "a")
+    key = {"lane": stage.queue.lanes[0], "queues": stage.queue.queues, "totals": stage.keys.totals}[place]
+    stage.redis.delete(key)
+    stage.redis.set(key, "a string")
+    before = {name: stage.redis.dump(name) for name in stage.redis.scan_iter()}
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        letters.replay(letters.find(Filter()))
+    assert {name: stage.redis.dump(name) for name in stage.redis.scan_iter()} == before
+
+
+def test_a_letter_of_an_earlier_version_counts_no_bytes(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a")
+    counted = stage.letters_bytes()
+    old = stage.redis.xadd(stage.keys.dead, {"id": "old", "at": "1", "payload": "x" * 1_000, "reason": "invalid"})
+    stage.redis.hset(stage.keys.dead_ids, "old", old)
+    assert letters.purge(letters.find(Filter(reason="invalid"))) == 1
+    assert [each.id for each in letters.find(Filter())] == ["a"]
+    assert stage.letters_bytes() == counted
+
+
+def test_without_letters_there_are_no_bytes_of_them(stage: Stage, letters: DeadLetters) -> None:
+    bury(stage, "a", "b")
+    assert letters.purge(letters.find(Filter())) == 2
+    assert not stage.redis.exists(stage.keys.dead_bytes)
+
+
 def test_a_replayed_id_is_no_duplicate_of_its_first_life(stage: Stage, letters: DeadLetters) -> None:
     bury(stage, "a")
     assert stage.redis.zscore(stage.keys.seen, "a") is not None
@@ -190,3 +230,6 @@ def test_trimming_keeps_what_is_within_the_bounds(stage: Stage, letters: DeadLet
     assert letters.trim(Bounds(4, 3_600 * US)) == 2
     assert letters.trim(Bounds(4, 30 * US)) == 2
     assert [letter.id for letter in letters.find(Filter())] == ["e4", "e5"]
+    assert letters.trim(Bounds(max_bytes=stage.letters_bytes())) == 0
+    assert letters.trim(Bounds(max_bytes=stage.letters_bytes() - 1)) == 1
+    assert [letter.id for letter in letters.find(Filter())] == ["e5"]

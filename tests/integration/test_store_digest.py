@@ -24,6 +24,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
+from dispatcher.outcome import Told
 from dispatcher.reading import Absent, Reading, Unreadable
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
@@ -615,6 +616,8 @@ def test_a_digest_is_tried_so_often_and_then_a_window_later(stage: Stage, ann: W
         storm(stage, 1, category="other" if n < 90 else "another")
         wait_until(stage, 5.0 * (n + 1), ann)
     assert len(own_posts(ann)) == MAX_ATTEMPTS
+    own = [each for each in ann.told.settlements if isinstance(each.subject, Leased) and each.subject.tally is not None]
+    assert [each.reached for each in own if isinstance(each.outcome, Told)] == [False], "the last try was no answer"
     assert stage.slots("digest:errors") == {}
     assert "failed" in tally(stage)
 

@@ -671,11 +671,11 @@ def test_what_was_dropped_ahead_is_still_to_be_told_when_the_rest_goes_back(
 
 
 def park(stage: Stage, worker: Worker, *ids: str) -> None:
-    """Admitted events whose posts failed, due after a while."""
+    """Admitted events whose posts failed, due after a while; Slack was reached between."""
     stage.send(*ids, category="others", channel=UNPACED)
     for started in worker.go():
         worker.answer(started, Retryable("refused", "connection refused"))
-        stage.redis.delete(stage.keys.failures)  # others arrive
+        stage.redis.delete(stage.keys.failing)
     stage.clock.now_us += BACKOFF_US
 
 

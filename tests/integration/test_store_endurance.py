@@ -401,6 +401,21 @@ def test_an_event_that_two_workers_died_with_is_left_in_its_line_for_the_next_ta
     assert ann.taken() == ["a"]
 
 
+def test_what_is_due_after_an_event_that_two_workers_died_with_waits_until_that_was_taken_alone(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    send(stage, "a")
+    kill_twice(stage, "a", "ann")
+    posts = {each.candidate.leased.id: each for each in ann.go()}
+    send(stage, "before", category="deploys")
+    send(stage, "after", category="others")
+    posts |= {each.candidate.leased.id: each for each in ann.go()}
+    for id_ in ("before", "a", "after"):
+        ann.answer(posts[id_], Retryable("refused", "connection refused"))
+        stage.clock.forward(1)
+    keep_beating(stage, 60, "ann")
+    assert [ann.taken(), ann.taken(), ann.taken()] == [["before"], ["a"], ["after"]]
+
+
 def test_of_two_events_that_workers_died_with_each_is_taken_alone_though_both_have_room(stage: Stage) -> None:
     ann = stage.worker("ann")
     charge(stage, "somebody", "category:errors")

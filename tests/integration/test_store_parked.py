@@ -133,6 +133,18 @@ def test_what_is_found_in_pages_is_found_once_also_where_much_expires_at_one_ins
 # What a cancel changes
 
 
+def test_what_was_admitted_is_found_with_the_channel_it_waits_for_though_its_category_has_another_now(
+    redis: Database,
+) -> None:
+    stage = Stage(redis, policy_of(pace="1/10s", on_limit=OnLimit.DEFER))
+    stage.send("a", "b")
+    run(stage.worker("ann"))
+    rule = replace(stage.policy.defaults, channel="#new")
+    stage.policy = replace(stage.policy, defaults=rule, categories={"errors": rule})
+    (b,) = hands(stage).find(ParkedFilter())
+    assert (b.id, b.explanation.channel) == ("b", "#general")
+
+
 def test_what_is_cancelled_is_dropped_counted_and_on_record(full: Stage) -> None:
     assert cancel(full, "b", "c", "d", "e") == [Cancelled.DONE] * 4
     look = full.look()

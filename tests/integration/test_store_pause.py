@@ -105,28 +105,78 @@ def test_an_answer_in_between_begins_the_count_anew(stage: Stage, ann: Worker, a
     assert kind(stage) is None
 
 
-@pytest.mark.parametrize("result", [Retryable("request_timeout", "incomplete", uses_attempt=False), TOKEN])
+@pytest.mark.parametrize("result", [Retryable("request_timeout", "incomplete", reached=True), TOKEN])
 def test_what_slack_says_itself_is_no_failure_to_reach_it(stage: Stage, ann: Worker, result: PostResult) -> None:
     fail(ann, OUTAGE, result)
     assert kind(stage) != "outage"
     assert stage.redis.exists(stage.keys.failures) == 0
 
 
-def test_failed_readings_count_as_failures_and_answers_to_them_as_answers(stage: Stage, ann: Worker) -> None:
+def test_failed_readings_count_as_failures(stage: Stage, ann: Worker) -> None:
     ann.desk.shows = lambda _: Reading({}, ReadLater("http_503", "no answer"))
     fail(ann, OUTAGE - 2, LOST)
     stage.clock.now_us += GRACE_US
     ann.go(new=0)
     assert kind(stage) == "outage"
-    ann.desk.shows = lambda _: Reading({}, Absent())
-    stage.clock.now_us += 5 * US
-    ann.go(new=0)
+
+
+def test_failed_readings_of_one_channel_are_no_outage(stage: Stage, ann: Worker) -> None:
+    ann.desk.shows = lambda _: Reading({}, ReadLater("http_503", "no answer"))
+    fail(ann, 1, LOST)
+    stage.clock.now_us += GRACE_US
+    for _ in range(2 * OUTAGE):
+        ann.go(new=0)
+        stage.clock.forward(5)
+    assert len(ann.desk.searches) == 2 * OUTAGE
     assert kind(stage) is None
 
 
-def test_a_failure_of_an_hour_ago_is_forgotten(stage: Stage, ann: Worker) -> None:
-    fail(ann, 1)
-    assert 3_599_000 < stage.redis.pttl(stage.keys.failures) <= 3_600_000
+def test_a_reading_that_slack_answers_does_not_end_an_outage_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
+    """What takes no posts may well be read."""
+    fail(ann, OUTAGE, LOST)
+    stage.clock.now_us += GRACE_US
+    assert ann.dispatch(ann.take(due=1).batch) == []
+    assert len(ann.desk.searches) == 1
+    assert (kind(stage), probe_in(stage)) == ("outage", 0)
+    stage.send("new", channel="#new")
+    ann.deliver(ann.go(due=0))
+    assert kind(stage) is None
+
+
+def show_all(worker: Worker) -> None:
+    """From now on a reading finds whatever it looks for."""
+    worker.desk.shows = lambda search: Reading(dict.fromkeys(search.event_ids, ARRIVED), Absent())
+
+
+def test_a_post_made_before_the_outage_that_is_found_does_not_end_it(stage: Stage, ann: Worker) -> None:
+    fail(ann, OUTAGE - 1, LOST)
+    stage.clock.forward(1)
+    ann.answer(begin(ann, 1, "last")[0], LOST)
+    show_all(ann)
+    stage.clock.now_us += GRACE_US
+    ann.go(due=1)
+    assert (kind(stage), stage.total("sent"), probe_in(stage)) == ("outage", 1, 0)
+
+
+def test_a_post_made_in_the_outage_that_is_found_ends_it(stage: Stage, ann: Worker) -> None:
+    fail(ann, OUTAGE, LOST)
+    ann.answer(next_prober(ann), LOST)
+    assert kind(stage) == "outage"
+    show_all(ann)
+    stage.clock.now_us += 2 * GRACE_US
+    for _ in range(OUTAGE + 1):
+        ann.go(due=1)
+    assert (kind(stage), stage.total("sent")) == (None, OUTAGE + 1)
+
+
+@pytest.mark.parametrize(
+    ("result", "key"), [(LOST, "failing"), (LOST, "failures"), (TOKEN, "denials"), (ARRIVED, "posted")]
+)
+def test_what_a_post_came_to_is_forgotten_after_an_hour(
+    stage: Stage, ann: Worker, result: PostResult, key: str
+) -> None:
+    fail(ann, 1, result)
+    assert 3_599_000 < stage.redis.pttl(stage.keys.named(key)) <= 3_600_001
 
 
 def test_in_an_outage_no_attempt_is_used_up(stage: Stage, ann: Worker) -> None:
@@ -232,7 +282,6 @@ def test_what_was_admitted_in_an_outage_is_posted_after_it(redis: Database) -> N
     stage.send("f", "g", "h", "i", channel="#late")
     assert ann.go() == []
     assert (stage.total("dropped"), len(stage.held("global"))) == (1, 8)
-    stage.clock.forward(6)
     for _ in range(4):
         ann.answer(next_prober(ann), REFUSED)
     ann.deliver([next_prober(ann)])
@@ -370,6 +419,68 @@ def test_an_outage_that_two_channels_end_with_429_becomes_a_cool_down(stage: Sta
     ]
 
 
+# A channel that is held up
+
+
+def held_for(stage: Stage, channel: str) -> float:
+    """Seconds until the channel may be posted to again."""
+    instant: float | None = stage.redis.zscore(stage.keys.cooldowns, channel)
+    return 0 if instant is None else max(0, (instant - stage.clock.now_us) / US)
+
+
+def test_from_its_second_failure_in_a_row_on_a_channel_is_held_up_ever_longer_and_no_other(
+    stage: Stage, ann: Worker
+) -> None:
+    spans = []
+    for n in range(9):
+        stage.send(f"e{n}", channel="#bad")
+        stage.send(f"good{n}", channel="#good")
+        bad, good = sorted(ann.go(), key=lambda each: each.candidate.terms.channel)
+        ann.answer(good, ARRIVED)
+        ann.answer(bad, LOST)
+        spans.append(held_for(stage, "#bad"))
+        stage.clock.forward(spans[-1])
+    assert spans == [0, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert kind(stage) is None
+
+
+def test_what_was_under_way_when_a_channel_was_held_up_lengthens_nothing(stage: Stage, ann: Worker) -> None:
+    stage.send(*(f"e{n}" for n in range(8)), channel=UNPACED)
+    for started in ann.go():
+        ann.answer(started, LOST)
+    assert held_for(stage, UNPACED) == 1
+    stage.send("next", "after", channel=UNPACED)
+    stage.clock.forward(1)
+    (started,) = ann.go()
+    ann.answer(started, LOST)
+    assert held_for(stage, UNPACED) == 2
+
+
+@pytest.mark.parametrize("answer", [ARRIVED, NEVER, COOL], ids=lambda answer: type(answer).__name__)
+def test_an_answer_lets_a_channel_go_on_and_its_failures_count_anew(
+    stage: Stage, ann: Worker, answer: PostResult
+) -> None:
+    stage.send("a", "b", "c", "d", "e", channel="#bad")
+    for result in (LOST, LOST, answer):
+        ann.answer(ann.go()[0], result)
+        stage.clock.forward(held_for(stage, "#bad"))
+    ann.answer(ann.go()[0], LOST)
+    assert held_for(stage, "#bad") == 0
+
+
+def test_a_post_that_is_found_lets_its_channel_go_on(stage: Stage, ann: Worker) -> None:
+    show_all(ann)
+    for n in range(2):
+        stage.send(f"e{n}", channel="#slow")
+        ann.answer(ann.go()[0], LOST)
+    stage.clock.now_us += GRACE_US
+    ann.go()
+    assert stage.total("sent") == 2
+    stage.send("next", channel="#slow")
+    ann.answer(ann.go()[0], LOST)
+    assert held_for(stage, "#slow") == 0
+
+
 # A channel without pace after its cool-down
 
 
@@ -417,16 +528,18 @@ def test_a_solo_post_whose_worker_dies_frees_its_channel(stage: Stage, ann: Work
 # An operator's pause
 
 
-@pytest.mark.parametrize("before", ["outage", "cooldown"])
-def test_the_operators_pause_takes_the_place_of_any_other(stage: Stage, ann: Worker, before: str) -> None:
+@pytest.mark.parametrize(("before", "until_s"), [("outage", 1), ("cooldown", 30)])
+def test_the_operators_pause_takes_the_place_of_any_other_and_nobody_tries_before_the_end_of_a_cool_down(
+    stage: Stage, ann: Worker, before: str, until_s: int
+) -> None:
     started = begin(ann, OUTAGE + 2)
     for each in started[:OUTAGE]:
         ann.answer(each, REFUSED if before == "outage" else COOL)
     assert kind(stage) == before
     ann.answer(started[OUTAGE], TOKEN)
-    assert (kind(stage), probe_in(stage)) == ("operator", 60)
+    assert (kind(stage), probe_in(stage)) == ("operator", until_s)
     ann.answer(started[OUTAGE + 1], REFUSED if before == "outage" else COOL)
-    assert (kind(stage), probe_in(stage)) == ("operator", 60)
+    assert (kind(stage), probe_in(stage)) == ("operator", until_s)
 
 
 def test_neither_an_outage_nor_a_cool_down_takes_its_place(stage: Stage, ann: Worker) -> None:
@@ -450,11 +563,20 @@ def test_it_ends_by_a_post_that_arrives_and_by_nothing_else(stage: Stage, ann: W
     assert (kind(stage), turned(ann)[-1]) == (None, Turned("operator", began=False))
 
 
-def test_a_reading_that_slack_answers_does_not_end_it_and_costs_it_no_minute(stage: Stage, ann: Worker) -> None:
+def deny_until_there_is_something_to_read(worker: Worker) -> None:
+    """The one event that waits beside is denied again and again, until a look-up is due and one may try."""
+    stage = worker.stage
+    while stage.clock.now_us < START_US + GRACE_US:
+        stage.clock.now_us += round(probe_in(stage) * US)
+        for started in worker.go(new=0, due=1) if stage.clock.now_us < START_US + GRACE_US else []:
+            worker.answer(started, TOKEN)
+
+
+def test_a_reading_that_slack_answers_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
     first, second, _ = begin(ann, 3)
     ann.answer(first, TOKEN)
     ann.answer(second, LOST)
-    stage.clock.forward(60)
+    deny_until_there_is_something_to_read(ann)
     assert ann.dispatch(ann.take(due=1).batch) == []
     assert len(ann.desk.searches) == 1
     assert (kind(stage), probe_in(stage)) == ("operator", 0)
@@ -462,17 +584,17 @@ def test_a_reading_that_slack_answers_does_not_end_it_and_costs_it_no_minute(sta
     assert kind(stage) is None
 
 
-@pytest.mark.parametrize("result", [COOL, TOKEN], ids=["cool-down", "operator"])
+@pytest.mark.parametrize(("result", "so_many"), [(COOL, 2), (TOKEN, 1)], ids=["cool-down", "operator"])
 def test_a_prober_that_hears_nothing_of_slack_lets_the_next_one_try_at_once(
-    stage: Stage, ann: Worker, result: PostResult
+    stage: Stage, ann: Worker, result: PostResult, so_many: int
 ) -> None:
     """Through a webhook nothing can be looked up, and nobody is asked."""
-    one, two, lost, _ = begin(ann, 4)
-    ann.answer(one, result)
-    ann.answer(two, result)
+    *others, lost, _ = begin(ann, so_many + 2)
+    for each in others:
+        ann.answer(each, result)
     ann.answer(lost, LOST)
     ann.desk.shows = lambda _: NOTHING_TO_READ
-    stage.clock.now_us += round(probe_in(stage) * US)
+    deny_until_there_is_something_to_read(ann)
     assert ann.dispatch(ann.take(due=1).batch) == []
     assert len(ann.desk.searches) == 1
     assert probe_in(stage) == 0
@@ -495,6 +617,8 @@ def test_the_same_cause_again_is_not_told_again(ann: Worker) -> None:
     ann.answer(two, TOKEN)
     assert turned(ann) == [Turned("operator", began=True, code=TOKEN.code, detail=TOKEN.detail)]
     ann.answer(three, Paused("account_inactive", "the app was removed"))
+    assert turned(ann) == [], "who is no prober was sent before"
+    ann.answer(next_prober(ann), Paused("account_inactive", "the app was removed"))
     assert [each.code for each in turned(ann)] == ["account_inactive"]
 
 

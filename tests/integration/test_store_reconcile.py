@@ -12,7 +12,7 @@ from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.leased import Leased, Started
 from dispatcher.model import US, Ambiguous, Paused, Reason, Receipt, Retryable
 from dispatcher.outcome import Lookup, Parked, Place, Sent
-from dispatcher.policy import Policy
+from dispatcher.policy import Policy, again_after_us
 from dispatcher.reading import GRACE_US, MARGIN_US, Absent, Reading, ReadLater, Search, Unreadable
 from dispatcher.reconcile import MAX_RESENT
 from tests.support.doubles import NOTHING_TO_READ, START_US
@@ -39,13 +39,17 @@ def names(started: list[Started]) -> list[str]:
 
 
 def lose(worker: Worker, *ids: str, **fields: Any) -> None:  # noqa: ANN401 - an Event's
-    """Post these; no answer comes. Slack is there for others, so this is no outage."""
+    """Post these; no answer comes. The channel takes others, so it is not held up, and this is no outage."""
     worker.stage.send(*ids, **fields)
     for started in worker.go():
-        worker.answer(started, LOST)
-        worker.stage.send(f"with-{started.candidate.leased.id}-{started.attempt}", category="others", channel=UNPACED)
-        worker.deliver(worker.dispatch(worker.take(due=0).batch))
+        lose_one(worker, started)
     worker.desk.posts.clear()
+
+
+def lose_one(worker: Worker, started: Started) -> None:
+    """No answer comes to this post; the channel takes the next one."""
+    worker.answer(started, LOST)
+    worker.post_beside(started.candidate.terms.channel)
 
 
 def show(worker: Worker, rest: Any, **found: str) -> None:  # noqa: ANN401 - a Rest
@@ -176,20 +180,57 @@ def test_a_post_that_never_arrives_is_made_again_twice_and_then_a_dead_letter_th
         (again,) = ann.go_on()
         assert again.attempt == n + 2
         posted_us = stage.clock.now_us
-        ann.answer(again, LOST)
+        lose_one(ann, again)
     stage.clock.now_us += LAST_US
     assert ann.go_on() == []
-    assert letters(stage) == [("x", "ambiguous", "never_seen")]
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
     assert stage.letters()[0]["attempts"] == "3"
+    assert stage.letters()[0]["detail"] == "posted 3 times, and the channel never showed it"
     assert stage.slots("category:errors") == {"x": posted_us}
+
+
+def test_where_posts_to_the_channel_fail_in_a_row_a_post_that_never_arrives_is_made_eight_times_over_an_hour(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send("x")
+    stage.prolongs = True
+    posted = []
+    while not stage.letters():
+        for started in ann.go_on():
+            posted.append(stage.clock.now_us)
+            ann.answer(started, LOST)
+        ann.sleep()
+    assert len(posted) == MAX_ATTEMPTS
+    assert posted[-1] - posted[0] > 3_600 * US
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
+    assert stage.letters()[0]["detail"] == "posted 8 times, and the channel never showed it"
+
+
+def test_in_an_outage_a_post_that_never_arrived_is_made_again_and_not_counted(stage: Stage, ann: Worker) -> None:
+    ids = [f"e{n}" for n in range(6)]
+    for id_ in ids:
+        stage.send(id_, channel=f"#{id_}")
+    posts = 0
+    stage.prolongs = True
+    while stage.clock.now_us < START_US + 3_600 * US:
+        for started in ann.go_on():
+            posts += 1
+            ann.answer(started, LOST)
+        ann.sleep()
+    assert stage.letters() == []
+    assert posts < 3_600 / 30 + 40, "about one in half a minute"
+    assert all(stage.header(id_)["attempt"] <= 1 and stage.header(id_).get("resent", 0) <= 1 for id_ in ids)
+    for _ in range(90):
+        ann.deliver(ann.go_on())
+        stage.clock.forward(1)
+    assert stage.total("sent") == len(ids)
 
 
 def test_the_count_of_posts_made_again_survives_a_refusal_in_between(redis: Database) -> None:
     """A window so short that it holds no slots: the second attempt waits for room first."""
     stage = Stage(redis, policy_of("", "1/40s"))
     ann = stage.worker("ann")
-    stage.send("x")
-    ann.answer(ann.go()[0], LOST)
+    lose(ann, "x")
     for _ in range(MAX_RESENT):
         stage.clock.now_us += 50 * US
         stage.send(f"y{stage.clock.now_us}", channel=UNPACED)
@@ -198,10 +239,10 @@ def test_the_count_of_posts_made_again_survives_a_refusal_in_between(redis: Data
         assert stage.header("x")["resent"] > 0, "it was refused, and waits for room"
         stage.clock.now_us += 40 * US
         (again,) = ann.go_on()
-        ann.answer(again, LOST)
+        lose_one(ann, again)
     stage.clock.now_us += LAST_US
     assert ann.go_on() == []
-    assert letters(stage) == [("x", "ambiguous", "never_seen")]
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
 
 
 def test_a_reading_begins_before_the_first_of_all_posts(stage: Stage, ann: Worker) -> None:
@@ -281,6 +322,19 @@ def test_after_a_429_on_reading_all_events_of_a_channel_still_share_a_reading(st
     let_readings_cool_down(stage, START_US + US)
     at(stage, GRACE_US)
     assert ann.taken() == ["x", "y"]
+
+
+def test_after_a_429_on_reading_what_is_due_right_after_a_reading_waits_for_the_gap(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    stage.clock.now_us += GAP_US // 2
+    lose(ann, "y", channel="#b")
+    let_readings_cool_down(stage, START_US + US)
+    at(stage, GRACE_US)
+    assert ann.taken() == ["x"]
+    stage.clock.now_us += GAP_US - 1
+    assert ann.taken() == []
+    stage.clock.now_us += 1
+    assert ann.taken() == ["y"]
 
 
 def test_ten_minutes_after_a_429_readings_are_made_side_by_side_again(stage: Stage, ann: Worker) -> None:
@@ -380,7 +434,7 @@ def test_past_its_deadline_a_reading_that_fails_is_the_last(stage: Stage, ann: W
     assert stage.letters() == []
     stage.clock.now_us += BACKOFF_US
     ann.go()
-    assert letters(stage) == [("x", "ambiguous", BROKEN.code)]
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
     assert stage.slots("category:errors") == {"x": START_US}
     assert len(ann.desk.searches) == 2
 
@@ -408,8 +462,8 @@ def test_what_cannot_be_looked_up_is_posted_again_on_a_slot_of_its_own(stage: St
     ann.desk.shows = lambda _: NOTHING_TO_READ
     at(stage, GRACE_US)
     assert ann.go_on() == []
-    assert timer(stage, "x") == stage.clock.now_us + BACKOFF_US
-    stage.clock.now_us += BACKOFF_US
+    assert timer(stage, "x") == stage.clock.now_us + again_after_us("x", 1)
+    stage.clock.now_us += again_after_us("x", 1)
     (again,) = ann.go_on()
     assert (again.attempt, again.candidate.leased.unknown) == (2, 1)
     assert stage.slots("category:errors") == {"x": START_US, "x#1": stage.clock.now_us}
@@ -438,7 +492,7 @@ def test_what_was_perhaps_posted_and_expires_before_it_is_posted_again_is_ambigu
     assert ann.go_on() == []
     at(stage, 12 * US)
     assert ann.go_on() == []
-    assert letters(stage) == [("x", "ambiguous", "")]
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
     assert stage.letters()[0]["attempts"] == "1"
     assert stage.slots("category:errors") == {"x": START_US}
 
@@ -450,23 +504,35 @@ def test_where_the_category_says_so_what_cannot_be_looked_up_is_a_dead_letter(re
     ann.desk.shows = lambda _: NOTHING_TO_READ
     at(stage, GRACE_US)
     assert ann.go_on() == []
-    assert letters(stage) == [("x", "ambiguous", "webhook")]
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
     assert stage.slots("category:errors") == {"x": START_US}
 
 
-def test_what_cannot_be_looked_up_is_posted_eight_times_at_most(stage: Stage, ann: Worker) -> None:
+@pytest.mark.parametrize("others", ["answer", "fail too", "are not there"])
+def test_what_cannot_be_looked_up_is_posted_eight_times_at_most_and_over_more_than_an_hour(
+    stage: Stage, ann: Worker, others: str
+) -> None:
+    """Whether its channel takes others, the whole fleet has an outage, or it is the only event."""
     ann.desk.shows = lambda _: NOTHING_TO_READ
-    lose(ann, "x")
-    attempts = 1
-    while stage.look().events:
-        stage.clock.now_us += GRACE_US
+    stage.prolongs = True
+    count = 7 if others == "fail too" else 1
+    for n in range(count):
+        stage.send(f"x{n}", channel=f"#{n}")
+    posted: dict[str, list[int]] = {}
+    while len(stage.letters()) < count:
         for started in ann.go_on():
-            attempts += 1
+            posted.setdefault(started.candidate.leased.id, []).append(stage.clock.now_us)
             ann.answer(started, LOST)
-            stage.send(f"n{attempts}", category="others", channel=UNPACED)
-            ann.deliver(ann.dispatch(ann.take(due=0).batch))
-    assert attempts == MAX_ATTEMPTS
-    assert letters(stage) == [("x", "ambiguous", "webhook")]
+            if others == "answer":
+                ann.post_beside("#0")
+        ann.sleep()
+    for instants in posted.values():
+        assert len(instants) == MAX_ATTEMPTS
+        assert instants[-1] - instants[0] > 3_600 * US
+    assert {(reason, code) for _, reason, code in letters(stage)} == {("ambiguous", LOST.code)}
+    assert {each["detail"] for each in stage.letters()} == {
+        "perhaps posted 8 times, and it cannot be looked up: nothing can be read"
+    }
 
 
 # Never gated, dropped or refused before the look
@@ -628,7 +694,7 @@ def test_one_reading_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> 
 def test_readings_of_many_events_of_one_channel_count_as_one_errand(stage: Stage, ann: Worker) -> None:
     ids = [f"e{n}" for n in range(30)]
     for id_ in ids:
-        lose(ann, id_, category="many")
+        lose(ann, id_, category="many", channel=UNPACED)
     stage.send("other", channel="#other")
     ann.answer(ann.go(due=0)[0], LOST)
     at(stage, GRACE_US)
@@ -640,7 +706,7 @@ def test_readings_of_many_events_of_one_channel_count_as_one_errand(stage: Stage
 
 def test_a_reading_leaves_the_other_senders_to_posts(stage: Stage, ann: Worker) -> None:
     for id_ in ("x", "y", "z"):
-        lose(ann, id_, category="many")
+        lose(ann, id_, category="many", channel=UNPACED)
     stage.send("line", channel="#line")
     ann.go(due=0, free=0)
     at(stage, GRACE_US)
@@ -695,7 +761,7 @@ def test_what_is_found_and_what_is_not_part_ways(redis: Database) -> None:
     show(ann, Unreadable("history_cut_short", "Slack shows this app 15 messages at a time"), a="1.1")
     at(stage, GRACE_US)
     ann.go()
-    assert letters(stage) == [("b", "ambiguous", "history_cut_short")]
+    assert letters(stage) == [("b", "ambiguous", LOST.code)]
     assert stage.total("sent") == 3
 
 

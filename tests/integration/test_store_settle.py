@@ -93,6 +93,7 @@ def test_what_is_settled_leaves_nothing_but_its_slots_and_its_memory(
         keys.beat,
         keys.seen,
         keys.decisions[2],
+        keys.posted,
         *map(keys.scope, ("global", "category:errors", "pace:#general")),
     }
     assert {key.decode() for key in redis.scan_iter()} == {*kept, stage.queue.queues}
@@ -143,7 +144,8 @@ def test_a_dead_letter_tells_everything_about_its_event(stage: Stage, ann: Worke
     (started,) = ann.go()
     ann.answer(started, Rejected("is_archived", "the channel is archived"))
     (letter,) = stage.letters()
-    payload = letter.pop("payload")
+    payload, counted = letter.pop("payload"), int(letter.pop("bytes"))
+    assert counted == len(payload) + sum(len(name) + len(value) for name, value in letter.items()) - len("idat") - 16
     assert letter == {
         "id": "x",
         "at": str(START_US),
@@ -151,6 +153,7 @@ def test_a_dead_letter_tells_everything_about_its_event(stage: Stage, ann: Worke
         "code": "is_archived",
         "detail": "the channel is archived",
         "attempts": "1",
+        "posts": "1",
         "category": "errors",
         "seen": str(START_US),
     }
@@ -182,7 +185,34 @@ def test_the_oldest_dead_letters_go_first(stage: Stage) -> None:
     assert (stage.look().dead_letters, stage.total("dead"), ann.outbox.trimmed) == (5, 12, 7)
 
 
-def test_lowered_bounds_are_reached_as_new_letters_come(stage: Stage) -> None:
+def test_the_oldest_dead_letters_go_when_all_of_them_have_too_many_bytes(stage: Stage) -> None:
+    ann = stage.worker()
+    for id_, size in (("small", 10), ("a", 900_000), ("b", 900_000)):
+        stage.redis.hset(stage.queue.job(id_), "data", "x" * size)
+        stage.redis.rpush(stage.queue.lanes[1], id_)
+        ann.run()
+    stage.bounds = Bounds(max_bytes=2_000_000)
+    ann = stage.worker()
+    stage.redis.hset(stage.queue.job("c"), "data", "x" * 500_000)
+    stage.redis.rpush(stage.queue.lanes[1], "c")
+    ann.run()
+    assert [letter["id"] for letter in stage.letters()] == ["b", "c"]
+    assert (ann.outbox.trimmed, stage.total("dead")) == (2, 4)
+    assert 1_400_000 < stage.letters_bytes() < 1_401_000
+
+
+def test_of_letters_that_come_together_and_have_too_many_bytes_the_last_ones_stay(stage: Stage) -> None:
+    stage.bounds = Bounds(max_bytes=2_000_000)
+    ann = stage.worker()
+    for n in range(5):
+        stage.redis.hset(stage.queue.job(f"e{n}"), "data", "x" * 900_000)
+        stage.redis.rpush(stage.queue.lanes[1], f"e{n}")
+    ann.run()
+    assert [letter["id"] for letter in stage.letters()] == ["e3", "e4"]
+    assert ann.outbox.trimmed == 3
+
+
+def test_lowered_bounds_are_reached_with_the_next_letter(stage: Stage) -> None:
     stage.redis.rpush(stage.queue.lanes[1], *(f"e{n}" for n in range(6)))
     stage.worker().run()
     stage.bounds = Bounds(3, DAY_US)
@@ -191,7 +221,7 @@ def test_lowered_bounds_are_reached_as_new_letters_come(stage: Stage) -> None:
         stage.redis.rpush(stage.queue.lanes[1], f"e{n}")
         ann.run()
         sizes.append(len(stage.letters()))
-    assert sizes == [5, 4, 3, 3]
+    assert sizes == [3, 3, 3, 3]
 
 
 def test_dead_letters_go_when_they_are_old(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from dispatcher.leased import Started
 from dispatcher.model import Ambiguous, Message, PostResult, Receipt, Rejected
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -134,7 +135,9 @@ def test_the_same_start_after_a_lost_reply_names_the_same_message(stage: Stage, 
     run(stage, ann)
     stage.send("b", channel="#ops", thread="k")
     (started,) = ann.go()
-    assert ann.start(started.candidate.leased) == started
+    again = ann.start(started.candidate.leased)
+    assert isinstance(again, Started)
+    assert (again.attempt, again.thread_ts) == (started.attempt, ROOT)
     assert started.thread_ts == ROOT
 
 

@@ -9,6 +9,7 @@ from dispatcher.model import US
 from dispatcher.store.versions import Published, Unless, Versions
 from tests.support.doubles import START_US, Clock
 from tests.support.servers import Database
+from tests.support.stage import Stage
 
 KEYS = Keys("stage")
 KEPT, REMEMBERED = 20, 1_000
@@ -88,14 +89,30 @@ def test_a_number_that_a_server_lost_comes_back_under_another_name(versions: Ver
     assert found.content == "text of c"
 
 
-def test_publishing_lets_what_waits_ask_at_once_and_wakes_the_fleet(versions: Versions, redis: Database) -> None:
-    redis.zadd(KEYS.lines, {"scope:global": START_US + US, "channel:#a": START_US + 2 * US, "scope:x": START_US - 5})
-    redis.zadd(KEYS.lines, {"channel:#busy": float("inf")})
+def test_publishing_says_that_all_that_waits_is_to_ask_anew_and_wakes_the_fleet(
+    versions: Versions, redis: Database
+) -> None:
     redis.zadd(KEYS.leases, {"ann": START_US, "bob": START_US, "cy": START_US})
     publish(versions, "a")
-    assert dict(redis.zrange(KEYS.lines, 0, -1, withscores=True)) == {
-        b"scope:global": START_US, b"channel:#a": START_US, b"scope:x": START_US - 5, b"channel:#busy": float("inf"),
-    }  # fmt: skip
+    begins = f"{START_US} 0".encode()
+    assert redis.hgetall(KEYS.reopening) == {b"lines": begins, b"timers": begins}
     assert redis.llen(KEYS.wake) == 3
+    redis.delete(KEYS.reopening)
     publish(versions, "b", Unless.ANY)
-    assert redis.llen(KEYS.wake) == 3
+    assert (redis.exists(KEYS.reopening), redis.llen(KEYS.wake)) == (0, 3)
+
+
+def test_after_new_limits_each_take_lets_a_page_of_lines_ask_anew(redis: Database) -> None:
+    stage = Stage(redis)
+    number = 450
+    later = {f"scope:s{n}": START_US + (n + 1) * US for n in range(number)}
+    redis.zadd(stage.keys.lines, {**later, "channel:#busy": float("inf"), "scope:past": START_US - 5})
+    stage.versions.publish("{}", "digest", by="ed", file="limits.yaml", unless=Unless.NEVER)
+    outbox = stage.worker().outbox
+    waiting = []
+    for _ in range(3):
+        taken = outbox.take(0, 0)
+        waiting.append((redis.zcount(stage.keys.lines, START_US + 1, "(inf"), taken.more))
+    assert waiting == [(250, True), (50, True), (0, False)]
+    assert redis.zscore(stage.keys.lines, "channel:#busy") == float("inf")
+    assert redis.exists(stage.keys.reopening) == 0

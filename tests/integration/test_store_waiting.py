@@ -16,12 +16,14 @@ from dispatcher.model import (
     Ambiguous,
     Limit,
     Paused,
+    PostResult,
     RateLimitedBySlack,
     Reason,
     Receipt,
     Rejected,
     Retryable,
 )
+from dispatcher.policy import again_after_us
 from dispatcher.reading import GRACE_US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.places import INF
@@ -174,14 +176,14 @@ def test_a_newcomer_waits_for_the_pace(redis: Database) -> None:
         (Receipt("#general", "1.1"), 1),
         (Rejected("is_archived", "archived"), 1),
         (Retryable("refused", "connection refused"), 0),
-        (Ambiguous("timeout", "no answer"), 0),
+        (Ambiguous("timeout", "no answer"), 1),
         (RateLimitedBySlack(US, "ratelimited"), 0),
         (Paused("invalid_auth", "token"), 0),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_only_what_the_channel_answered_is_charged_to_its_pace(
-    stage: Stage, ann: Worker, result: Receipt | Rejected, charged: int
+def test_what_the_channel_answered_or_may_have_got_is_charged_to_its_pace(
+    stage: Stage, ann: Worker, result: PostResult, charged: int
 ) -> None:
     stage.send("a")
     ann.answer(ann.go()[0], result)
@@ -248,12 +250,11 @@ def test_an_event_that_ends_unposted_gives_its_slots_back(stage: Stage, ann: Wor
         stage.clock.forward(86_400)
         ann.run()
     else:
-        for n in range(MAX_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             ann.answer(started, Retryable("refused", "connection refused"))
             stage.clock.now_us += BACKOFF_US
             started = next(iter(ann.go()), started)
-            stage.send(f"meanwhile{n}", category="others", channel="#others")  # Slack is there for others: no outage
-            ann.deliver(ann.dispatch(ann.take(due=0).batch))
+            ann.post_beside("#others")
         stage.clock.now_us += 1_800 * US
         ann.run()
     assert [letter["reason"] for letter in stage.letters()] == [end]
@@ -269,7 +270,7 @@ def test_a_post_of_unknown_fate_keeps_its_slot_and_the_next_takes_another(stage:
     ann.desk.shows = lambda _: NOTHING_TO_READ
     stage.clock.now_us += GRACE_US
     assert ann.go_on() == []
-    stage.clock.now_us += BACKOFF_US
+    stage.clock.now_us += again_after_us("x", 1)
     (again,) = ann.go()
     assert (again.attempt, again.candidate.leased.unknown, again.candidate.leased.slot) == (2, 1, "1#1")
     assert stage.slots("global") == {"x": START_US, "x#1": stage.clock.now_us}
@@ -285,13 +286,12 @@ def test_an_ambiguous_post_that_used_its_last_attempt_is_a_dead_letter_that_keep
     for n in range(MAX_ATTEMPTS):
         (started,) = ann.go()
         ann.answer(started, Ambiguous("timeout", "no answer"))
-        stage.send(f"meanwhile{n}", category="others", channel=UNPACED)
-        ann.deliver(ann.dispatch(ann.take(due=0).batch))
+        ann.post_beside()
         stage.clock.now_us += GRACE_US
         ann.go()
-        stage.clock.now_us += BACKOFF_US
+        stage.clock.now_us += again_after_us("x", n + 1)
     assert [(letter["reason"], letter["attempts"]) for letter in stage.letters()] == [("ambiguous", "8")]
-    assert len([slot for slot in stage.slots("global") if slot.startswith("x")]) == MAX_ATTEMPTS
+    assert len([slot for slot in stage.slots("category:errors") if slot.startswith("x")]) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize("on_limit", list(OnLimit))
@@ -421,7 +421,7 @@ def test_a_longer_pace_outlasts_a_cool_down(redis: Database) -> None:
 # Pauses
 
 
-def test_while_posting_is_paused_everything_waits_but_a_probe_every_minute(stage: Stage, ann: Worker) -> None:
+def test_while_posting_is_paused_everything_waits_but_a_probe(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel="#a")
     stage.send("b", channel="#b")
     a, b = ann.go()
@@ -429,20 +429,19 @@ def test_while_posting_is_paused_everything_waits_but_a_probe_every_minute(stage
     pause = stage.look().pause
     assert pause is not None
     assert (pause.code, pause.detail) == ("invalid_auth", "the token is not valid")
-    assert (pause.since_us, pause.probe_us) == (START_US, START_US + MINUTE_US)
+    assert (pause.since_us, pause.probe_us) == (START_US, START_US + US)
     ann.answer(b, Retryable("refused", "connection refused"))
     stage.send("new", channel="#new")
     assert ann.go() == []
-    assert reasons(ann) == [("new", Reason.PAUSED, MINUTE_US)]
-    stage.clock.forward(10)
-    taken = ann.take()
-    assert (taken.batch, taken.next_us) == ([], START_US + 40 * US)  # its own lease
-    stage.clock.now_us = START_US + MINUTE_US - 1
+    assert reasons(ann) == [("new", Reason.PAUSED, US)]
+    assert ann.take().next_us == START_US + US
+    stage.clock.now_us = START_US + US - 1
     assert ann.taken() == []
     stage.clock.now_us += 1
     (probe,) = ann.go()
+    assert names([probe]) == ["new"], "another event than the one that was denied"
     assert stage.look().parked == 2
-    assert stage.look().pause == replace(pause, probe_us=START_US + 2 * MINUTE_US)
+    assert stage.look().pause == replace(pause, probe_us=stage.clock.now_us + MINUTE_US)
     assert ann.go() == []
     ann.answer(probe, Paused("account_inactive", "the account is gone"))
     later = stage.look().pause
@@ -450,12 +449,65 @@ def test_while_posting_is_paused_everything_waits_but_a_probe_every_minute(stage
     assert (later.code, later.since_us) == ("account_inactive", START_US)
 
 
+def test_the_gap_between_two_probes_doubles_up_to_a_minute(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel="#a")
+    gaps: list[object] = []
+    for _ in range(9):
+        (started,) = ann.go()
+        ann.answer(started, Paused("invalid_auth", "the token is not valid"))
+        pause = stage.look().pause
+        assert pause is not None
+        gaps.append((pause.probe_us - stage.clock.now_us) / US)
+        stage.clock.now_us = pause.probe_us
+    assert gaps == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize("result", [Paused("invalid_auth", "token"), Ambiguous("http_503", "no answer")])
+def test_the_gap_stays_short_while_a_dozen_other_channels_are_tried(
+    stage: Stage, ann: Worker, result: PostResult
+) -> None:
+    channels = 20
+    for n in range(channels):
+        stage.send(f"e{n}", channel=f"#{n}")
+    gaps: list[float] = []
+    tried = ann.go(free=5)
+    while len(tried) < channels - 1:
+        for each in tried[len(gaps) and -1 :]:
+            ann.answer(each, result)
+        pause = stage.look().pause
+        assert pause is not None
+        gaps.append((pause.probe_us - stage.clock.now_us) / US)
+        stage.clock.now_us = pause.probe_us
+        tried += ann.go(new=0)
+    assert len({each.candidate.terms.channel for each in tried}) == len(tried), "another one each time"
+    longest = 60 if isinstance(result, Paused) else 30
+    assert gaps == [*[1] * 8, 2, 4, 8, 16, min(32, longest), longest]
+
+
+def test_an_event_for_a_channel_that_was_not_tried_brings_the_next_try_forward(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel="#a")
+    for _ in range(5):
+        (started,) = ann.go()
+        ann.answer(started, Paused("invalid_auth", "the token is not valid"))
+        pause = stage.look().pause
+        assert pause is not None
+        stage.clock.now_us = pause.probe_us
+    (started,) = ann.go()
+    ann.answer(started, Paused("invalid_auth", "the token is not valid"))
+    stage.send("b", channel="#b")
+    assert ann.go() == []
+    assert reasons(ann)[-1] == ("b", Reason.PAUSED, US)
+    stage.clock.forward(1)
+    ann.deliver(ann.go())
+    assert (ann.desk.posts, stage.look().pause) == (["b"], None)
+
+
 def test_a_probe_that_is_posted_ends_the_pause(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel="#a")
     stage.send("b", channel="#b")
     for started in ann.go():
         ann.answer(started, Paused("invalid_auth", "the token is not valid"))
-    stage.clock.forward(60)
+    stage.clock.forward(1)
     ann.deliver(ann.go())
     assert stage.look().pause is None
     assert stage.rung == 1
@@ -476,14 +528,15 @@ def test_of_two_workers_with_a_probe_one_posts(stage: Stage, ann: Worker) -> Non
     assert bob.dispatch(two.batch) == []
 
 
-def test_a_pause_uses_no_attempt_and_keeps_the_place_in_the_line(stage: Stage, ann: Worker) -> None:
+def test_a_pause_uses_no_attempt_and_another_event_of_the_line_is_the_next_to_try(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b")
     (started,) = ann.go()
     ann.answer(started, Paused("invalid_auth", "the token is not valid"))
-    assert stage.line("#general") == ["a", "b"]
-    stage.clock.forward(60)
-    (again,) = ann.go()
-    assert (again.candidate.leased.id, again.attempt) == ("a", 1)
+    assert (stage.line("#general"), stage.header("a")["attempt"]) == (["b"], 0)
+    assert stage.held("category:errors").keys() == {"a", "b"}
+    stage.clock.forward(1)
+    assert names(ann.go()) == ["b"]
+    assert stage.redis.zscore(stage.keys.timers, "a") == stage.clock.now_us
 
 
 def test_a_paused_worker_sleeps_until_the_probe_only_if_somebody_waits(stage: Stage, ann: Worker) -> None:
@@ -493,7 +546,7 @@ def test_a_paused_worker_sleeps_until_the_probe_only_if_somebody_waits(stage: St
     long = stage.worker("bob", lease_us=DAY_US)
     assert long.take(due=0).next_us == START_US + 30 * US
     ann.give_back()
-    assert long.take().next_us == START_US + MINUTE_US
+    assert long.take().next_us == START_US + US
     assert long.take(due=0).next_us == START_US + DAY_US
 
 

@@ -56,7 +56,7 @@ RESULTS: Final[tuple[PostResult, ...]] = (
     Receipt("#a", "1.3"),
     RateLimitedBySlack(7 * US, "ratelimited"),
     Retryable("refused", "connection refused"),
-    Retryable("request_timeout", "busy", uses_attempt=False),
+    Retryable("request_timeout", "busy", reached=True),
     Rejected("is_archived", "archived"),
     Ambiguous("timeout", "no answer"),
     Paused("invalid_auth", "the token is not valid"),

@@ -65,6 +65,7 @@ def buried(redis: Database) -> list[str]:
     """The ids on the queue of all dead letters, the oldest first; each has its entry in the index."""
     rows = redis.xrange(KEYS.dead)
     ids = [fields[b"id"].decode() for _, fields in rows]
+    assert int(redis.get(KEYS.dead_bytes) or 0) == sum(int(fields[b"bytes"]) for _, fields in rows)
     assert redis.hgetall(KEYS.dead_ids) == {fields[b"id"]: entry for entry, fields in rows}
     return ids
 

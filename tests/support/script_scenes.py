@@ -318,7 +318,7 @@ def trouble(redis: Database) -> None:
     stage.look()
     explain_all(stage, "f")
     Pausing(redis, stage.keys, clock=stage.clock).resume("*")
-    answer_all(bob, Retryable("request_timeout", "busy", uses_attempt=False))
+    answer_all(bob, Retryable("request_timeout", "busy", reached=True))
     stage.clock.forward(61)
     ann.run()
     stage.clock.forward(61)

@@ -116,6 +116,7 @@ class Worker:
         self.owner = owner
         self.told = Told()
         self.desk = Desk()
+        self.next_us: int | None = None
         self.own_policy: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
         self.door = Door(stage.keys.namespace, lambda: stage.clock.now_us / US)
@@ -195,12 +196,23 @@ class Worker:
         """Post each and settle all."""
         self.settle([self.dispatcher.deliver(each) for each in started])
 
+    def post_beside(self, channel: str = UNPACED) -> None:
+        """Slack takes a post of another event to the channel: what fails before and after it fails not in a row."""
+        self.stage.send(f"beside-{self.stage.clock.now_us}-{len(self.stage.names)}", category="beside", channel=channel)
+        self.deliver(self.dispatch(self.take(due=0).batch))
+
     def go_on(self) -> list[Started]:
         """Go until nothing more is to be taken now: a look-up may have found that a post is to be made again."""
         started = []
         while (taken := self.take()).batch:
             started += self.dispatch(taken.batch, muted=taken.muted)
+        self.next_us = taken.next_us
         return started
+
+    def sleep(self) -> None:
+        """Let time pass until there may be something to take, as the last ``go_on`` was told."""
+        clock = self.stage.clock
+        clock.now_us = max(clock.now_us + 1, self.next_us or 0)
 
     def run(self) -> None:
         """Take, post and settle all there is to do at this instant."""
@@ -338,6 +350,12 @@ class Stage:
             for _, fields in self.redis.xrange(self.keys.dead)
         ]
 
+    def letters_bytes(self) -> int:
+        """How many bytes all dead letters are, as the store counts them; they have to be those of each."""
+        counted = int(self.redis.get(self.keys.dead_bytes) or 0)
+        assert counted == sum(int(fields.get(b"bytes", 0)) for _, fields in self.redis.xrange(self.keys.dead))
+        return counted
+
     def first_instant(self) -> float:
         """The first instant at which something that waits may go; ``INF`` where there is none."""
         rows = [
@@ -358,6 +376,7 @@ class Stage:
     def check(self) -> None:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
         assert self.look().imbalances() == []
+        self.letters_bytes()
         places = places_of(self.redis, self.keys)
         for id_, header in places.events.items():
             self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")

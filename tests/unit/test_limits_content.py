@@ -28,7 +28,7 @@ categories:
   fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
   other:
 unknown_categories: reject
-dead_letters: {max: 5, max_age: 1d}
+dead_letters: {max: 5, max_age: 1d, max_bytes: 1500MB}
 decisions: {max: 9}
 """
 
@@ -106,6 +106,7 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
         ('channels: {"#a": {pace: none}}', 'channels: {"#a": {pace: 10/10s}}'),
         ("", "unknown_categories: reject"),
         ("", "dead_letters: {max: 7}"),
+        ("", "dead_letters: {max_bytes: 2GB}"),
         ("", "decisions: {max: 7}"),
     ],
 )

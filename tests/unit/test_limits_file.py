@@ -34,6 +34,7 @@ PACE = "expected MAX/WINDOW, for example 10/10s, or none"
 CHANNEL = 'expected a channel such as "#errors", in quotes, or its id'
 SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
 COUNT = "expected a number from 1 to 10000000"
+SIZE = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 LABEL = "expected the name of a label, 1 to 64 printable characters without blank, : and ="
 TRUTH = "expected true or false"
@@ -97,7 +98,7 @@ def test_every_key_is_read() -> None:
           errors: {limits: [3/1m, 30/1h], channel: '#errors', on_limit: drop, max_age: 7d}
           deploys:
         unknown_categories: reject
-        dead_letters: {max: 7, max_age: 12h}
+        dead_letters: {max: 7, max_age: 12h, max_bytes: 3MB}
         """) == Policy(
         global_limits=(Limit(5, US), Limit(100, 1800 * US)),
         defaults=CategoryRule((), "C0123ABCD", OnLimit.DEAD_LETTER, 3 * HOUR_US // 2),
@@ -108,7 +109,7 @@ def test_every_key_is_read() -> None:
         default_pace=Limit(2, US),
         channels={"#ops": None, "C0123ABCD": Limit(1, US // 2)},
         reject_unknown=True,
-        dead_letters=Bounds(7, 12 * HOUR_US),
+        dead_letters=Bounds(7, 12 * HOUR_US, max_bytes=3_000_000),
     )
 
 
@@ -563,6 +564,25 @@ def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
             for text in ("100_000", '"100000"', '"100,000"', "100k", "100 000", "100 K")
         ),
         pytest.param("dead_letters: {max_age: 30}", f"1:25: dead_letters.max_age: 30, {SPAN}", id="kept without unit"),
+        *(
+            pytest.param(
+                f"dead_letters: {{max_bytes: {text}}}",
+                f"1:27: dead_letters.max_bytes: {said}, {SIZE}{hint}",
+                id=f"size {text}",
+            )
+            for text, said, hint in (
+                ("256", "256", ""),
+                ("1MB", "'1MB'", ""),
+                ("1001GB", "'1001GB'", ""),
+                ("1.5GB", "'1.5GB'", ""),
+                ("much", "'much'", ""),
+                ("256 MB", "'256 MB'", "; did you mean 256MB?"),
+                ("256mb", "'256mb'", "; did you mean 256MB?"),
+                ("1g", "'1g'", "; did you mean 1GB?"),
+                ("256MiB", "'256MiB'", "; did you mean 256MB?"),
+                ("1 mb", "'1 mb'", ""),
+            )
+        ),
         pytest.param(
             "dead_letters: {maxage: 1d}",
             "1:16: dead_letters.maxage: the key is not known; did you mean max_age?",
@@ -860,7 +880,7 @@ def test_the_sample_reads_as_sentences() -> None:
             "beyond that the event is dropped with a log line; waits at most 24 hours."
         ),
         "Every channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
-        "Dead letters: at most 100000 are kept, each for at most 30 days; the oldest go first.",
+        "Dead letters: at most 100000 are kept, at most 256MB in all, each for at most 30 days; the oldest go first.",
         "Decision record: at most 100000 events that a limit suppressed, and as many others; the oldest go first.",
     ]
 
@@ -891,7 +911,7 @@ def test_every_rule_reads_as_a_sentence() -> None:
         "Channel #ops: at most 1 in any second; more wait their turn, none is dropped for it.",
         "Channel #free: no pace, messages are posted as they come.",
         "Every other channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
-        "Dead letters: at most 500 are kept, each for at most 90 minutes; the oldest go first.",
+        "Dead letters: at most 500 are kept, at most 256MB in all, each for at most 90 minutes; the oldest go first.",
         "Decision record: at most 100000 events that a limit suppressed, and as many others; the oldest go first.",
     ]
 

@@ -52,7 +52,7 @@ def line(columns: int | None = None, **entry: Any) -> str:  # noqa: ANN401 - any
 )
 def test_what_became_of_an_event_is_said_in_one_short_line(outcome: Outcome, said: str) -> None:
     stream = io.StringIO()
-    log = build_event_log(style="console", stream=stream, worker="host.7.abc")
+    log = build_event_log(style="console", stream=stream).of("host.7.abc")
     leased = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
     log.settled([Settlement(leased, Terms("#ops", None, (), 1, configured=True), outcome)])
     time, _, rest = stream.getvalue().rstrip("\n").partition(" ")

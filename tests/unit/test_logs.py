@@ -26,7 +26,7 @@ DENIED = Denied("category:errors", Limit.parse("10/30m"), 1_500_000)
 
 def lines(tell: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a test's callable and options
     stream = io.StringIO()
-    tell(build_event_log(style="json", stream=stream, worker="w1", **options))
+    tell(build_event_log(style="json", stream=stream, **options).of("w1"))
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -231,7 +231,8 @@ def test_what_is_dropped_as_it_is_taken_has_the_lines_of_what_the_gate_drops(
     said = []
     for tell in (lambda log: log.turned_away(GROUPS), dropped_one_by_one):
         stream = io.StringIO()
-        tell(build_event_log(style="json", stream=stream, worker=worker))
+        log = build_event_log(style="json", stream=stream)
+        tell(log if worker is None else log.of(worker))
         assert stream.getvalue().endswith("}\n")
         rows = [list(json.loads(line).items()) for line in stream.getvalue().splitlines()]
         said.append([[(key, value if key != "time" else "") for key, value in row] for row in rows])

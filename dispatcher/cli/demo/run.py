@@ -30,6 +30,7 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal, console_on
 from dispatcher.errors import DispatcherError
+from dispatcher.logs import process_log
 from dispatcher.producer import Producer
 from dispatcher.settings import Settings
 from dispatcher.slack.stand_in import REALISTIC, Setup, StandIn
@@ -106,7 +107,8 @@ def _work(server: Server, limits: LimitsFile, data_dir: Path, base_url: str, tok
         batch=_BATCH,
         log_format="json",
     )
-    run_worker(settings, limits, server, build_sink(settings), burst=False)
+    with process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, _):
+        run_worker(settings, limits, server, build_sink(settings), log, burst=False)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ _EXAMPLES: Final = {
 }
 """A code for each pattern of the table."""
 
-_PASSING: Final = frozenset({Meaning.COOL_DOWN, Meaning.LATER, Meaning.MAYBE})
+_PASSING: Final = frozenset({Meaning.COOL_DOWN, Meaning.LATER, Meaning.AGAIN, Meaning.MAYBE})
 _SLOW: Final = (landed(Slow(0.2)), landed(Drip(interval_s=0.002)))
 """Answers that arrive, in time but late."""
 

@@ -1,0 +1,180 @@
+"""Scripts where very much waits: each looks at a bounded number of things in one call, and the next call goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from benchmarks.backlog import Size, build
+from benchmarks.ours import KEYS, QUEUE
+from dispatcher.outcome import Bounds
+from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from dispatcher.store.explanations import Explanations
+from dispatcher.store.snapshot import Books
+from tests.support.servers import Database, RedisServer
+
+SIZE: Final = Size(
+    lines_of_labels=1_900,
+    lines_of_category=700,
+    lines_of_channels=600,
+    in_channel=2,
+    timers=300,
+    letters=1_300,
+    names=20,
+)
+DEFERRED: Final = 1_900 * 10 + 700 * 10 + 2
+FOR_CHANNELS: Final = 600 * 2 + 1
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A server with more of everything than one call looks at."""
+    with RedisServer() as server, server.client() as client:
+        build(client, server.url, tmp_path_factory.mktemp("backlog"), SIZE)
+        yield client
+
+
+@dataclass(slots=True)
+class Effort:
+    """How many scripts the server ran, and how many commands, those inside scripts among them."""
+
+    scripts: int = 0
+    commands: int = 0
+
+
+@contextmanager
+def counted(client: Database) -> Iterator[Effort]:
+    client.config_resetstat()
+    effort = Effort()
+    yield effort
+    stats = client.info("commandstats")
+    calls = {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
+    effort.scripts = calls.get("evalsha", 0) + calls.get("eval", 0)
+    effort.commands = sum(count for name, count in calls.items() if not name.startswith("config"))
+
+
+def test_a_look_at_very_many_lines_tells_of_those_that_may_go_soonest_and_the_books_balance(crowd: Database) -> None:
+    with counted(crowd) as effort:
+        look = Books(crowd, KEYS, QUEUE).snapshot()
+    assert effort.commands < 1_000
+    assert look.imbalances() == []
+    waiting = {
+        is_deferred: [line.waiting for line in look.lines.values() if (line.scope is not None) is is_deferred]
+        for is_deferred in (True, False)
+    }
+    assert len(waiting[True]) == 200
+    assert 0 < len(waiting[False]) <= 200
+    assert (look.more_deferred, look.more_for_channels) == (
+        DEFERRED - sum(waiting[True]),
+        FOR_CHANNELS - sum(waiting[False]),
+    )
+    assert min(line.next_us or 0 for line in look.lines.values()) == look.next_line_us
+
+
+def test_very_many_letters_are_found_replayed_and_removed_page_by_page(crowd: Database) -> None:
+    letters = DeadLetters(crowd, KEYS, QUEUE)
+    with counted(crowd) as effort:
+        found = list(letters.find(Filter()))
+    assert len(found) == 1_301
+    assert effort.scripts >= 1_301 / 50
+    with counted(crowd) as effort:
+        assert letters.replay(found[:600]) == [Replayed.DONE] * 600
+    assert effort.scripts >= 600 / 50
+    assert effort.commands / effort.scripts < 1_000
+    with counted(crowd) as effort:
+        assert letters.purge(found) == 701
+    assert effort.scripts >= 1_301 / 500
+    assert effort.commands / effort.scripts < 3_000
+    assert (letters.count(), crowd.hlen(KEYS.dead_ids), crowd.exists(KEYS.dead_bytes)) == (0, 0, 0)
+    assert Books(crowd, KEYS, QUEUE).snapshot().imbalances() == []
+
+
+def test_what_is_beyond_the_bounds_goes_page_by_page(redis: Database) -> None:
+    letters = DeadLetters(redis, KEYS, QUEUE)
+    bury_numbered(redis, 1_200, "x")
+    with counted(redis) as effort:
+        assert letters.trim(Bounds(max=10)) == 1_190
+    assert effort.scripts >= 1_190 / 500
+    assert [letter.id for letter in letters.find(Filter())] == [f"e{n}" for n in range(1_190, 1_200)]
+    assert redis.hlen(KEYS.dead_ids) == 10
+
+
+def test_of_large_letters_a_page_holds_few(redis: Database) -> None:
+    letters = DeadLetters(redis, KEYS, QUEUE)
+    bury_numbered(redis, 30, "x" * 1_000_000)
+    assert int(redis.get(KEYS.dead_bytes)) > 30_000_000
+    with counted(redis) as effort:
+        found = list(letters.find(Filter()))
+    assert effort.scripts >= 15
+    assert list(letters.find(Filter(), newest_first=True)) == found[::-1]
+    with counted(redis) as effort:
+        assert letters.replay(found[:12]) == [Replayed.DONE] * 12
+    assert effort.scripts >= 2
+    with counted(redis) as effort:
+        assert letters.purge(found[12:24]) == 12
+    assert effort.scripts >= 2
+    assert letters.trim(Bounds(max_bytes=2_000_000)) == 5
+    assert [letter.id for letter in letters.find(Filter())] == ["e29"]
+
+
+def test_large_events_are_explained_page_by_page_and_two_names_of_one_at_once(redis: Database) -> None:
+    header = {"seq": 1, "seen": "1", "state": "waiting", "timer": True, "category": "errors", "deadline": "9"}
+    ids = [f"e{n}" for n in range(20)]
+    for id_ in ids:
+        redis.hset(KEYS.events, id_, json.dumps(header) + "\n" + "x" * 600_000)
+    explanations = Explanations(redis, KEYS, QUEUE)
+    with counted(redis) as effort:
+        look = explanations.look(ids, payloads=True)
+    assert effort.scripts >= 10
+    assert [(found.id, len(found.payload)) for found in look.found] == [(id_, 600_000) for id_ in ids]
+    with counted(redis) as effort:
+        assert len(explanations.look(ids[:2]).found) == 2
+    assert effort.scripts == 1
+
+
+def test_where_an_event_stands_on_a_long_lane_is_told_near_its_beginning(redis: Database) -> None:
+    ids = [f"e{n}" for n in range(12_000)]
+    redis.rpush(QUEUE.lanes[1], *ids)
+    for id_ in (ids[9_999], ids[10_000]):
+        redis.hset(QUEUE.job(id_), mapping={"origin": "notifications", "status": "queued", "data": "x"})
+    explanations = Explanations(redis, KEYS, QUEUE)
+    assert [explanations.look([id_]).found[0].facts["job"].get("before") for id_ in (ids[9_999], ids[10_000])] == [
+        9_999,
+        None,
+    ]
+    among_many = explanations.look([ids[9_999], *(f"no-{n}" for n in range(99))]).found[0]
+    assert "before" not in among_many.facts["job"]
+
+
+def bury_numbered(redis: Database, count: int, payload: str) -> None:
+    """So many letters as the scripts write them."""
+    pipe = redis.pipeline()
+    for n in range(count):
+        size = len(f"e{n}") + len(payload)
+        letter = {"id": f"e{n}", "at": time.time_ns() // 1_000, "bytes": size, "payload": payload}
+        pipe.xadd(KEYS.dead, letter, id=f"1-{n}")
+        pipe.hset(KEYS.dead_ids, f"e{n}", f"1-{n}")
+        pipe.incrby(KEYS.dead_bytes, size)
+    pipe.execute()
+
+
+def test_with_very_many_tallies_the_books_say_how_much_is_parked_and_in_flight(redis: Database) -> None:
+    redis.sadd(KEYS.tallies, *(f"digest:category-{n}" for n in range(3_000)))
+    redis.zadd(KEYS.parked, {"a": 1, "b": 2, "digest:category-0": 3})
+    redis.zadd(KEYS.timers, {"a": 1, "b": 2, "digest:category-0": 3})
+    redis.sadd(KEYS.leased("ann"), "c")
+    redis.zadd(KEYS.leases, {"ann": 1})
+    redis.hset(KEYS.events, mapping=dict.fromkeys(("a", "b", "c", "digest:category-0"), "{}\n"))
+    redis.hset(KEYS.totals, mapping={"received": 4, "sent": 1, "sent errors": 1, "parked errors": 2})
+    look = Books(redis, KEYS, QUEUE).snapshot()
+    assert (look.parked, look.in_flight, look.imbalances()) == (2, 1, [])
+    assert len(look.tallies) < look.all_tallies == 3_000
+    redis.hincrby(KEYS.totals, "received", 2)
+    (said,) = Books(redis, KEYS, QUEUE).snapshot().imbalances()
+    assert said == "events of its own are -1, but tallies are 3000"

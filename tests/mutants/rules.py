@@ -1,0 +1,499 @@
+"""Mistakes against a rule of the protocol, in words: those that no operator makes, such as another order of two steps.
+
+Each quotes its file, so there are few. Where a quote no longer stands in its file, say the rule in its new words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tests.mutants.change import Mutant
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``old``, which stands in ``file`` once, becomes ``new``, and the test has to fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+    def mutant(self, text: str) -> Mutant:
+        """The mutant of the file's text; ``ValueError`` unless ``old`` stands in it once."""
+        if text.count(self.old) != 1:
+            raise ValueError(f"rule {self.name!r}: {self.old!r} stands {text.count(self.old)} times in {self.file}")
+        return Mutant(self.name, self.file, text.index(self.old), self.old, self.new, (self.test,))
+
+
+RULES: Final = (
+    # dispatcher/consequences.py
+    Rule(
+        "core: nobody stands behind others",
+        "dispatcher/consequences.py",
+        "    return Deferral(candidate, policy.line(leased.event), rule.max_parked, counting=counting)\n",
+        "    return None\n",
+        "tests/integration/test_store_deferred.py",
+    ),
+    Rule(
+        "core: an admitted event stands in line again",
+        "dispatcher/consequences.py",
+        "or leased.line or leased.held or leased.attempt or",
+        "or leased.line or",
+        "tests/integration/test_store_order.py",
+    ),
+    Rule(
+        "core: an event ends with a slot that nothing was posted on",
+        "dispatcher/consequences.py",
+        "not leased.held and (leased.unknown or leased.attempt)",
+        "leased.unknown or (leased.attempt and not leased.held)",
+        "tests/unit/test_policy.py",
+    ),
+    Rule(
+        "core: an admitted event waits as long as a held slot may",
+        "dispatcher/consequences.py",
+        "min(verdict.retry_after_us, verdict.limit.window_us)",
+        "verdict.retry_after_us",
+        "tests/integration/test_store_endurance.py",
+    ),
+    Rule(
+        "core: who came back is dropped without a look at its slots",
+        "dispatcher/consequences.py",
+        "case OnLimit.DROP if leased.is_fresh:",
+        "case OnLimit.DROP:",
+        "tests/integration/test_store_take.py",
+    ),
+    Rule(
+        "core: a replayed event is dropped",
+        "dispatcher/consequences.py",
+        "if leased.replays or leased.tally",
+        "if leased.tally",
+        "tests/integration/test_store_dead_letters.py",
+    ),
+    Rule(
+        "delivery: what is in doubt is not looked up",
+        "dispatcher/consequences.py",
+        "looks=0, arrived=True, reached=False",
+        "arrived=True, reached=False",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: a doubt gives its slot back",
+        "dispatcher/consequences.py",
+        "return settlement(waits, Slots.KEEP, looks=0",
+        "return settlement(waits, Slots.RELEASE, looks=0",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: a doubt is waited for from its answer on",
+        "dispatcher/consequences.py",
+        "Parked(Place.LOOK, Reason.RECONCILE, grace_us, code",
+        "Parked(Place.TIMER, Reason.RECONCILE, grace_us, code",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: a refusal forgets what was posted again",
+        "dispatcher/consequences.py",
+        "            resent=leased.resent,\n",
+        "",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: a 429 uses an attempt",
+        "dispatcher/consequences.py",
+        "Slots.HOLD, attempt=spared, cooldown_us",
+        "Slots.HOLD, cooldown_us",
+        "tests/integration/test_delivery_table.py",
+    ),
+    Rule(
+        "delivery: who was paused gives its slot back",
+        "dispatcher/consequences.py",
+        "Slots.HOLD, pause=result",
+        "Slots.RELEASE, pause=result",
+        "tests/integration/test_store_waiting.py",
+    ),
+    Rule(
+        "delivery: a failure below Slack is an answer",
+        "dispatcher/consequences.py",
+        "attempt=tried if uses_attempt else spared, reached=reached",
+        "attempt=tried if uses_attempt else spared, reached=True",
+        "tests/integration/test_store_pause.py",
+    ),
+    Rule(
+        "delivery: what is rejected keeps its slot",
+        "dispatcher/consequences.py",
+        "return settlement(letter, Slots.RELEASE, replied=True",
+        "return settlement(letter, Slots.KEEP, replied=True",
+        "tests/integration/test_delivery_table.py",
+    ),
+    Rule(
+        "mute: what was admitted is suppressed",
+        "dispatcher/consequences.py",
+        "    if leased.held or leased.attempt or leased.unknown:\n        return None\n    slots",
+        "    slots",
+        "tests/integration/test_mutes.py",
+    ),
+    Rule(
+        "versions: what was admitted counts as new",
+        "dispatcher/consequences.py",
+        "each._replace(takes=each.takes + 1)",
+        "each",
+        "tests/integration/test_limits_change.py",
+    ),
+    # dispatcher/reconcile.py
+    Rule(
+        "delivery: what is absent gives no slot to its next post",
+        "dispatcher/reconcile.py",
+        "Slots.HOLD, resent=",
+        "Slots.KEEP, resent=",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: on_ambiguous is not asked",
+        "dispatcher/reconcile.py",
+        "if rule is OnAmbiguous.DEAD_LETTER or",
+        "if",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: what cannot be read has no end",
+        "dispatcher/reconcile.py",
+        "or max(unknown, leased.attempt) >= MAX_ATTEMPTS:",
+        ":",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: a reading's 429 is kept to itself",
+        "dispatcher/reconcile.py",
+        '"reading_us": later.retry_after_us',
+        '"reading_us": None',
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: a reading begins at the last post",
+        "dispatcher/reconcile.py",
+        "_doubt(each).first_us",
+        "_doubt(each).sent_us",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: a thread is looked for in the channel",
+        "dispatcher/reconcile.py",
+        "leased.event.thread_ts or doubt.root)",
+        "None)",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: copies are forgotten by what is found",
+        "dispatcher/reconcile.py",
+        "copies=candidate.leased.unknown",
+        "copies=0",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    Rule(
+        "delivery: the channel's id is not used",
+        "dispatcher/reconcile.py",
+        "(doubt.channel or candidate.terms.channel,",
+        "(candidate.terms.channel,",
+        "tests/integration/test_store_reconcile.py",
+    ),
+    # dispatcher/slack/history.py
+    Rule(
+        "delivery: the first page is all",
+        "dispatcher/slack/history.py",
+        'elif not cursor and not data.get("has_more"):',
+        "elif True:",
+        "tests/integration/test_slack_history.py",
+    ),
+    Rule(
+        "delivery: fifteen messages are the whole history",
+        "dispatcher/slack/history.py",
+        "elif not cursor or (self._is_cut_short and page == SHORT_PAGE):",
+        "elif not cursor:",
+        "tests/integration/test_slack_history.py",
+    ),
+    Rule(
+        "delivery: anybody's metadata is a mark",
+        "dispatcher/slack/history.py",
+        "is not None and mark in wanted",
+        "is not None",
+        "tests/integration/test_slack_history.py",
+    ),
+    Rule(
+        "delivery: a private channel that may not be listed is absent",
+        "dispatcher/slack/history.py",
+        'if isinstance(answer, Absent) and "private" in types:',
+        "if isinstance(answer, Absent):",
+        "tests/integration/test_slack_history.py",
+    ),
+    Rule(
+        "delivery: a 429 on reading has no time",
+        "dispatcher/slack/history.py",
+        'f"Slack limits {method}", retry_after_us, reached=True',
+        'f"Slack limits {method}", None, reached=True',
+        "tests/integration/test_slack_history.py",
+    ),
+    Rule(
+        "delivery: a failure is an answer",
+        "dispatcher/slack/history.py",
+        "return ReadLater(code, detail)\n",
+        "return ReadLater(code, detail, reached=True)\n",
+        "tests/integration/test_slack_history.py",
+    ),
+    Rule(
+        "delivery: a person is a channel",
+        "dispatcher/slack/history.py",
+        "_PERSON.fullmatch(channel)",
+        "False",
+        "tests/integration/test_slack_history.py",
+    ),
+    # dispatcher/own.py
+    Rule(
+        "own: an edit asks for slots",
+        "dispatcher/own.py",
+        "    if plan.act is Act.EDIT:\n        return ()\n",
+        "",
+        "tests/integration/test_store_digest.py",
+    ),
+    Rule(
+        "own: the end takes the slot that is kept",
+        "dispatcher/own.py",
+        "tells=tally.shown is None)",
+        "tells=True)",
+        "tests/integration/test_store_notice.py",
+    ),
+    Rule(
+        "own: what cannot be edited is posted at once",
+        "dispatcher/own.py",
+        "if quiet_us > 0 else",
+        "if False else",
+        "tests/integration/test_store_digest.py",
+    ),
+    Rule(
+        "own: nothing is closed",
+        "dispatcher/own.py",
+        "ends=left_us <= 0)",
+        "ends=False)",
+        "tests/integration/test_store_digest.py",
+    ),
+    Rule(
+        "own: a refused edit is tried again",
+        "dispatcher/own.py",
+        "counting.window_us, shown, ends=is_edit,",
+        "counting.window_us, shown,",
+        "tests/integration/test_store_digest.py",
+    ),
+    Rule(
+        "own: whatever cannot be edited pauses",
+        "dispatcher/own.py",
+        'case Paused("unknown_method" as code, detail) if is_edit:',
+        "case 0:",
+        "tests/integration/test_store_digest.py",
+    ),
+    Rule(
+        "own: what is held for nothing stays held",
+        "dispatcher/own.py",
+        "if leased.held else Slots.KEEP",
+        "if False else Slots.KEEP",
+        "tests/integration/test_store_notice.py",
+    ),
+    # dispatcher/policy.py
+    Rule(
+        "telling: a digest has no window of its own",
+        "dispatcher/policy.py",
+        'yield Scope(f"digest:{category}"',
+        'if False: yield Scope(""',
+        "tests/integration/test_store_digest.py",
+    ),
+    Rule(
+        "telling: the share keeps no slot",
+        "dispatcher/policy.py",
+        "kept = self.kept(category) if tells else None",
+        "kept = None",
+        "tests/integration/test_store_digest.py",
+    ),
+    Rule(
+        "shadow limits: it is a part of the scope that is enforced",
+        "dispatcher/policy.py",
+        "Scope(SHADOW_PREFIX + scope.name, scope.limits)",
+        "scope",
+        "tests/integration/test_shadow_limits.py",
+    ),
+    # dispatcher/dispatch.py
+    Rule(
+        "core: an outcome is told before it is durable",
+        "dispatcher/dispatch.py",
+        "        applied = self.outbox.settle(",
+        "        self.observer.settled(settlements)\n        applied = self.outbox.settle(",
+        "tests/integration/test_store_decisions.py",
+    ),
+    Rule(
+        "core: what was lost is told as settled",
+        "dispatcher/dispatch.py",
+        "strict=True) if done])",
+        "strict=True)])",
+        "tests/integration/test_store_decisions.py",
+    ),
+    Rule(
+        "core: what was lost is told as dropped",
+        "dispatcher/dispatch.py",
+        "for place in sorted(answer.lost)])",
+        "for place in ()])",
+        "tests/integration/test_store_decisions.py",
+    ),
+    Rule(
+        "core: those who may go are dropped on the way",
+        "dispatcher/dispatch.py",
+        "not in newcomers or each.leased.id in going]",
+        "not in newcomers]",
+        "tests/integration/test_store_deferred.py",
+    ),
+    Rule(
+        "versions: what was refused is forgotten",
+        "dispatcher/dispatch.py",
+        "rules.again([*admitted, *(each.candidate for each in refused)], ended)",
+        "rules.again(admitted, ended)",
+        "tests/integration/test_limits_change.py",
+    ),
+    Rule(
+        "versions: what was admitted is forgotten",
+        "dispatcher/dispatch.py",
+        "undecided = rules.again(admitted)",
+        "undecided = []",
+        "tests/integration/test_limits_change.py",
+    ),
+    Rule(
+        "versions: a post is settled by the pace by which it was started",
+        "dispatcher/dispatch.py",
+        "rules.at_pace(each, self.policy) for each in settlements",
+        "*settlements",
+        "tests/integration/test_limits_change.py",
+    ),
+    Rule(
+        "mute: its line opens at once",
+        "dispatcher/dispatch.py",
+        'Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0)',
+        'Opening(f"{MUTED_SCOPE}{category}", 0, 0)',
+        "tests/integration/test_mutes.py",
+    ),
+    # dispatcher/store/rows.py
+    Rule(
+        "mute: what defers waits for its category",
+        "dispatcher/store/rows.py",
+        '"scope": f"{MUTED_SCOPE}{leased.event.category}"',
+        '"scope": f"category:{leased.event.category}"',
+        "tests/integration/test_mutes.py",
+    ),
+    Rule(
+        "shadow limits: it stays charged",
+        "dispatcher/store/rows.py",
+        "(*all_scopes(terms.scopes), *terms.shadows)",
+        "all_scopes(terms.scopes)",
+        "tests/integration/test_shadow_limits.py",
+    ),
+    # dispatcher/store/outbox.py
+    Rule(
+        "core: what overtook comes first",
+        "dispatcher/store/outbox.py",
+        "return self._arrived().and_then(taken)",
+        "return taken.and_then(self._arrived())",
+        "tests/integration/test_store_ahead.py",
+    ),
+    Rule(
+        "core: a worker comes back under its old name",
+        "dispatcher/store/outbox.py",
+        'self.owner = f"{self._name}/{self._names}"',
+        "self.owner = self._name",
+        "tests/integration/test_store_deferred.py",
+    ),
+    Rule(
+        "core: what was taken ahead is forgotten by who comes back",
+        "dispatcher/store/outbox.py",
+        "        self._await_ahead()\n        self._names += 1\n",
+        "        self._names += 1\n",
+        "tests/integration/test_store_order.py",
+    ),
+    Rule(
+        "core: old events are taken ahead of",
+        "dispatcher/store/outbox.py",
+        "not taken.suspended and taken.undecided is not None",
+        "not taken.suspended",
+        "tests/integration/test_store_order.py",
+    ),
+    Rule(
+        "versions: openings of older limits are told",
+        "dispatcher/store/outbox.py",
+        '        self._version, self._bounds = {"version": version}, bounds\n        self._opened = {}\n',
+        '        self._version, self._bounds = {"version": version}, bounds\n',
+        "tests/integration/test_limits_change.py",
+    ),
+    Rule(
+        "door: what came ahead and was dropped is not told",
+        "dispatcher/store/outbox.py",
+        "self.turned_away += taken.turned_away",
+        "self.turned_away = taken.turned_away",
+        "tests/integration/test_store_door.py",
+    ),
+    # dispatcher/store/enqueueing.py
+    Rule(
+        "door: a job called otherwise bears it",
+        "dispatcher/store/enqueueing.py",
+        "event.id is None or event.id == job_id",
+        "True",
+        "tests/integration/test_store_intake.py",
+    ),
+    # dispatcher/worker/admission.py
+    Rule(
+        "shadow limits: a retry counts again",
+        "dispatcher/worker/admission.py",
+        "() if leased.held or leased.attempt or leased.unknown else",
+        "",
+        "tests/integration/test_shadow_limits.py",
+    ),
+    Rule(
+        "door: categories that tell are named",
+        "dispatcher/worker/admission.py",
+        " and each.counting is None:",
+        ":",
+        "tests/integration/test_store_door.py",
+    ),
+    Rule(
+        "door: what older limits refused stays named",
+        "dispatcher/worker/admission.py",
+        "            self._door.open()\n",
+        "            pass\n",
+        "tests/integration/test_store_door.py",
+    ),
+    # dispatcher/worker/loop.py
+    Rule(
+        "door: it sleeps while a batch is on its way",
+        "dispatcher/worker/loop.py",
+        "if taken.turned_away or self._outbox.ahead:",
+        "if taken.turned_away:",
+        "tests/integration/test_worker_ahead.py",
+    ),
+    Rule(
+        "door: at its end it tells of nothing",
+        "dispatcher/worker/loop.py",
+        "                returned += self._outbox.give_back(self._in_hand())\n            self._watch.tell_ended()\n",
+        "                returned += self._outbox.give_back(self._in_hand())\n",
+        "tests/integration/test_worker_ahead.py",
+    ),
+    Rule(
+        "versions: an idle worker does not look",
+        "dispatcher/worker/loop.py",
+        "                self._limits.follow(taken.version)\n",
+        "",
+        "tests/faults/test_reload.py",
+    ),
+    # dispatcher/app/following.py
+    Rule(
+        "versions: a file with faults ends the worker",
+        "dispatcher/app/following.py",
+        "list(error.problems))\n            return\n",
+        "list(error.problems))\n            raise\n",
+        "tests/faults/test_reload.py",
+    ),
+)
