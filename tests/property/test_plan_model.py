@@ -197,7 +197,11 @@ def alike(operation: Operation, answer: list[Any]) -> list[Any]:
 MEMBERS: Final = st.sampled_from(["a", "b", "c", "B", "aa", "é"])
 SCORES: Final = st.integers(-2, 5)
 HIGHEST: Final = st.one_of(SCORES, st.just("inf"))
-HASH, ZSET, SET = st.sampled_from(["h1", "h1", "h2"]), st.sampled_from(["z1", "z1", "z2"]), st.sampled_from(["s1", "s2"])
+HASH, ZSET, SET = (
+    st.sampled_from(["h1", "h1", "h2"]),
+    st.sampled_from(["z1", "z1", "z2"]),
+    st.sampled_from(["s1", "s2"]),
+)
 SPANS_US: Final = st.sampled_from([100_000_000, 200_000_000, 400_000_000])
 
 OF_HASHES: Final = st.one_of(
