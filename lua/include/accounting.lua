@@ -40,12 +40,17 @@ local accounting = module(function(accounting)
 
   local rows_of = {} -- of a part of the record: id, decision, ...
 
-  local function record(present, older, id, decision)
+  local function rows_for(present, older)
     local rows = rows_of[present]
     if not rows then
       rows = { older = older }
       rows_of[present] = rows
     end
+    return rows
+  end
+
+  local function record(present, older, id, decision)
+    local rows = rows_for(present, older)
     rows[#rows + 1], rows[#rows + 2] = id, decision
   end
 
@@ -109,9 +114,10 @@ local accounting = module(function(accounting)
   function accounting.note_dropped(at, groups)
     for _, group in ipairs(groups) do
       if #group.ids > 0 then
-        local why = digits(at.now) .. ' ' .. group.why
-        for _, id in ipairs(group.ids) do
-          record(at.limited, at.limited_older, id, why)
+        local why, rows = digits(at.now) .. ' ' .. group.why, rows_for(at.limited, at.limited_older)
+        local last = #rows
+        for n, id in ipairs(group.ids) do
+          rows[last + 2 * n - 1], rows[last + 2 * n] = id, why
         end
         accounting.count(at.totals, group.outcome, accounting.name(at.names, group.category, group.configured), #group.ids)
         if group.remember then
