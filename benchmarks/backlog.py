@@ -234,14 +234,14 @@ class _Copier:
         return self._seq
 
     def _timers(self, count: int, pipe: _Pipe) -> None:
-        """Half of them were refused by a limit, the others wait for another attempt."""
+        """One in a hundred was refused by a limit, the others wait for another attempt."""
         id_ = f"{TIMED}-{PATTERN}"
         record, instant = self._client.hget(KEYS.events, id_), int(self._client.zscore(KEYS.timers, id_))
         record = re.sub(rb'"lone":"\d+",|,"lone":"\d+"', b"", record)
         again = record.replace(b'"limit:category"', b'"retry"').replace(b'"seq"', b'"attempt":1,"seq"')
         for n in range(count):
             event = name_of(TIMED, n)
-            seq = self._park(event, again if n % 2 else record, label_of(n), (), pipe)
+            seq = self._park(event, again if n % 100 else record, label_of(n), (), pipe)
             pipe.rank(KEYS.timers, event, instant + seq * _SPREAD_US)
         self._count("parked", TIMED, count, pipe)
 

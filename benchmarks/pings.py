@@ -17,7 +17,7 @@ from typing import Final
 
 from redis import Redis
 
-from benchmarks.processes import Process
+from benchmarks.processes import Process, prefer
 
 EVERY_S: Final = 0.002
 _MS: Final = 1_000
@@ -38,6 +38,7 @@ def pinged(*urls: str, folder: Path) -> Iterator[Sequence[Pings]]:
     try:
         for client in clients:
             client.until(lambda client=client: client.said().endswith("\n"), "the first PING")  # type: ignore[misc]
+        prefer(*(client.pid for client in clients))
         begun = time.monotonic()
         yield found
     finally:

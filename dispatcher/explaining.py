@@ -23,6 +23,7 @@ _SCOPES: Final = {"global": "all events together", "shared": "what the guarantee
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
 _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel")
 """What a log line has of a decision as it is."""
+MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
 
 
@@ -227,8 +228,8 @@ def failing(failures: int, until_us: int, at: Clock) -> str:
 
 
 def cooling(until_us: int, at: Clock) -> str:
-    """A hindrance: Slack asked for it."""
-    return f"after Slack's 429 nobody posts there until {at(until_us)}"
+    """A hindrance: Slack asked for it, or posts there fail."""
+    return f"after Slack's 429, or posts without a clear answer, nobody posts there until {at(until_us)}"
 
 
 def paced(next_us: int | None, at: Clock) -> str:

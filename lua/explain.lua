@@ -13,7 +13,8 @@
 --           "payloads": true: of all, else of those whose id is a digest}
 -- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for}, payload of each | '', ...]; facts, those
 --           that there are:
---             "header": text of the record's (include/record.lua), and where the event is:
+--             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
+--               where the event is:
 --               "owner" who holds it, or "orphan": true,
 --               "timer": its instant,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
@@ -108,9 +109,13 @@ for n, id in ipairs(call.ids) do
   local stored = redis.call('HGET', events, id)
   if stored then
     local header
-    header, payload = record.split(stored)
-    facts.header, read = string.match(stored, '^[^\n]*'), read + #stored
-    place(facts, id, header)
+    header, payload, facts.malformed = record.split(stored, id)
+    read = read + #stored
+    facts.malformed = facts.malformed and true or nil
+    facts.header = facts.malformed and cjson.encode(header) or string.match(stored, '^[^\n]*')
+    if not facts.malformed then
+      place(facts, id, header)
+    end
   end
   facts.job = waiting_job(KEYS[21 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)

@@ -57,6 +57,9 @@ class Status:
 
 _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 
+_SCOPES: Final = 200
+"""Scopes in one look at the use of limits."""
+
 COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
 
 
@@ -145,7 +148,8 @@ def read_status(readers: Readers, policy: Policy) -> Status:
     scopes = {name: Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)}
     shares = {name: share for name in policy.categories if (share := policy.share(name)) is not None}
     pools = [*shares.values(), *([] if policy.shared is None else [policy.shared])]
-    together, *used = readers.limiter.usage_many([Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values(), *pools])
+    asked = [Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values(), *pools]
+    together, *used = _use_of(readers, asked)
     by_category = dict(zip(scopes, used, strict=False))
     of_pools = [usage for (usage,) in used[len(scopes) :]]
     return Status(
@@ -171,8 +175,16 @@ def _shadows(readers: Readers, policy: Policy, names: Sequence[str]) -> dict[str
     refused = readers.books.shadowed()
     return {
         name: [Shadowed(usage, refused.get(f"{name} {usage.limit}", 0)) for usage in usages]
-        for name, usages in zip(shown, readers.limiter.usage_many(scopes), strict=True)
+        for name, usages in zip(shown, _use_of(readers, scopes), strict=True)
     }
+
+
+def _use_of(readers: Readers, scopes: Sequence[Scope]) -> list[Sequence[Usage]]:
+    """How much of each scope's limits is used; of many scopes by several looks, none of which takes long."""
+    found: list[Sequence[Usage]] = []
+    for first in range(0, len(scopes), _SCOPES):
+        found += readers.limiter.usage_many(scopes[first : first + _SCOPES])
+    return found
 
 
 def _paused(look: Snapshot) -> dict[str, Any] | None:

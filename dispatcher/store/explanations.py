@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.errors import InvalidEvent
 from dispatcher.event import MAX_ID, Event, job_id_for
 from dispatcher.explaining import Clock, Decision, Explanation, State, clock_of
+from dispatcher.json_text import decode, decode_answer
 from dispatcher.keys import Keys
 from dispatcher.model import US, Lane, Reason, is_utf8, shown
 from dispatcher.mutes import Mute, read_mutes
@@ -22,7 +22,7 @@ from dispatcher.queue_keys import QueueKeys
 from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_decision
 from dispatcher.store.envelope import open_envelope
-from dispatcher.store.snapshot import PausedByHand, read_by_hand
+from dispatcher.store.snapshot import Pause, PausedByHand, read_by_hand, read_pause
 
 _LANES: Final = tuple(Lane)
 
@@ -49,7 +49,7 @@ class Look:
     """What was found at one instant, by the server's clock, with the pauses and the mutes that were in force."""
 
     now_us: int
-    pause: Mapping[str, str] | None
+    pause: Pause | None
     by_hand: Mapping[str, PausedByHand]
     muted: Mapping[str, Mute]
     found: Sequence[Found]
@@ -80,14 +80,14 @@ class ExplainCalls:
 
     def read(self, answer: Sequence[bytes]) -> Look:
         """The answer."""
-        facts = json.loads(answer[0].decode("utf-8", "replace"))
+        facts = decode_answer(answer[0])
         found = [
-            Found(each["id"], json.loads(each["header"]) if "header" in each else None, each, payload)
+            Found(each["id"], decode(each["header"]) if "header" in each else None, each, payload)
             for each, payload in zip(facts["found"], answer[1:], strict=True)
         ]
         now_us = int(facts["now"])
-        by_hand = {name: read_by_hand(json.loads(row)) for name, row in facts.get("paused", {}).items()}
-        return Look(now_us, facts.get("pause"), by_hand, read_mutes(facts.get("muted"), now_us), found)
+        by_hand = {name: read_by_hand(row) for name, row in facts.get("paused", {}).items()}
+        return Look(now_us, read_pause(facts.get("pause")), by_hand, read_mutes(facts.get("muted"), now_us), found)
 
 
 class Explanations:
@@ -167,9 +167,12 @@ class _Telling:
             self._base,
             attempts=attempts,
             replays=header.get("replays", 0),
-            first_seen=int(header["seen"]) / US,
+            first_seen=int(header["seen"]) / US if "seen" in header else None,
         )
         state = header.get("state")
+        if self._facts.get("malformed"):
+            where = State.PARKED if state == "waiting" else State.IN_FLIGHT
+            return replace(base, state=where, sentence=explaining.MALFORMED)
         if state != "waiting":
             owner = self._facts.get("owner")
             sentence = explaining.in_hands(owner, attempts, MAX_ATTEMPTS, is_sending=state == "sending")
@@ -189,8 +192,7 @@ class _Telling:
             sentence = explaining.alone(words, self._at(next_us))
         pause = self._look.pause
         if reason == Reason.PAUSED and pause is not None:
-            said = ": ".join(filter(None, (pause.get("code"), pause.get("detail"))))
-            hindrance = explaining.paused(int(pause["since"]), said, self._at)
+            hindrance = explaining.paused(pause.since_us, _said(pause), self._at)
             sentence = explaining.after_pause(hindrance, self._at(next_us))
         return replace(base, reason=reason, code=code, next_at=next_us / US, sentence=sentence)
 
@@ -228,10 +230,9 @@ class _Telling:
             if of_category is not None:
                 hindrance = explaining.paused_category(str(base.category), stopped.since_us, words, self._at)
         elif pause is not None:
-            reason = Reason.COOLDOWN if pause["kind"] == "cooldown" else Reason.PAUSED
-            next_us = int(pause["probe"])
-            words = ": ".join(filter(None, (pause.get("code"), pause.get("detail"))))
-            hindrance = explaining.paused(int(pause["since"]), words, self._at)
+            reason = Reason.COOLDOWN if pause.kind == "cooldown" else Reason.PAUSED
+            next_us = pause.probe_us
+            hindrance = explaining.paused(pause.since_us, _said(pause), self._at)
         elif cooldown_us > now_us and failures:
             reason, hindrance = Reason.COOLDOWN, explaining.failing(failures, cooldown_us, self._at)
         elif cooldown_us > now_us:
@@ -271,6 +272,10 @@ class _Telling:
 
 _SAME: Final = ("outcome", "reason", "scope", "limit", "code", "detail", "ts")
 """What an explanation has of a decision as it is."""
+
+
+def _said(pause: Pause) -> str:
+    return ": ".join(filter(None, (pause.code, pause.detail)))
 
 
 def _named(id_: str) -> str:

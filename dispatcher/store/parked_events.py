@@ -164,8 +164,8 @@ class ParkedEvents:
             explanation = replace(explanation, channel=self._policy.channel(event))
         return ParkedEvent(
             explanation,
-            deadline_us=int(header["deadline"]),
-            seen_us=int(header["seen"]),
+            deadline_us=int(header.get("deadline", 0)),
+            seen_us=int(header.get("seen", 0)),
             event=event,
             leased=leased if isinstance(leased, Leased) else None,
         )

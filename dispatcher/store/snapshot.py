@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript, answered
+from dispatcher.json_text import decode, decode_answer
 from dispatcher.keys import Keys
 from dispatcher.mutes import Mute, read_mutes
 from dispatcher.queue_keys import QueueKeys
@@ -38,6 +38,11 @@ class TallyLook:
     count: int
     first_us: int
     place: str
+
+
+_KINDS: Final = ("operator", "outage", "cooldown")
+_LAST_US: Final = 10**16
+"""In the year 2286: no instant is later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,7 @@ class Books:
     def snapshot(self) -> Snapshot:
         """One look."""
         answer, books = self._snapshot(self._names, self._call)
-        facts: dict[str, Any] = json.loads(answer)
+        facts: dict[str, Any] = decode_answer(answer)
         totals = {name.decode(): int(count) for name, count in zip(books[::2], books[1::2], strict=True)}
         tallies = {id_: TallyLook(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
         return Snapshot(
@@ -219,8 +224,8 @@ class Books:
             totals=totals,
             leases={owner: int(end) for owner, end in facts["leases"].items()},
             cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
-            pause=_pause(facts["pause"]),
-            paused={name: read_by_hand(json.loads(row)) for name, row in facts["paused"].items()},
+            pause=read_pause(facts["pause"]),
+            paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
             muted=read_mutes(facts["muted"], int(facts["now"])),
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
             tallies=tallies,
@@ -254,9 +259,31 @@ class Books:
         return look.waiting + look.in_flight + look.parked <= lone + sum(look.deferred.values())
 
 
-def read_by_hand(facts: Mapping[str, str]) -> PausedByHand:
-    """A row of the hash ``paused``."""
-    return PausedByHand(facts["by"], int(facts["since"]), facts["why"])
+def read_by_hand(text: str) -> PausedByHand:
+    """A row of the hash ``paused``; of one that cannot be read only that it is there is known."""
+    try:
+        row = decode(text)
+        return PausedByHand(str(row["by"]), _instant(row["since"]), str(row["why"]))
+    except (ValueError, TypeError, KeyError):  # written by somebody else
+        return PausedByHand("somebody", 0)
+
+
+def read_pause(facts: Mapping[str, str] | None) -> Pause | None:
+    """The hash ``pause``; None where there is none, or it is none of ours."""
+    if not facts or facts.get("kind") not in _KINDS:
+        return None
+    try:
+        since_us, probe_us = _instant(facts["since"]), _instant(facts["probe"])
+    except (ValueError, KeyError):  # written by somebody else
+        return None
+    return Pause(facts.get("code", ""), facts.get("detail", ""), since_us, probe_us, facts["kind"])
+
+
+def _instant(text: str) -> int:
+    instant = int(text)
+    if not 0 <= instant < _LAST_US:
+        raise ValueError(f"{text} is no instant, expected microseconds since 1970")
+    return instant
 
 
 def _parked(facts: Mapping[str, Any], totals: Mapping[str, int], tallies: Mapping[str, TallyLook]) -> int:
@@ -264,9 +291,3 @@ def _parked(facts: Mapping[str, Any], totals: Mapping[str, int], tallies: Mappin
     if facts["has_all_tallies"]:
         return int(facts["parked"]) - sum(each.place in {"timer", "line"} for each in tallies.values())
     return sum(count for name, count in totals.items() if name.startswith("parked "))
-
-
-def _pause(facts: dict[str, str]) -> Pause | None:
-    if not facts:
-        return None
-    return Pause(facts["code"], facts["detail"], int(facts["since"]), int(facts["probe"]), facts["kind"])

@@ -10,8 +10,8 @@
 --
 -- `at` names the keys totals, names, seen, limited, limited_older, others, others_older, events, leased; and now, remember_us,
 -- most_decisions.
-local accounting = (function()
-  local accounting = { UNREADABLE = '-' } -- the category of what cannot be read
+local accounting = module(function(accounting)
+  accounting.UNREADABLE = '-' -- the category of what cannot be read
   local MOST_NAMES = 1000
   local DECISIONS_MS = 604800000 -- seven days after the last one
 
@@ -126,6 +126,4 @@ local accounting = (function()
     accounting.write_record(at)
     accounting.write_memory(at)
   end
-
-  return accounting
-end)()
+end)

@@ -2,8 +2,8 @@
 -- fields are "id", "at" (us) and "bytes" (its own); one of an earlier version has no "bytes" and counts as none.
 --
 -- `at` names the keys dead, dead_ids, dead_bytes; and now. What this call changes is kept in it until `letters.write`.
-local letters = (function()
-  local letters = { MOST_READ = 8388608 } -- bytes of letters that are read in one call; one more letter may be on top
+local letters = module(function(letters)
+  letters.MOST_READ = 8388608 -- bytes of letters that are read in one call; one more letter may be on top
 
   -- The fields of a letter by name, and how many bytes these are; nothing where it is gone already.
   function letters.read(at, entry)
@@ -113,6 +113,4 @@ local letters = (function()
       plan.write('DEL', at.dead_bytes)
     end
   end
-
-  return letters
-end)()
+end)

@@ -4,8 +4,7 @@
 -- and in "stores", absent when all are sets, how each is kept: "set", "log" or "quota" (include/log.lua).
 -- A request is a list: the id, then for each slot it asks for the scope's position, or a list of positions: the
 -- first of these that has room.
-local gate = (function()
-  local gate = {}
+local gate = module(function(gate)
 
   function gate.open(call, now)
     local scopes, stores = {}, call.stores and log_stores()
@@ -123,6 +122,4 @@ local gate = (function()
       end
     end
   end
-
-  return gate
-end)()
+end)

@@ -9,8 +9,8 @@
 --
 -- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed, guarantees; the prefixes line and
 -- waits; the owner; and now.
-local deferred = (function()
-  local deferred = { RANKS = { high = 0, normal = 1, low = 2 } }
+local deferred = module(function(deferred)
+  deferred.RANKS = { high = 0, normal = 1, low = 2 }
   local ORDER_US = 1000000
   local RANK = 2251799813685248 -- 2^51: seq is below it
   local MOST_FREED = 10000 -- scopes in `freed`; beyond that, all count as freed
@@ -207,6 +207,4 @@ local deferred = (function()
     end
     return wait_until
   end
-
-  return deferred
-end)()
+end)

@@ -13,8 +13,7 @@
 --
 -- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; and now.
 -- A `tally` of a call: its id, its key, how long it collects (delay_us).
-local digest = (function()
-  local digest = {}
+local digest = module(function(digest)
   local MOST_SAMPLES = 5
   local PATIENCE_US = 86400000000 -- after which an own event asks anew; nothing ends it
   local EDIT_US = 30000000 -- between two edits of one message
@@ -329,6 +328,4 @@ local digest = (function()
     plan.hset(key, 'snap', payload)
     return payload
   end
-
-  return digest
-end)()
+end)

@@ -5,8 +5,8 @@
 -- its id is the job's. Only by categories that a worker names, in `door` (JSON): "scopes" and "rows" as in gate.lua, of
 -- the KEYS behind `first`, "told" as in admit.lua, "categories": {name: [position of its row, configured]}. They drop, tell
 -- nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is admitted.
-local door = (function()
-  local door = { refused = {} } -- groups for the books, with what the answer says of them
+local door = module(function(door)
+  door.refused = {} -- groups for the books, with what the answer says of them
   local scopes, group_of, verdict_of = {}, {}, {}
 
   local function verdict(call, position, first, now)
@@ -58,6 +58,4 @@ local door = (function()
     end
     return rows
   end
-
-  return door
-end)()
+end)

@@ -2,8 +2,8 @@
 -- call looks at a bounded number of them; what is more goes on in the next.
 --
 -- `at` as in include/intake.lua; with due, new and undecided of the call, and is_stopped: everything is paused by hand.
-local due = (function()
-  local due = { heads_of = {} } -- scopes whose heads were taken
+local due = module(function(due)
+  due.heads_of = {} -- scopes whose heads were taken
   local PAGE = 128 -- lines, and timers, that are looked at beyond what is asked for
   local EXPIRED = 100
   local REOPENED = 200
@@ -314,6 +314,4 @@ local due = (function()
     end
     return next_at < math.huge and next_at or nil
   end
-
-  return due
-end)()
+end)

@@ -2,8 +2,8 @@
 --
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, muted, tallies, seq, the four parts of the
 -- decision record, those of include/leases.lua; owner, tally: prefix of keys; and now.
-local intake = (function()
-  local intake = { bytes = 0 }
+local intake = module(function(intake)
+  intake.bytes = 0
   local MAX_BATCH = 8388608 -- bytes after which no more is taken from orphans and lanes
   local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut; the
   -- ids of own events hold a colon, so nobody else's may
@@ -262,6 +262,4 @@ local intake = (function()
     facts.seqs = #seqs > 0 and seqs or cjson.null
     return table.concat(records)
   end
-
-  return intake
-end)()
+end)

@@ -5,8 +5,8 @@
 --
 -- `at` names the keys events, leases, orphans, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua;
 -- grace_us: from a post of unknown fate until it is looked up, scope: prefix of the keys of slots; and now.
-local leases = (function()
-  local leases = { SUSPECT = 2 } -- workers that died with an event, from which on it is taken alone
+local leases = module(function(leases)
+  leases.SUSPECT = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
   local PAGE = 200 -- events that are taken over in one call
   local MOST_PLACE = 256 -- characters of Slack's id of a channel
@@ -129,7 +129,7 @@ local leases = (function()
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
       if each ~= '' and plan.zscore(at.line .. each, id) then
         if string.find(each, '^category:') or string.find(each, '^label:') then
-          deferred.leave(at, id, { line = each, category = header.category or deferred.category_of(at, each) })
+          deferred.leave(at, id, { line = each, category = deferred.category_of(at, each) })
         else
           plan.zrem(at.line .. each, id)
           if not plan.zfirst(at.line .. each) then
@@ -153,6 +153,4 @@ local leases = (function()
     end
     header.holds, header.slots = nil, nil
   end
-
-  return leases
-end)()
+end)

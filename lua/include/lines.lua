@@ -9,12 +9,10 @@
 --
 -- `at` names the keys lines, timers, posting, cooldowns, turns, wake; and now. A channel is {name, line: key of its line,
 -- line_name, and with a pace: pace: key of its slots, max, window_us}.
-local lines = (function()
-  local lines = {
-    READING = 'conversations.history', -- stands among the channels that cool down for all readings of what was posted
-    -- So long after a cool-down its channel takes one post at a time until one has arrived; and readings are made one by one.
-    COOLED_US = 600000000,
-  }
+local lines = module(function(lines)
+  lines.READING = 'conversations.history' -- stands among the channels that cool down for all readings of what was posted
+  -- So long after a cool-down its channel takes one post at a time until one has arrived; and readings are made one by one.
+  lines.COOLED_US = 600000000
   local CLASS = 562949953421312 -- 2^49: seq is below it
   local USUAL = 3 -- normal, without a guarantee
   local OLDEST_EVERY = 16
@@ -156,6 +154,4 @@ local lines = (function()
       end
     end
   end
-
-  return lines
-end)()
+end)

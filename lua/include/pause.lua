@@ -15,8 +15,7 @@
 -- `at` names the keys pause, failing (HASH channel -> failures since Slack last answered a post, '' -> those that never left),
 -- failures (HASH channel -> its failures in a row), denials (HASH channel -> when it last asked for an operator), posted
 -- (STRING: when something was last posted), cooldowns, wake; and now. failing, failures, denials and posted live an hour.
-local pause = (function()
-  local pause = {}
+local pause = module(function(pause)
   local OUTAGE = 5
   local GAP_FROM_US, GAP_TO_US, OPERATOR_GAP_US = 1000000, 30000000, 60000000
   local EAGER = 12 -- channels that are probed one after another before the gaps grow
@@ -126,8 +125,12 @@ local pause = (function()
     return is_new and GAP_FROM_US or math.min(2 * gap, longest)
   end
 
-  -- From its second failure in a row on the channel takes no post for a while, longer each time.
+  -- From its second failure in a row on the channel takes no post for a while, longer each time. What was under way when it was
+  -- held up says nothing new.
   local function hold(at, channel)
+    if (plan.zscore(at.cooldowns, channel) or 0) > at.now then
+      return
+    end
     local failures = count_in(at, at.failures, channel)
     if failures < 2 then
       return
@@ -293,6 +296,4 @@ local pause = (function()
       begin(at, 'cooldown', said, latest - at.now, id)
     end
   end
-
-  return pause
-end)()
+end)

@@ -1,7 +1,6 @@
 -- Where an event that waits admitted has its slots, and where it stands in its channel's line: noted in its header, since by the
 -- time it goes on the limits may have changed.
-local places = (function()
-  local places = {}
+local places = module(function(places)
   local PRIORITY = { high = 0, normal = 2, low = 4 }
 
   -- Notes in which scopes the event has slots (`slots`) and in which these are held (`holds`).
@@ -29,6 +28,4 @@ local places = (function()
     local is_guaranteed = event.guarantee and header.seq and plan.zscore(KEYS[event.guarantee], record.slot(header))
     header.order = (PRIORITY[event.priority] or PRIORITY.normal) + (is_guaranteed and 0 or 1)
   end
-
-  return places
-end)()
+end)

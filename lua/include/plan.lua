@@ -7,8 +7,7 @@
 -- call frees more than it takes, one that a full server allows: after that the server allows the rest as well.
 --
 -- Members and fields are texts, scores are numbers (math.huge for 'inf'), values of hashes are texts or whole numbers.
-local plan = (function()
-  local plan = {}
+local plan = module(function(plan)
   local call, type, floor = redis.call, type, math.floor
   local CHUNK, MOST_TOKENS = 1000, 16
   local hashes, zsets, sets, counters, lifetimes = {}, {}, {}, {}, {}
@@ -499,6 +498,4 @@ local plan = (function()
       redis.pcall('PUBLISH', message[1], message[2])
     end
   end
-
-  return plan
-end)()
+end)

@@ -47,3 +47,13 @@ local function json_of(text)
   local is_json, value = pcall(cjson.decode, text)
   return is_json and type(value) == 'table' and value or nil
 end
+
+-- A part of a script, with names of its own. It is made when it is first used: few calls use all parts, and to make the
+-- functions of one takes longer than to read a key.
+local function module(make)
+  return setmetatable({}, { __index = function(part, name)
+    setmetatable(part, nil)
+    make(part)
+    return part[name]
+  end })
+end

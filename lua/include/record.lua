@@ -14,8 +14,7 @@
 -- last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
 -- thread); while there is a doubt, place (Slack's id of its channel) and trouble (whether posts fail there, include/pause.lua).
 -- Instants are strings of microseconds: cjson writes 14 digits.
-local record = (function()
-  local record = {}
+local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
   local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it
 
@@ -156,6 +155,4 @@ local record = (function()
     local unknown = header.unknown or 0
     return unknown > 0 and digits(header.seq) .. '#' .. digits(unknown) or digits(header.seq)
   end
-
-  return record
-end)()
+end)

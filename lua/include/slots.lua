@@ -6,9 +6,9 @@
 --
 -- A view is one scope at one instant. Nothing is written before `slots.write`: a view knows what this call has charged (all at
 -- `now`) and which stored slots it has taken away, and counts as if both were written.
-local slots = (function()
-  local slots = { HELD = 4503599627370496, MAX = 1, US = 2, KIND = 3 } -- 2^52; fields of a window { max, us } or { max, us, 'fixed' }
-  local HELD, MAX, US, KIND = slots.HELD, slots.MAX, slots.US, slots.KIND
+local slots = module(function(slots)
+  local HELD, MAX, US, KIND = 4503599627370496, 1, 2, 3 -- 2^52; fields of a window { max, us } or { max, us, 'fixed' }
+  slots.MAX, slots.US, slots.KIND = MAX, US, KIND
   local HOLDING_WINDOW = 60000000
   local call = redis.call
   local SET = { ids = true } -- how the slots of a sorted set are kept; include/log.lua has two other ways
@@ -370,7 +370,7 @@ local slots = (function()
   function slots.hold(key, id, deadline, now)
     if plan.zscore(key, id) then
       plan.zadd(key, HELD + deadline, id)
-      plan.keep_alive(key, deadline - now)
+      plan.keep_alive(key, math.max(0, deadline - now))
     end
   end
 
@@ -378,6 +378,4 @@ local slots = (function()
   function slots.release(key, id)
     return plan.zrem(key, id)
   end
-
-  return slots
-end)()
+end)

@@ -3,8 +3,7 @@
 -- `at` names the keys: threads  ZSET "CHANNEL\nKEY" -> instant at which it is forgotten; roots HASH "CHANNEL\nKEY" -> ts of
 -- the first message; both live as long as the last of them; and now, keep_us. Of more than MOST_THREADS those go that were
 -- used least lately.
-local threads = (function()
-  local threads = {}
+local threads = module(function(threads)
   local MOST_THREADS = 100000
   local MOST_TS = 64 -- characters of a message's ts
 
@@ -47,6 +46,4 @@ local threads = (function()
     local told = call.threads
     return told and { threads = KEYS[told.names], roots = KEYS[told.roots], keep_us = told.keep_us, now = now }
   end
-
-  return threads
-end)()
+end)

@@ -7,8 +7,7 @@
 local GRACE = 1000000
 local WORTH_A_RING = 1000 -- nobody is woken for less than this
 
-local waiters = (function()
-  local waiters = {}
+local waiters = module(function(waiters)
 
   -- Adds to each scope of a call its two keys; they follow all scopes in KEYS, the waiters first.
   function waiters.open(scopes)
@@ -96,6 +95,4 @@ local waiters = (function()
       plan.publish(bells .. string.match(token, '^[^:]*'), token)
     end
   end
-
-  return waiters
-end)()
+end)

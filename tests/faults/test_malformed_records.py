@@ -232,6 +232,11 @@ def check_told_again(plight: Plight) -> None:
 
 
 @everywhere
+def test_cancelling_does_no_harm_where_nothing_is_malformed(redis: Database, make: Make) -> None:
+    _operate_and_live(make(redis))
+
+
+@everywhere
 @in_extent
 def test_an_operator_who_looks_or_cancels_stops_at_no_malformed_event(redis: Database, make: Make, most: int) -> None:
     found = Found()
@@ -242,6 +247,10 @@ def test_an_operator_who_looks_or_cancels_stops_at_no_malformed_event(redis: Dat
 
 def _operated(redis: Database, make: Make, change: Mutation | str) -> None:
     plight = spoilt(redis, make, change)
+    _operate_and_live(plight)
+
+
+def _operate_and_live(plight: Plight) -> None:
     plight.operate()
     plight.cancel()
     plight.operate()
@@ -249,7 +258,8 @@ def _operated(redis: Database, make: Make, change: Mutation | str) -> None:
     plight.live()
     plight.operate()
     plight.check_others()
-    plight.check_victim_is_gone()
+    # A tally forgets one that was cancelled when the next one comes.
+    assert [place for place in plight.places() if ":tally:" not in place] == []
 
 
 # What is stored beside the events

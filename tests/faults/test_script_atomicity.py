@@ -110,7 +110,7 @@ class Trials:
             keys = changed(before, self.bench.contents())
             done = [f"{step.command} {step.key}" for step in run.changes if step.answer != "0"]
             if keys or done:
-                self.add(call, f"{words}: raised {run.raised[:100]!r} after {', '.join(done[:4])}; changed {keys}")
+                self.add(call, f"{words}: raised {run.raised[:100]!r}, had run {done[:4]}, changed {keys}")
         return run
 
     def add(self, call: Call, words: str) -> None:
@@ -325,7 +325,7 @@ def _changes_of(arg: bytes) -> Iterator[tuple[str, Args]]:
     facts = json.loads(arg) if arg[:1] == b"{" else None
     if isinstance(facts, dict):
         for mutation in mutations(facts):
-            yield mutation.words, partial(mutation.in_list, facts)
+            yield str(mutation), partial(mutation.in_list, facts)
     for name, raw in RAW.items():
         yield f"as a whole {name}", partial(list, [raw])
     yield "as a whole absent", list
@@ -400,7 +400,7 @@ def _values_of(value: bytes) -> Iterator[tuple[str, Callable[[], bytes]]]:
     if header[:1] == b"{":
         facts = json.loads(header)
         for mutation in mutations(facts):
-            yield mutation.words, partial(mutation.before, facts, line + payload)
+            yield str(mutation), partial(mutation.before, facts, line + payload)
         if line:
             yield "without a line feed", partial(bytes, header)
             yield "with words for its header", partial(bytes, b"words\n" + payload)

@@ -280,7 +280,7 @@ def _settled(redis: Database, case: Case) -> list[str]:
         payload = redis.hget(stage.keys.events, victim).partition(b"\n")[2]
         redis.hset(stage.keys.events, victim, json.dumps(header, separators=(",", ":")).encode() + b"\n" + payload)
     if case.failures:
-        redis.set(stage.keys.failures, case.failures, px=3_600_000)
+        redis.hset(stage.keys.failing, "#elsewhere", case.failures)
     if case.pause:
         now = str(stage.clock.now_us)
         facts = {

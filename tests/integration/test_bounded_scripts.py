@@ -11,9 +11,13 @@ from typing import Final
 
 import pytest
 
-from benchmarks.backlog import Size, build
+from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
+from dispatcher.app.building import Readers
+from dispatcher.cli.status import read_status
+from dispatcher.limiter import Limiter
 from dispatcher.outcome import Bounds
+from dispatcher.settings import read_limits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.snapshot import Books
@@ -26,7 +30,7 @@ SIZE: Final = Size(
     in_channel=2,
     timers=300,
     letters=1_300,
-    names=20,
+    names=450,
 )
 DEFERRED: Final = 1_900 * 10 + 700 * 10 + 2
 FOR_CHANNELS: Final = 600 * 2 + 1
@@ -75,6 +79,16 @@ def test_a_look_at_very_many_lines_tells_of_those_that_may_go_soonest_and_the_bo
         FOR_CHANNELS - sum(waiting[False]),
     )
     assert min(line.next_us or 0 for line in look.lines.values()) == look.next_line_us
+
+
+def test_the_use_of_very_many_limits_is_read_by_several_looks(crowd: Database) -> None:
+    readers = Readers(Books(crowd, KEYS, QUEUE), Limiter(crowd, namespace=KEYS.namespace), list)
+    with counted(crowd) as effort:
+        status = read_status(readers, read_limits(LIMITS, "limits.yaml").policy)
+    assert {len(used) for name, used in status.categories.items() if name.startswith("unknown-")} == {1}
+    assert len(status.categories) > 450
+    assert effort.scripts >= 1 + 3
+    assert status.together[0].used >= FOR_CHANNELS
 
 
 def test_very_many_letters_are_found_replayed_and_removed_page_by_page(crowd: Database) -> None:

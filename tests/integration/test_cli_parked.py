@@ -28,7 +28,7 @@ channels: {default: {pace: none}}
 categories:
   deploys: {limits: [1/1d], on_limit: defer, channel: "#deploys"}
 """
-MANY: Final = 1_200
+MANY: Final = 900
 
 
 @pytest.fixture
@@ -232,8 +232,8 @@ def test_on_a_terminal_it_asks(stage: Stage, answer: str, left: int, code: int) 
 @pytest.fixture
 def many(stage: Stage) -> None:
     ann = stage.worker("ann")
-    for first in range(0, MANY, 400):
-        stage.send(*(f"e{n}" for n in range(first, first + 400)), category="reports")
+    for first in range(0, MANY, 300):
+        stage.send(*(f"e{n}" for n in range(first, first + 300)), category="reports")
         work(ann)
     stage.redis.delete(stage.keys.leases)
 

@@ -273,15 +273,19 @@ def test_what_waits_for_its_channel_is_told_why(redis: Database) -> None:
     (started,) = ann.go()
     ann.answer(started, RateLimitedBySlack(60 * US, "ratelimited"))
     cooling = explain(stage, "b")
-    assert cooling.sentence == f"{waits} after Slack's 429 nobody posts there until 10:54:30; it is the next."
+    cooled = f"{waits} after Slack's 429, or posts without a clear answer,"
+    assert cooling.sentence == f"{cooled} nobody posts there until 10:54:30; it is the next."
     assert (cooling.reason, cooling.attempts) == ("cooldown", 0)
     stage.clock.forward(60)
     (started,) = ann.go()
     ann.answer(started, Paused("token_revoked", "make a new token"))
-    paused = explain(stage, "b")
-    assert paused.sentence == (
+    denied, paused = explain(stage, "b"), explain(stage, "c")
+    assert denied.sentence == (
         "Admitted, and waits by itself: posting is paused since 10:54:30 (token_revoked: make a new token); "
         "it goes on at 10:54:31 at the earliest."
+    )
+    assert paused.sentence == (
+        f"{waits} posting is paused since 10:54:30 (token_revoked: make a new token); it is the next."
     )
     assert (paused.reason, paused.next_at) == ("paused", START_US / US + 71)
 

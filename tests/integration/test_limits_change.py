@@ -208,19 +208,6 @@ def test_who_waited_by_limits_that_are_gone_leaves_nothing_behind(
     assert [each.candidate.leased.id for each in ann.go()] == ["b", "c"]
 
 
-def test_who_waited_for_its_channel_by_limits_that_are_gone_leaves_nothing_behind(stage: Stage, ann: Worker) -> None:
-    text = 'channels: {"#slow": {pace: 1/10s}}\nglobal: {limits: []}\ndefaults: {limits: [%s], channel: "#slow"}\n'
-    ann.follow(stage.put_in_force(text % "2/30m"))
-    stage.send("a", "b", category="errors")
-    (first,) = ann.go()
-    ann.answer(first, Receipt("#slow", "1.0"))
-    assert stage.held("category:errors").keys() == {"b"}
-    ann.follow(stage.put_in_force(text % ""))
-    stage.clock.forward(10)
-    assert [each.candidate.leased.id for each in ann.go()] == ["b"]
-    assert stage.slots("category:errors").keys() == {"a"}
-
-
 def test_who_expires_by_limits_that_are_gone_leaves_nothing_behind(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(LIMITED))
     send(stage, "a", labels={"host": "db1"})
@@ -274,7 +261,7 @@ def test_a_new_version_lets_many_lines_ask_anew_a_page_in_each_take(stage: Stage
     assert (len(posted(stage)), stage.look().parked) == (210, 210)
     stage.clock.forward(60)
     ann.follow(stage.put_in_force(with_category("{per_label: {host: [2/30m]}, on_limit: defer}")))
-    may_ask: list[object] = []
+    may_ask: list[int] = []
     for _ in range(3):
         assert ann.take(0, 0).more is not (len(may_ask) > 0)
         may_ask.append(stage.redis.zcount(stage.keys.lines, 0, stage.clock.now_us))

@@ -86,7 +86,7 @@ def test_every_row_of_the_table_has_its_faults_but_those_below_any_answer() -> N
     assert {fault for row in TABLE for fault in faults_of(row)} <= set(EVERY_ROW)
     assert set(TRANSIENT) < set(EVERY_ROW)
     meant = {row_for(fault.reply.code).meaning for fault in TRANSIENT if isinstance(fault.reply, SlackError)}
-    assert meant == {Meaning.COOL_DOWN, Meaning.LATER, Meaning.MAYBE}
+    assert meant == {Meaning.COOL_DOWN, Meaning.AGAIN, Meaning.MAYBE}
 
 
 @pytest.fixture(scope="module")

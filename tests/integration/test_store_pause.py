@@ -419,6 +419,68 @@ def test_an_outage_that_two_channels_end_with_429_becomes_a_cool_down(stage: Sta
     ]
 
 
+# A channel that is held up
+
+
+def held_for(stage: Stage, channel: str) -> float:
+    """Seconds until the channel may be posted to again."""
+    instant: float | None = stage.redis.zscore(stage.keys.cooldowns, channel)
+    return 0 if instant is None else max(0, (instant - stage.clock.now_us) / US)
+
+
+def test_from_its_second_failure_in_a_row_on_a_channel_is_held_up_ever_longer_and_no_other(
+    stage: Stage, ann: Worker
+) -> None:
+    spans = []
+    for n in range(9):
+        stage.send(f"e{n}", channel="#bad")
+        stage.send(f"good{n}", channel="#good")
+        bad, good = sorted(ann.go(), key=lambda each: each.candidate.terms.channel)
+        ann.answer(good, ARRIVED)
+        ann.answer(bad, LOST)
+        spans.append(held_for(stage, "#bad"))
+        stage.clock.forward(spans[-1])
+    assert spans == [0, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert kind(stage) is None
+
+
+def test_what_was_under_way_when_a_channel_was_held_up_lengthens_nothing(stage: Stage, ann: Worker) -> None:
+    stage.send(*(f"e{n}" for n in range(8)), channel=UNPACED)
+    for started in ann.go():
+        ann.answer(started, LOST)
+    assert held_for(stage, UNPACED) == 1
+    stage.send("next", "after", channel=UNPACED)
+    stage.clock.forward(1)
+    (started,) = ann.go()
+    ann.answer(started, LOST)
+    assert held_for(stage, UNPACED) == 2
+
+
+@pytest.mark.parametrize("answer", [ARRIVED, NEVER, COOL], ids=lambda answer: type(answer).__name__)
+def test_an_answer_lets_a_channel_go_on_and_its_failures_count_anew(
+    stage: Stage, ann: Worker, answer: PostResult
+) -> None:
+    stage.send("a", "b", "c", "d", "e", channel="#bad")
+    for result in (LOST, LOST, answer):
+        ann.answer(ann.go()[0], result)
+        stage.clock.forward(held_for(stage, "#bad"))
+    ann.answer(ann.go()[0], LOST)
+    assert held_for(stage, "#bad") == 0
+
+
+def test_a_post_that_is_found_lets_its_channel_go_on(stage: Stage, ann: Worker) -> None:
+    show_all(ann)
+    for n in range(2):
+        stage.send(f"e{n}", channel="#slow")
+        ann.answer(ann.go()[0], LOST)
+    stage.clock.now_us += GRACE_US
+    ann.go()
+    assert stage.total("sent") == 2
+    stage.send("next", channel="#slow")
+    ann.answer(ann.go()[0], LOST)
+    assert held_for(stage, "#slow") == 0
+
+
 # A channel without pace after its cool-down
 
 

@@ -469,7 +469,8 @@ def test_the_gap_stays_short_while_a_dozen_other_channels_are_tried(
     channels = 20
     for n in range(channels):
         stage.send(f"e{n}", channel=f"#{n}")
-    tried, gaps = ann.go(free=5), []
+    gaps: list[float] = []
+    tried = ann.go(free=5)
     while len(tried) < channels - 1:
         for each in tried[len(gaps) and -1 :]:
             ann.answer(each, result)

@@ -63,11 +63,14 @@ categories:
 def mixed(first: int, count: int) -> list[Event]:
     """Events of all kinds: dropped, buried, deferred, waiting in lines, on all lanes."""
     kinds = ("calm", "loud1", "quiet", "later", "calm", "loud1", "buried", "quiet", "loud2", "buried")
-    lanes = (Lane.NORMAL, Lane.NORMAL, Lane.LOW, Lane.HIGH)
     return [
-        Event(kinds[n % len(kinds)], f"message {n}", id=f"event-{n}", priority=lanes[n % 7 % 4])
+        Event(kinds[n % len(kinds)], f"message {n}", id=f"event-{n}", priority=_priority(n))
         for n in range(first, first + count)
     ]
+
+
+def _priority(n: int) -> Lane:
+    return (Lane.NORMAL, Lane.NORMAL, Lane.LOW, Lane.HIGH)[n % 7 % 4]
 
 
 @dataclass(slots=True)
@@ -225,7 +228,7 @@ def _check_posts(
 
 
 def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]) -> None:
-    """What one worker took at once for one channel arrives in that order.
+    """What one worker took at once for one channel arrives in that order, that of each priority by itself.
 
     But for what others had to take up, and for what was looked up since Slack did not answer in time.
     """
@@ -241,5 +244,7 @@ def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]
         for batch in life.batches:
             for channel, place in places.items():
                 stayed = [id_ for id_ in batch if id_ not in moved and event_mark(id_) in place]
-                arrived = sorted(stayed, key=lambda id_: place[event_mark(id_)])
-                assert arrived == stayed, f"out of order in {channel}"
+                for priority in Lane:
+                    alike = [id_ for id_ in stayed if _priority(int(id_.rpartition("-")[2])) is priority]
+                    arrived = sorted(alike, key=lambda id_: place[event_mark(id_)])
+                    assert arrived == alike, f"out of order in {channel}"

@@ -55,8 +55,7 @@ class Mutation(NamedTuple):
     path: Path
     name: str
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         """What is changed how, whatever the position in a list."""
         place = ".".join("*" if isinstance(part, int) else part for part in self.path)
         return f"{place} {self.name}".strip()

@@ -170,8 +170,8 @@ def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None
         (
             explaining.for_channel("#ops", 0, explaining.cooling(us("2026-11-20 12:12:00"), AT)),
             (
-                "Admitted, and waits for channel #ops: after Slack's 429 nobody posts there until 12:12:00; "
-                "it is the next."
+                "Admitted, and waits for channel #ops: after Slack's 429, or posts without a clear answer, "
+                "nobody posts there until 12:12:00; it is the next."
             ),
         ),
         (

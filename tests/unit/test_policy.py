@@ -176,9 +176,9 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
         ),
         (
             Paused("invalid_auth", "d"),
-            Parked(Place.LINE, Reason.PAUSED, 0, "invalid_auth", detail="d"),
+            Parked(Place.TIMER, Reason.PAUSED, 1000, "invalid_auth", detail="d"),
             Slots.HOLD,
-            0,
+            1,
             0,
         ),
     ],

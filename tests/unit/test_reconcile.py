@@ -10,10 +10,10 @@ import pytest
 from dispatcher.category_rule import OnAmbiguous
 from dispatcher.consequences import MAX_ATTEMPTS
 from dispatcher.event import Event
-from dispatcher.leased import Candidate, Doubt, Leased
+from dispatcher.leased import Candidate, Doubt, Leased, Trouble
 from dispatcher.model import US, Paused, Reason, Receipt
 from dispatcher.outcome import DeadLettered, Lookup, Parked, Place, Sent, Settlement, Slots
-from dispatcher.policy import Policy
+from dispatcher.policy import Policy, again_after_us
 from dispatcher.reading import LAST_LOOK, MARGIN_US, Absent, Reading, ReadLater, Rest, Search, Unreadable
 from dispatcher.reconcile import MAX_RESENT, after_look, lookups
 from tests.support.stage import policy_of
@@ -88,27 +88,62 @@ def test_a_pause_that_a_reading_met_is_handed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "attempt", "ends"),
+    ("rule", "attempt", "unknown", "ends"),
     [
-        (OnAmbiguous.RESEND, MAX_ATTEMPTS - 1, False),
-        (OnAmbiguous.RESEND, MAX_ATTEMPTS, True),
-        (OnAmbiguous.DEAD_LETTER, 1, True),
+        (OnAmbiguous.RESEND, MAX_ATTEMPTS - 1, 2, False),
+        (OnAmbiguous.RESEND, MAX_ATTEMPTS, 2, True),
+        (OnAmbiguous.RESEND, 1, MAX_ATTEMPTS - 2, False),
+        (OnAmbiguous.RESEND, 1, MAX_ATTEMPTS - 1, True),
+        (OnAmbiguous.DEAD_LETTER, 1, 2, True),
     ],
 )
 def test_where_nothing_can_be_read_the_category_says_what_follows(
-    rule: OnAmbiguous, attempt: int, *, ends: bool
+    rule: OnAmbiguous, attempt: int, unknown: int, *, ends: bool
 ) -> None:
     defaults = replace(POLICY.defaults, on_ambiguous=rule)
     policy = replace(POLICY, defaults=defaults, categories={"errors": defaults})
-    settlement = concluded(doubtful(attempt=attempt, unknown=2), NEVER, policy=policy)
+    settlement = concluded(doubtful(attempt=attempt, unknown=unknown), NEVER, policy=policy)
     assert settlement.slots is Slots.KEEP
     if ends:
         assert isinstance(settlement.outcome, DeadLettered)
         assert (settlement.outcome.reason, settlement.outcome.code) == (Reason.AMBIGUOUS, "missing_scope")
-        assert settlement.unknown == 2
+        assert settlement.unknown == unknown
     else:
         assert isinstance(settlement.outcome, Parked)
-        assert (settlement.unknown, settlement.outcome.wait_us, settlement.looks) == (3, attempt * US, None)
+        assert (settlement.unknown, settlement.looks) == (unknown + 1, None)
+        assert settlement.outcome.wait_us == again_after_us("x", unknown + 1)
+
+
+@pytest.mark.parametrize(
+    ("resent", "attempt", "trouble", "outcome"),
+    [
+        (MAX_RESENT, 3, None, "ends"),
+        (MAX_RESENT, 3, Trouble.CHANNEL, "waits long"),
+        (0, MAX_ATTEMPTS - 1, Trouble.CHANNEL, "waits long"),
+        (0, MAX_ATTEMPTS, Trouble.CHANNEL, "ends"),
+        (MAX_RESENT, MAX_ATTEMPTS, Trouble.OUTAGE, "goes on"),
+    ],
+)
+def test_what_is_absent_while_posts_fail_elsewhere_is_not_given_up_so_soon(
+    resent: int, attempt: int, trouble: Trouble | None, outcome: str
+) -> None:
+    doubt = Doubt(0, 0, trouble=trouble)
+    settlement = concluded(doubtful(resent=resent, attempt=attempt, doubt=doubt), Absent(), LAST_LOOK * GRACE_US)
+    assert settlement.resent == resent
+    if outcome == "ends":
+        assert isinstance(settlement.outcome, DeadLettered)
+    else:
+        assert isinstance(settlement.outcome, Parked)
+        assert settlement.outcome.wait_us == (again_after_us("x", attempt) if outcome == "waits long" else 0)
+
+
+@pytest.mark.parametrize(("nth", "whole_s"), [(1, 1), (2, 5), (3, 25), (6, 3_125), (7, 3_600), (40, 3_600)])
+def test_the_wait_after_a_post_of_unknown_fate_is_half_to_all_of_five_times_the_one_before(
+    nth: int, whole_s: int
+) -> None:
+    waits = [again_after_us(f"event-{n}", nth) for n in range(200)]
+    assert whole_s * US / 2 <= min(waits) < 0.55 * whole_s * US
+    assert 0.95 * whole_s * US < max(waits) <= whole_s * US
 
 
 def test_what_is_found_is_sent_whatever_the_reading_says_of_the_rest() -> None:
