@@ -29,7 +29,7 @@ NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
 POST_S: Final = 10.0
 """How long a post may take, unless the settings say otherwise."""
 
-LATE: Final = Retryable("late", "its time had passed before it began", uses_attempt=False, reached=None)
+LATE: Final = Retryable("too_late", "its time had passed before it began", uses_attempt=False, reached=None)
 
 
 @dataclass(frozen=True, slots=True)

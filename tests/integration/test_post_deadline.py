@@ -92,7 +92,7 @@ def test_a_post_that_is_begun_too_late_is_not_made_and_uses_no_attempt(
     settlement = core.deliver(started)
     assert ann.desk.posts == []
     assert isinstance(settlement.outcome, Parked)
-    assert (settlement.outcome.reason, settlement.outcome.code) == (Reason.RETRY, "late")
+    assert (settlement.outcome.reason, settlement.outcome.code) == (Reason.RETRY, "too_late")
     assert (settlement.attempt, settlement.reached) == (0, None)
     core.settle([settlement])
     stage.check()

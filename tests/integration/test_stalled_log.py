@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -22,6 +15,7 @@ from dispatcher.queue_keys import QueueKeys
 from dispatcher.slack.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.loop import STOP_GRACE_S
+from tests.support.piped import Piped
 from tests.support.processes import PATIENCE_S, environment, until
 
 LIMITS: Final = """\
@@ -30,52 +24,12 @@ channels: {default: {pace: none}}
 defaults: {limits: [5/30m]}
 """
 SLACK_TIMEOUT_S: Final = 1.0
+STOP_S: Final = SLACK_TIMEOUT_S + STOP_GRACE_S
 STORM: Final = 16_000
 """Events whose lines are more than is kept of them."""
 
 
-class Stalled:
-    """A process whose stderr is a pipe that holds little, and that nobody reads until ``read`` is called."""
-
-    def __init__(self, *arguments: str, env: dict[str, str], cwd: Path) -> None:
-        self._reads, writes = os.pipe()
-        fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
-        self._got = b""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "dispatcher", *arguments],
-            env={"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=writes,
-        )
-        os.close(writes)
-
-    def read(self) -> None:
-        """From now on all that it says is read."""
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def lines(self, event: str) -> list[dict[str, Any]]:
-        """What was read of its log lines of one event."""
-        whole = self._got[: self._got.rfind(b"\n") + 1]
-        return [line for line in map(json.loads, whole.splitlines()) if line["event"] == event]
-
-    def stop(self) -> int:
-        """Tell it to stop; its exit code, which it has within the time that a stop may take."""
-        self.process.terminate()
-        return self.process.wait(SLACK_TIMEOUT_S + STOP_GRACE_S)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._reads)
-
-    def _read(self) -> None:
-        while piece := os.read(self._reads, 65_536):
-            self._got += piece
-
-
-Start = Callable[..., Stalled]
+Start = Callable[..., Piped]
 
 
 @pytest.fixture
@@ -89,10 +43,10 @@ def start(redis_url: str, slack: StandIn, tmp_path: Path) -> Iterator[Start]:
     limits = tmp_path / "limits.yaml"
     limits.write_text(LIMITS, encoding="utf-8")
     env = environment(redis_url, slack.base_url, slack.token, limits, DISPATCHER_SLACK_TIMEOUT=str(SLACK_TIMEOUT_S))
-    started: list[Stalled] = []
+    started: list[Piped] = []
 
-    def begin(*arguments: str) -> Stalled:
-        started.append(Stalled(*arguments, env=env, cwd=tmp_path))
+    def begin(*arguments: str) -> Piped:
+        started.append(Piped(*arguments, env=env, cwd=tmp_path))
         return started[-1]
 
     yield begin
@@ -120,9 +74,7 @@ def test_work_goes_on_and_a_stop_is_in_time_while_nobody_reads(
     send(redis_url, 500)
     until(lambda: settled(redis_url) == 500, "every event settled")
     assert len(slack.ledger) == 5
-    asked = time.monotonic()
-    assert process.stop() == 0
-    assert time.monotonic() - asked < SLACK_TIMEOUT_S + STOP_GRACE_S
+    assert process.stop(STOP_S) == 0
 
 
 def test_a_reader_that_goes_on_learns_how_many_lines_were_left_out(start: Start, redis_url: str) -> None:
@@ -135,5 +87,5 @@ def test_a_reader_that_goes_on_learns_how_many_lines_were_left_out(start: Start,
     assert gap["count"] > 0
     assert (gap["level"], gap["pid"]) == ("warning", process.process.pid)
     assert len(set(told)) == len(told) == STORM - gap["count"]
-    assert process.stop() == 0
+    assert process.stop(STOP_S) == 0
     until(lambda: process.lines("worker.stopped"), "the last line")

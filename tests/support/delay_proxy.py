@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,15 +27,20 @@ class DelayProxy:
 
     ``on_call`` is called with each piece that a client sent, before the server gets it, and ``on_reply`` with each
     piece of an answer; both may be set anew at any time. Each direction of a connection has a thread of its own, so one
-    that is held up does not hold up the others.
+    that is held up does not hold up the others. What a client has sent is lost if it resets the connection before that
+    passed on, or if it did not pass on within ``patience_s``: its kernel, which holds it as long as that, gives it up.
     """
 
-    def __init__(self, target: int | Path) -> None:
+    def __init__(self, target: int | Path, *, is_http: bool = False, patience_s: float = math.inf) -> None:
+        """Requests of HTTP name the proxy as their host; the server is told its own name."""
         self._target = target
+        self._patience_s = patience_s
         self.on_call: Meanwhile = _at_once
         self.on_reply: Meanwhile = _at_once
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        hosts = [f"Host: 127.0.0.1:{port}\r\n".encode() for port in (self.port, target)]
+        self._hosts = hosts if is_http else [b"", b""]
         self._open: list[socket.socket] = []
         self._accepting = threading.Thread(target=self._accept, name="delay-proxy", daemon=True)
 
@@ -80,8 +88,21 @@ class DelayProxy:
     def _pass_on(self, source: socket.socket, sink: socket.socket, is_reply: bool) -> None:  # noqa: FBT001 - a thread's
         with suppress(OSError):
             while piece := source.recv(_PIECE):
+                since = time.monotonic()
                 (self.on_reply if is_reply else self.on_call)(piece)
-                sink.sendall(piece)
+                if not is_reply and (_was_reset(source) or time.monotonic() - since > self._patience_s):
+                    break
+                sink.sendall(piece if is_reply else self._named(piece))
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def _named(self, piece: bytes) -> bytes:
+        ours, theirs = self._hosts
+        return piece.replace(ours, theirs, 1) if ours else piece
+
+
+def _was_reset(source: socket.socket) -> bool:
+    watch = select.poll()
+    watch.register(source, 0)  # errors are told of in any case
+    return any(events & select.POLLERR for _, events in watch.poll(0))

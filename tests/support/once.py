@@ -94,7 +94,7 @@ class Fleet:
             elif is_drained(look) and not is_killing:
                 break
             elif look.waiting + look.leased + look.orphans == 0:
-                self._hasten()
+                hasten(self.client)
             assert time.monotonic() < end, f"not done after {timeout_s} s: {look}; {fates}"
             self.nursery.poll(_LOOK_S)
         self.nursery.stop()
@@ -102,17 +102,6 @@ class Fleet:
         assert [each for each in ended if each[0] not in {0, -signal.SIGKILL}] == []
         self.killed = sum(code == -signal.SIGKILL for code, _ in ended)
         return books.snapshot()
-
-    def _hasten(self) -> None:
-        """Nothing is left but what waits for minutes after several failures, or for a prober that died: now it may."""
-        seconds, microseconds = self.client.time()
-        now_us = seconds * US + microseconds
-        is_let: Any = self.client.eval(_LET_THE_NEXT_ONE_TRY, 1, KEYS.pause, now_us, _SOON_US)
-        late: Any = self.client.zrangebyscore(KEYS.timers, now_us + _SOON_US, "+inf")
-        if late:
-            self.client.zadd(KEYS.timers, dict.fromkeys(late, now_us), xx=True)
-        if late or is_let:
-            self.client.rpush(KEYS.wake, "1")
 
     def account(self) -> Account:
         """Where everything is."""
@@ -141,6 +130,18 @@ class Fleet:
         unheard = sum(life.asked for life in lives)
         letters = DeadLetters(self.client, KEYS, QUEUE).find(Filter())
         return [each.id for each in letters if each.reason == "exhausted" and deaths[each.id] + unheard < _DEATHS]
+
+
+def hasten(client: Client) -> None:
+    """Nothing is left but what waits for minutes after several failures, or for a prober that died: now it may."""
+    seconds, microseconds = client.time()
+    now_us = seconds * US + microseconds
+    is_let: Any = client.eval(_LET_THE_NEXT_ONE_TRY, 1, KEYS.pause, now_us, _SOON_US)
+    late: Any = client.zrangebyscore(KEYS.timers, now_us + _SOON_US, "+inf")
+    if late:
+        client.zadd(KEYS.timers, dict.fromkeys(late, now_us), xx=True)
+    if late or is_let:
+        client.rpush(KEYS.wake, "1")
 
 
 def message(number: int) -> dict[str, str]:

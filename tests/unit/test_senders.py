@@ -161,7 +161,7 @@ def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None
 
 
 @pytest.mark.parametrize(
-    ("errand", "code"), [(started("a"), "late"), (doubtful("a"), "deadline")], ids=["post", "look-up"]
+    ("errand", "code"), [(started("a"), "too_late"), (doubtful("a"), "deadline")], ids=["post", "look-up"]
 )
 def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Errand, code: str) -> None:
     """The process stood still meanwhile (SIGSTOP, a host that was suspended): another worker may have the event."""
@@ -183,7 +183,7 @@ def test_a_thread_that_wakes_after_its_post_was_given_up_as_not_made_does_not_ma
     hands.now = DEADLINE_S
     (settlement,) = senders.collect()
     assert isinstance(settlement.outcome, Parked)
-    assert settlement.outcome.code == "late"
+    assert settlement.outcome.code == "too_late"
     hands.goes_on.set()
     assert senders._idle.acquire(timeout=10)  # noqa: SLF001 - the thread is done with it
     assert not wire.entered.is_set()
