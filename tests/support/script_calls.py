@@ -88,8 +88,8 @@ for n, key in ipairs(KEYS) do
 end
 """
 
-# Not DUMP: a hash that was read meanwhile may be written out in another order. Nor JSON as it is: in which order a script
-# writes the fields of an object depends on when its garbage was collected.
+# Not DUMP: a hash that was read meanwhile may be written out in another order. Nor JSON as it is: in which order a
+# script writes the fields of an object depends on when its garbage was collected.
 _CONTENTS: Final = """
 local function in_order(value)
   local object, rest = string.match(value, '^{(.-)}(\\n.*)$')
