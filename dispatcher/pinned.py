@@ -17,7 +17,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Self
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import redis
@@ -60,6 +60,8 @@ class _Bound:
     """The instant at which all waiting on a connection ends; None where the socket's own time-out counts."""
 
     ends_s: float | None = None
+    socket: socket.socket | None = None
+    """The one that is bound, as it was opened."""
 
 
 _WOULD_WAIT: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -122,7 +124,7 @@ def _bounded(kind: type[Any]) -> type[Any]:
         bound: _Bound
 
         def _connect(self) -> Any:  # noqa: ANN401 - untyped in redis-py
-            opened = super()._connect()
+            opened = self.bound.socket = super()._connect()
             return _BoundSocket(opened, self.bound) if isinstance(opened, socket.socket) else opened
 
     return Bounded
@@ -132,11 +134,18 @@ _ONCE: Final = Retry(NoBackoff(), 0)
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class _Pin:
+class Pin:
+    """A connection of our own, not open yet."""
+
     connection: Any  # redis-py's connection, of whatever class the pool makes
     generation: int = 0
     used_s: float = 0.0
     bound: _Bound = field(default_factory=_Bound)
+
+    @classmethod
+    def like(cls, pool: Any) -> Self:  # noqa: ANN401 - as settings_of
+        """One like those of the pool, outside of it."""
+        return cls(_bounded(pool.connection_class)(**settings_of(pool)))
 
     def open(self, ends_s: float | None) -> None:
         """Connect, with all that belongs to it; where there is an end, once and until then."""
@@ -178,7 +187,7 @@ def _least(own_s: float | None, left_s: float) -> float:
 class _Opening:
     """A connection that a thread is opening; whoever waits for it may give up, and the next one go on waiting."""
 
-    pin: _Pin
+    pin: Pin
     is_begun: bool = False
     is_awaited: bool = True
     failure: BaseException | None = None
@@ -203,8 +212,8 @@ class Pinned:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._room = threading.Condition()
-        self._pins: WeakSet[_Pin] = WeakSet()
-        self._idle: deque[_Pin] = deque()
+        self._pins: WeakSet[Pin] = WeakSet()
+        self._idle: deque[Pin] = deque()
         self._abandoned: list[_Opening] = []
         self._waiting = 0
 
@@ -243,10 +252,12 @@ class Pinned:
 
     def close(self) -> None:
         """Close what is idle now, and what is in use when it comes back."""
+        if self._pid != os.getpid():  # what there is belongs to the parent
+            self._begin()
         self._generation += 1
         self._drop_idle()
 
-    def _fail(self, pin: _Pin, error: BaseException) -> None:
+    def _fail(self, pin: Pin, error: BaseException) -> None:
         pin.bound.ends_s = None
         if _is_answer(error):
             self._put_back(pin)
@@ -254,7 +265,7 @@ class Pinned:
         self._drop(pin)  # half an answer may be left on it, also when a signal broke in
         self._drop_idle()  # they may meet the same: a Sentinel's are opened at the new primary
 
-    def _put_back(self, pin: _Pin) -> None:
+    def _put_back(self, pin: Pin) -> None:
         if pin.generation != self._generation:
             self._drop(pin)
             return
@@ -267,7 +278,7 @@ class Pinned:
             pass
         self._tell()
 
-    def _drop(self, pin: _Pin) -> None:
+    def _drop(self, pin: Pin) -> None:
         self._pins.discard(pin)
         pin.connection.disconnect()
         self._tell()
@@ -285,7 +296,7 @@ class Pinned:
             with self._room:
                 self._room.notify()
 
-    def _take(self, ends_s: float | None) -> _Pin:
+    def _take(self, ends_s: float | None) -> Pin:
         if self._pid != os.getpid():
             self._begin()
         while True:
@@ -297,11 +308,11 @@ class Pinned:
                 return pin
             self._drop(pin)
 
-    def _new(self, ends_s: float | None) -> _Pin:
+    def _new(self, ends_s: float | None) -> Pin:
         """A connection that was opened just now, or that just came back."""
         while True:
             found = self._place(ends_s)
-            if isinstance(found, _Pin):
+            if isinstance(found, Pin):
                 return found
             is_ours = not found.is_begun
             if is_ours:
@@ -313,7 +324,7 @@ class Pinned:
             if is_ours:  # what was begun for another, longer ago, is worth a second attempt
                 raise found.failure
 
-    def _place(self, ends_s: float | None) -> _Pin | _Opening:
+    def _place(self, ends_s: float | None) -> Pin | _Opening:
         """Whatever there is first: one that is being opened for nobody, room for a new one, one that came back."""
         with self._room:
             self._waiting += 1
@@ -334,11 +345,11 @@ class Pinned:
             finally:
                 self._waiting -= 1
 
-    def _make(self) -> _Pin:
+    def _make(self) -> Pin:
         pool: Any = self._pool()
         if pool is None:
             raise Unreachable("the client of this connection is gone")
-        return _Pin(_bounded(pool.connection_class)(**settings_of(pool)))
+        return Pin.like(pool)
 
     def _begin_to_open(self, opening: _Opening, ends_s: float | None) -> None:
         """Open it, in a thread where there is an end: not all that this waits for can be told when to stop."""
@@ -404,7 +415,7 @@ class Asked:
 
     __slots__ = ("_may_be_late", "_pin", "_pinned", "_until_s")
 
-    def __init__(self, pinned: Pinned, pin: _Pin, until_s: float, *, may_be_late: bool) -> None:
+    def __init__(self, pinned: Pinned, pin: Pin, until_s: float, *, may_be_late: bool) -> None:
         self._pinned = pinned
         self._pin = pin
         self._until_s = until_s
@@ -439,7 +450,7 @@ class AsyncPinned:
     def __init__(self, pool: Any) -> None:  # noqa: ANN401 - untyped in redis-py
         self._pool = ref(pool)
         self._room = asyncio.Semaphore(min(_ASYNC_MOST, pool.max_connections))
-        self._idle: deque[_Pin] = deque()
+        self._idle: deque[Pin] = deque()
         self._generation = 0
 
     async def execute(self, *command: str | bytes | int) -> Any:  # noqa: ANN401 - whatever the server answers
@@ -471,7 +482,7 @@ class AsyncPinned:
         self._generation += 1
         await self._drop_idle(nowait=False)
 
-    async def _take(self) -> _Pin:
+    async def _take(self) -> Pin:
         while self._idle:
             pin = self._idle.pop()
             if time.monotonic() - pin.used_s <= TRUSTED_S:
@@ -483,9 +494,9 @@ class AsyncPinned:
         pool: Any = self._pool()
         if pool is None:
             raise Unreachable("the client of this connection is gone")
-        return _Pin(pool.connection_class(**settings_of(pool)), self._generation)
+        return Pin(pool.connection_class(**settings_of(pool)), self._generation)
 
-    async def _put_back(self, pin: _Pin) -> None:
+    async def _put_back(self, pin: Pin) -> None:
         if pin.generation != self._generation:
             await pin.connection.disconnect(nowait=True)
             return

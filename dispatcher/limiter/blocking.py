@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from redis import Redis
 from redis.cluster import RedisCluster
@@ -21,11 +21,10 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
-    new_id,
     releasable,
     slot_of,
 )
-from dispatcher.limiter.bells import Bell
+from dispatcher.limiter.bells import Waiter, bells_of
 from dispatcher.limiter.calls import (
     BATCH,
     Call,
@@ -39,7 +38,7 @@ from dispatcher.limiter.calls import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.limiter.refusals import check_client, refused, unauthorised
+from dispatcher.limiter.refusals import check_client, refusal, refused, unauthorised
 from dispatcher.model import Admitted, Scope, Verdict
 
 
@@ -141,9 +140,9 @@ class Limiter:
             return Admitted(id_)
         if timeout == 0:
             raise limited(turn.denied)
-        name = new_id()
-        with Bell(self._client, self._calls.keys.bells + name) as bell:
-            turn = self._wait_for_turn(request, f"{name}:0", bell, ends)
+        with self._heard(ends) as waiter:
+            if waiter is not None:
+                turn = self._wait_for_turn(request, waiter, ends)
         if turn.denied is not None:
             raise limited(turn.denied)
         return Admitted(id_)
@@ -198,18 +197,33 @@ class Limiter:
         call = self._calls.wait([WaitingRequest(request, token, step, arrived)])
         return read_turns(self._ask(self._wait, call), call)[0]
 
-    def _wait_for_turn(self, request: Request, token: str, bell: Bell, ends: float | None) -> Turn:
+    @contextmanager
+    def _heard(self, ends: float | None) -> Generator[Waiter | None, None, None]:
+        """A waiter whom others can wake; None where that cannot be before the end."""
+        prefix = self._calls.keys.bells
+        with ExitStack() as stack:
+            try:
+                with answered():
+                    bells, pool = bells_of(self._client, prefix)
+                    waiter = stack.enter_context(bells.waiter(pool, prefix, ends))
+            except ResponseError as failure:
+                raise refusal(failure) from failure
+            except GateUnavailable as error:
+                raise unauthorised(error) or error from error.__cause__
+            yield waiter
+
+    def _wait_for_turn(self, request: Request, waiter: Waiter, ends: float | None) -> Turn:
         """The last answer: admitted, or the denial at the end of the time."""
         step, arrived = "join", None
         try:
             while True:
-                turn = self._turn(request, token, step, arrived)
+                turn = self._turn(request, waiter.token, step, arrived)
                 if turn.denied is None or step == "leave":
                     return turn
                 arrived = turn.arrived
-                bell.wait(turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic()))
+                waiter.wait(turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic()))
                 step = "leave" if ends is not None and time.monotonic() >= ends else "join"
         except BaseException:  # interrupted: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
-                self._turn(request, token, "quit", arrived)
+                self._turn(request, waiter.token, "quit", arrived)
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis, RedisCluster
@@ -22,11 +22,10 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
-    new_id,
     releasable,
     slot_of,
 )
-from dispatcher.limiter.bells import AsyncBells
+from dispatcher.limiter.bells import AsyncWaiter, async_bells_of
 from dispatcher.limiter.calls import (
     BATCH,
     Call,
@@ -73,8 +72,6 @@ class AsyncLimiter:
             self._take_turns, lambda asked: ((None, False), asked.request[1])
         )
         self._once = self._scripts["gate"].once
-        self._bell = new_id()
-        self._bells = AsyncBells(client, self._calls.keys.bells + self._bell)
 
     async def try_acquire(
         self,
@@ -128,11 +125,9 @@ class AsyncLimiter:
         if turn.denied is None:
             return Admitted(id_)
         if timeout != 0:
-            token = f"{self._bell}:{new_id()}"
-            try:
-                turn = await self._wait_for_turn(request, token, ends)
-            finally:
-                await self._bells.leave(token)
+            async with self._heard(ends) as waiter:
+                if waiter is not None:
+                    turn = await self._wait_for_turn(request, waiter, ends)
         if turn.denied is not None:
             raise limited(turn.denied)
         return Admitted(id_)
@@ -189,21 +184,35 @@ class AsyncLimiter:
         except GateUnavailable as error:
             raise unauthorised(error) or error from error.__cause__
 
-    async def _wait_for_turn(self, request: Request, token: str, ends: float | None) -> Turn:
+    @asynccontextmanager
+    async def _heard(self, ends: float | None) -> AsyncGenerator[AsyncWaiter | None, None]:
+        """As ``Limiter._heard``."""
+        prefix = self._calls.keys.bells
+        async with AsyncExitStack() as stack:
+            try:
+                with answered():
+                    bells, pool = async_bells_of(self._client, prefix)
+                    waiter = await stack.enter_async_context(bells.waiter(pool, prefix, ends))
+            except ResponseError as failure:
+                raise refusal(failure) from failure
+            except GateUnavailable as error:
+                raise unauthorised(error) or error from error.__cause__
+            yield waiter
+
+    async def _wait_for_turn(self, request: Request, waiter: AsyncWaiter, ends: float | None) -> Turn:
         step, arrived = "join", None
         try:
             while True:
-                await self._bells.join(token)
-                turn = await self._turns.ask(WaitingRequest(request, token, step, arrived))
+                turn = await self._turns.ask(WaitingRequest(request, waiter.token, step, arrived))
                 if turn.denied is None or step == "leave":
                     return turn
                 arrived = turn.arrived
                 left_s = turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic())
-                await self._bells.wait(token, left_s)
+                await waiter.wait(left_s)
                 step = "leave" if ends is not None and time.monotonic() >= ends else "join"
         except BaseException:  # cancelled: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
-                await asyncio.shield(self._turns.ask(WaitingRequest(request, token, "quit", arrived)))
+                await asyncio.shield(self._turns.ask(WaitingRequest(request, waiter.token, "quit", arrived)))
             raise
 
 

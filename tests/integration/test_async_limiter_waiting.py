@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 import redis.asyncio
 
-from dispatcher.errors import GateRefused, RateLimited
+from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.keys import Keys
 from dispatcher.limiter import AsyncLimiter
 from dispatcher.model import Admitted, Limit, Scope
-from tests.support.servers import Database
+from tests.support.servers import Database, RedisServer
 from tests.support.tasks import await_others
 
 KEYS: Final = Keys("shop")
@@ -204,3 +204,77 @@ def test_waiters_whose_bell_is_cut_off_still_get_their_turn(run: Run, redis: Dat
         assert await task == Admitted()
 
     run(body)
+
+
+def bells(redis: Database) -> list[str]:
+    """The connections that listen, by their ids."""
+    return [each["id"] for each in redis.client_list(_type="pubsub")]
+
+
+def test_waiting_tasks_of_several_limiters_need_one_connection_and_none_of_the_pool(own_server: RedisServer) -> None:
+    """A pool of one, which the application has taken."""
+
+    async def main() -> None:
+        client: Any = redis.asyncio.Redis.from_url(own_server.url, max_connections=1)
+        taken = await client.connection_pool.get_connection()
+        limiters = [AsyncLimiter(client, namespace=name) for name in ("shop", "shop", "other")]
+        user = scope("user", "1/1h")
+        await limiters[0].acquire(user, "a")
+        await limiters[2].acquire(user, "a")
+        waiting = [asyncio.create_task(limiter.acquire(user, f"b{n}")) for n, limiter in enumerate(limiters)]
+        await in_line(watcher, 2)
+        async with asyncio.timeout(PATIENCE_S):
+            while not watcher.zcard(Keys("other").waiters("user")):  # noqa: ASYNC110 - what is awaited is on the server
+                await asyncio.sleep(0.005)
+        assert len(bells(watcher)) == 1
+        for limiter in limiters[0], limiters[2]:
+            assert await limiter.release(user, "a")
+        admitted, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert await waiting[2] == Admitted("b2")
+        first = 0 if waiting[0] in admitted else 1
+        assert await limiters[0].release(user, f"b{first}")
+        await asyncio.gather(*waiting)
+        assert bells(watcher) == []
+        await client.connection_pool.release(taken)
+        await client.aclose()
+        await await_others()
+
+    with own_server.client() as watcher:
+        asyncio.run(main())
+
+
+def test_a_task_whose_bell_is_cut_off_is_heard_again(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/1h")
+        await limiter.acquire(user, "a")
+        task = asyncio.create_task(limiter.acquire(user, "b"))
+        await in_line(redis, 1)
+        (cut,) = bells(redis)
+        asked = evalshas(redis)
+        assert redis.client_kill_filter(_id=cut) == 1
+        async with asyncio.timeout(PATIENCE_S):
+            while bells(redis) in ([], [cut]) or evalshas(redis) < asked + 2:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.005)
+        assert await limiter.release(user, "a")
+        assert await task == Admitted("b")
+
+    run(body)
+
+
+def test_a_task_is_told_that_the_server_has_gone(own_server: RedisServer) -> None:
+    async def main() -> None:
+        client = redis_asyncio(own_server.url)
+        limiter = AsyncLimiter(client, namespace="shop")
+        await limiter.acquire(USER, "a")
+        narrow = scope("user", "1/1h")
+        task = asyncio.create_task(limiter.acquire(narrow, "b"))
+        with own_server.client() as watcher:
+            await in_line(watcher, 1)
+        own_server.kill()
+        with pytest.raises(GateUnavailable):
+            async with asyncio.timeout(PATIENCE_S):
+                await task
+        await client.aclose()
+        await await_others()
+
+    asyncio.run(main())

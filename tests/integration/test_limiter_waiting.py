@@ -16,10 +16,10 @@ from multiprocessing.process import BaseProcess
 from typing import Final
 
 import pytest
-from redis import Redis
+from redis import BlockingConnectionPool, ConnectionPool, Redis
 
 from dispatcher.connection import connect
-from dispatcher.errors import GateUnavailable, RateLimited
+from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.keys import Keys
 from dispatcher.limiter import Limiter
 from dispatcher.model import US, Admitted, Limit, Scope
@@ -289,3 +289,155 @@ def test_a_waiter_is_told_that_the_server_has_gone(own_server: RedisServer) -> N
     own_server.kill()
     ended(thread)
     assert len(raised) == 1
+
+
+def bells(redis: Database) -> list[str]:
+    """The connections that listen, by their ids."""
+    return [each["id"] for each in redis.client_list(_type="pubsub")]
+
+
+@pytest.fixture
+def silence(redis: Database) -> None:
+    """Nobody listens any more for waiters of the test before."""
+    until(lambda: bells(redis) == [], "the end of earlier connections", PATIENCE_S)
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("kind", [ConnectionPool, BlockingConnectionPool])
+def test_a_hundred_waiting_threads_need_one_connection_and_none_of_the_pool(
+    redis_url: str, redis: Database, kind: type[ConnectionPool]
+) -> None:
+    """A pool of two, both of which the application has taken."""
+    options = {"timeout": 1} if kind is BlockingConnectionPool else {}
+    pool = kind.from_url(redis_url, max_connections=2, **options)
+    taken = [pool.get_connection() for _ in range(2)]
+    user, admitted = scope("50/400ms"), list[Admitted]()
+    Limiter(redis, namespace="shop").try_acquire_many([user] * 50)
+    limiters = [Limiter(Redis(connection_pool=pool), namespace="shop") for _ in range(2)]
+    threads = [in_thread(lambda n=n: admitted.append(limiters[n % 2].acquire(user))) for n in range(100)]  # type: ignore[misc] # mypy on defaults of lambdas
+    until(lambda: redis.zcard(KEYS.waiters("user")) > 20, "some in the line", PATIENCE_S)
+    assert len(bells(redis)) == 1
+    for thread in threads:
+        ended(thread)
+    assert len(admitted) == 100
+    until(lambda: bells(redis) == [], "the end of the last connection")
+    for each in taken:
+        pool.release(each)
+    pool.disconnect()
+
+
+@pytest.mark.usefixtures("silence")
+def test_waiters_of_several_namespaces_are_heard_over_one_connection(redis: Database) -> None:
+    user = scope("1/1h")
+    limiters = {name: Limiter(redis, namespace=name) for name in ("shop", "other")}
+    for limiter in limiters.values():
+        limiter.acquire(user, "a")
+    threads = [in_thread(lambda limiter=limiter: limiter.acquire(user, "b")) for limiter in limiters.values()]  # type: ignore[misc] # mypy on defaults of lambdas
+    for name in limiters:
+        until(lambda name=name: redis.zcard(Keys(name).waiters("user")), name, PATIENCE_S)  # type: ignore[misc] # as above
+    assert len(bells(redis)) == 1
+    for limiter in limiters.values():
+        assert limiter.release(user, "a")
+    for thread in threads:
+        ended(thread)
+
+
+def test_who_waits_again_and_again_is_heard_over_one_connection(limiter: Limiter, redis: Database) -> None:
+    before = redis.info("stats")["total_connections_received"]
+    for _ in range(6):
+        limiter.acquire(scope("1/50ms"))
+    assert redis.info("stats")["total_connections_received"] <= before + 2  # one asks, one listens
+
+
+def test_waiters_come_at_their_instants_though_nobody_can_be_heard_any_more(own_server: RedisServer) -> None:
+    """A connection that broke cannot be opened anew: the server has no room for another one."""
+    user = scope("1/3s")
+    with own_server.client() as redis, own_server.client() as client:
+        limiter = Limiter(client, namespace="shop")
+        limiter.acquire((user, RECORD), "a")
+        thread = in_thread(lambda: limiter.acquire((user, RECORD), "b"))
+        await_line(redis, 1)
+        redis.config_set("maxclients", len(redis.client_list()) - 1)
+        assert redis.client_kill_filter(_type="pubsub") == 1
+        ended(thread)
+        instants = admissions(redis)
+        assert 3 * US <= instants["b"] - instants["a"] < 4 * US
+        redis.config_set("maxclients", 100)
+
+
+@pytest.mark.usefixtures("silence")
+def test_a_waiter_whose_bell_is_cut_off_is_heard_again(limiter: Limiter, redis: Database) -> None:
+    user = scope("1/1h")
+    limiter.acquire(user, "a")
+    thread = in_thread(lambda: limiter.acquire(user, "b"))
+    await_line(redis, 1)
+    (cut,) = bells(redis)
+    asked = script_calls(redis)
+    assert redis.client_kill_filter(_id=cut) == 1
+    until(lambda: bells(redis) not in ([], [cut]), "another connection", PATIENCE_S)
+    until(lambda: script_calls(redis) >= asked + 2, "the waiter to take its place again", PATIENCE_S)
+    assert limiter.release(user, "a")
+    ended(thread)
+
+
+def test_a_waiter_before_a_server_that_does_not_confirm_its_bell_is_told(redis_url: str, redis: Database) -> None:
+    user = scope("1/1h")
+    redis.acl_setuser("deaf", enabled=True, nopass=True, commands=["+@all"], keys=["*"], reset_channels=True)
+    try:
+        with Redis.from_url(redis_url, username="deaf", password="any") as client:
+            limiter = Limiter(client, namespace="shop")
+            limiter.acquire(user)
+            with pytest.raises(GateRefused, match=r"^Redis refused the limiter's call: .*channel"):
+                limiter.acquire(user)
+            assert redis.exists(KEYS.waiters("user")) == 0
+    finally:
+        redis.acl_deluser("deaf")
+
+
+@pytest.mark.usefixtures("silence")
+def test_a_child_does_not_sound_as_if_its_parent_lived(redis_url: str, redis: Database) -> None:
+    """The child of a waiting process, made without exec, has its open files."""
+    user = scope("1/1h")
+    Limiter(redis, namespace="shop").acquire(user, "a")
+    reads, writes = os.pipe()
+    stays, goes = os.pipe()
+
+    def wait() -> None:
+        os.close(goes)
+        with Redis.from_url(redis_url) as client:
+            in_thread(lambda: Limiter(client, namespace="shop").acquire(user, "b"))
+            await_line(client, 1)
+            if os.fork() == 0:
+                os.read(stays, 1)  # until the test is over
+                os._exit(0)
+            os.write(writes, b"!")
+            signal.pause()
+
+    parent = get_context("fork").Process(target=wait)
+    parent.start()
+    try:
+        assert os.read(reads, 1) == b"!"
+        assert len(bells(redis)) == 1
+        parent.kill()
+        parent.join()
+        until(lambda: bells(redis) == [], "the end of the connection", PATIENCE_S)
+    finally:
+        for each in (reads, writes, stays, goes):
+            os.close(each)
+
+
+@pytest.mark.usefixtures("silence")
+def test_a_child_waits_by_itself(limiter: Limiter, redis: Database) -> None:
+    user = scope("1/1h")
+    limiter.acquire(user, "a")
+    thread = in_thread(lambda: limiter.acquire(user, "b"))
+    await_line(redis, 1)
+    child = get_context("fork").Process(target=lambda: os._exit(limiter.acquire((user, RECORD), "c").id != "c"))
+    child.start()
+    await_line(redis, 2)
+    assert len(bells(redis)) == 2
+    assert limiter.release(user, "a")
+    ended(thread)
+    assert limiter.release(user, "b")
+    ended(child)
+    assert (child.exitcode, list(admissions(redis))) == (0, ["c"])
