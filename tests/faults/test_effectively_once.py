@@ -64,7 +64,8 @@ def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
         max_age: str = "24h",
     ) -> Fleet:
         kinds = (POST, "conversations.history", "conversations.list")
-        slack = StandIn(setup=setup, faults=Faults(Chance(seed, share, QUICK, kinds)))
+        known = Setup(channels=frozenset({"#webhook", *(f"#c{n}" for n in range(CHANNELS))}))
+        slack = StandIn(setup=setup or known, faults=Faults(Chance(seed, share, QUICK, kinds)))
         slack.start()
         running.append(slack)
         path = tmp_path / "limits.yaml"

@@ -337,8 +337,9 @@ class Walk:
         assert self.stage.posting(channel) == started.candidate.leased.id
         recent = [at for at, name in self.replied if name == channel and now_us - PACE.window_us < at]
         assert len(recent) < PACE.max, "posted faster than the pace"
-        seq = self.stage.header(started.candidate.leased.id)["seq"]
-        assert all(self.stage.header(id_)["seq"] > seq for id_ in lines[channel]), "overtook the line"
+        own = self.stage.header(started.candidate.leased.id)
+        alike = [header for header in map(self.stage.header, lines[channel]) if header["order"] == own["order"]]
+        assert all(header["seq"] > own["seq"] for header in alike), "overtook those of its class in the line"
 
     def _answer(self, owner: Owner, nth: int, result: PostResult) -> None:
         if nth >= len(owner.flights):
