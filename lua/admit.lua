@@ -79,11 +79,12 @@ local function wait_of(verdict)
   return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][slots.US])
 end
 
--- Those that a refusal ends, by kind and verdict.
-local function groups_of(count, verdicts, lost)
-  local groups, found = {}, {}
+-- Those that a refusal ends, by kind and verdict; and all their ids.
+local function groups_of(count, verdicts)
+  local groups, found, gone = {}, {}, {}
+  local kinds, jobs = call.kind, call.jobs
   for n = 1, count do
-    local kind, verdict = call.kind[n], verdicts[n]
+    local kind, verdict = kinds[n], verdicts[n]
     if kind > 0 and verdict ~= '0' and not lost[n] then
       local of_kind = found[kind]
       if not of_kind then
@@ -98,10 +99,11 @@ local function groups_of(count, verdicts, lost)
         of_kind[verdict] = group
         groups[#groups + 1] = group
       end
-      group.places[#group.places + 1] = n
+      local place, id = #group.places + 1, jobs[n]
+      group.places[place], group.ids[place], gone[#gone + 1] = n, id, id
     end
   end
-  return groups
+  return groups, gone
 end
 
 -- The slots of one who is refused go back: a worker that died may have been admitted with it.
@@ -166,14 +168,21 @@ local function keep_tallies(groups, request_of)
   return lone, joined
 end
 
+-- Takes out who is not dropped.
+local function keep(ids, kept)
+  for n = #ids, 1, -1 do
+    if ids[n] == kept then
+      table.remove(ids, n)
+    end
+  end
+end
+
 -- Ends what is refused and is not set aside.
-local function drop(groups)
-  local gone = {}
+local function drop(groups, gone)
   for _, group in ipairs(groups) do
-    for _, n in ipairs(group.places) do
-      if n ~= group.set_aside then
-        gone[#gone + 1], group.ids[#group.ids + 1] = call.jobs[n], call.jobs[n]
-      end
+    if group.set_aside then
+      keep(group.ids, call.jobs[group.set_aside])
+      keep(gone, call.jobs[group.set_aside])
     end
   end
   redis.call('HLEN', at.events)
@@ -186,12 +195,12 @@ local shadowed = {}
 find_lost()
 local admitted = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
 local count, verdicts, ahead, request_of = decide_batch(call, at.now, admitted, lost)
-local groups = groups_of(count, verdicts, lost)
+local groups, gone = groups_of(count, verdicts)
 local lone, joined = {}, {}
 if call.tallies and #groups > 0 then
   lone, joined = keep_tallies(groups, request_of)
 end
-drop(groups)
+drop(groups, gone)
 local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')
   .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'
 if call.tallies then

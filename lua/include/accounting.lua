@@ -40,26 +40,24 @@ local accounting = module(function(accounting)
 
   local rows_of = {} -- of a part of the record: id, decision, ...
 
-  local function rows_for(present, older)
+  local function record(present, older, ids, decision)
     local rows = rows_of[present]
     if not rows then
       rows = { older = older }
       rows_of[present] = rows
     end
-    return rows
-  end
-
-  local function record(present, older, id, decision)
-    local rows = rows_for(present, older)
-    rows[#rows + 1], rows[#rows + 2] = id, decision
+    local last = #rows
+    for n = 1, #ids do
+      rows[last + 2 * n - 1], rows[last + 2 * n] = ids[n], decision
+    end
   end
 
   function accounting.record_limited(at, id, decision)
-    record(at.limited, at.limited_older, id, decision)
+    record(at.limited, at.limited_older, { id }, decision)
   end
 
   function accounting.record_other(at, id, decision)
-    record(at.others, at.others_older, id, decision)
+    record(at.others, at.others_older, { id }, decision)
   end
 
   -- Plans the record of this call.
@@ -114,11 +112,7 @@ local accounting = module(function(accounting)
   function accounting.note_dropped(at, groups)
     for _, group in ipairs(groups) do
       if #group.ids > 0 then
-        local why, rows = digits(at.now) .. ' ' .. group.why, rows_for(at.limited, at.limited_older)
-        local last = #rows
-        for n, id in ipairs(group.ids) do
-          rows[last + 2 * n - 1], rows[last + 2 * n] = id, why
-        end
+        record(at.limited, at.limited_older, group.ids, digits(at.now) .. ' ' .. group.why)
         accounting.count(at.totals, group.outcome, accounting.name(at.names, group.category, group.configured), #group.ids)
         if group.remember then
           accounting.remember(at, group.ids)

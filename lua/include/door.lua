@@ -7,7 +7,8 @@
 -- nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is admitted.
 local door = module(function(door)
   door.refused = {} -- groups for the books, with what the answer says of them
-  local scopes, group_of, verdict_of = {}, {}, {}
+  door.groups = {} -- of each mark that was looked at, or false
+  local scopes, verdict_of = {}, {}
 
   local function verdict(call, position, first, now)
     local known = verdict_of[position]
@@ -31,7 +32,7 @@ local door = module(function(door)
   -- The group in which an event ends whose job bears the mark, or false. A mark is the category, and 1 for an id that is to be
   -- remembered, else 0.
   function door.refusal(call, mark, first, now, is_muted)
-    local group = group_of[mark]
+    local group = door.groups[mark]
     if group == nil then
       local category, remembered = string.match(mark, '^(%S+) ([01])$')
       local named = category and call.categories[category]
@@ -44,7 +45,8 @@ local door = module(function(door)
       if group then
         door.refused[#door.refused + 1] = group
       end
-      group_of[mark] = group or false
+      group = group or false
+      door.groups[mark] = group
     end
     return group
   end

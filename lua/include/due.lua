@@ -271,7 +271,7 @@ local due = module(function(due)
     if is_paused then
       most = pause.until_of(at) and 0 or math.min(most, 1)
     end
-    if pause.kind(at) == 'outage' or pause.kind(at) == 'operator' then
+    if is_paused and (pause.kind(at) == 'outage' or pause.kind(at) == 'operator') then
       return take_timers(at, take_lines(at, most, opened), true)
     end
     return take_lines(at, take_timers(at, most, is_paused), opened)

@@ -12,7 +12,8 @@ local intake = module(function(intake)
 
   local ids, records, sizes, seqs = {}, {}, {}, {}
   local new = {} -- id, record, ... of events that enter
-  local duplicates, entered, ended_here = {}, {}, {}
+  local duplicates, entered = {}, {} -- entered: id -> 'new', or 'ended' at the door
+  local jobs = {}
   local undecided -- the first seq of what is to be decided
   local any -- whether there is anything in the structures that could know an id
 
@@ -140,11 +141,11 @@ local intake = module(function(intake)
         or (payload == '' and is_decided(at, id)) then
         duplicates[#duplicates + 1] = id
       elseif ends[i] then
-        entered[id], ended_here[id] = true, true
+        entered[id] = 'ended'
         local ended = ends[i].ids
         ended[#ended + 1] = id
       else
-        entered[id] = true
+        entered[id] = 'new'
         intake.to_decide(seq + i)
         local text = string.format('{"seq":%.0f', seq + i) .. first_sight .. (again and ',"replays":' .. again or '') .. '}\n' .. payload
         new[#new + 1], new[#new + 2] = id, text
@@ -161,7 +162,9 @@ local intake = module(function(intake)
   -- The payload of a job, and how often it was a dead letter (a field that replay.lua writes).
   function intake.read_job(job)
     local fields = redis.pcall('HMGET', job, 'data', 'replays')
-    if fields.err or not fields[1] then
+    if fields.err and not string.find(fields.err, '^WRONGTYPE') then
+      error(fields.err)
+    elseif not fields[1] then -- it is gone, or was never a job
       return '', nil
     end
     local replays = fields[2] and string.find(fields[2], '^[1-9]%d*$') and #fields[2] < 10 and fields[2]
@@ -189,11 +192,24 @@ local intake = module(function(intake)
       local fields = redis.pcall('HMGET', job, 'category', 'replays')
       mark, again = fields[1], fields[2] -- none where it is no hash
     end
-    return mark and not again and refusal_of(mark)
+    if not mark or again then
+      return false
+    end
+    local group = door.groups[mark]
+    if group == nil then
+      group = refusal_of(mark)
+    end
+    return group
   end
 
-  local function is_printable(id)
-    return string.find(id, '^[%w_-]+$') and #id <= MAX_ID
+  -- Whether these are ids as RQ and ours are.
+  local function are_plain(some)
+    for _, id in ipairs(some) do
+      if id == '' or #id > MAX_ID then
+        return false
+      end
+    end
+    return not string.find(table.concat(some), '[^%w_-]')
   end
 
   -- The id as it is known from here on. What had to be changed ends in a digest: no two of them become one.
@@ -213,19 +229,18 @@ local intake = module(function(intake)
         break
       end
       local marks = refusal_of and marks_of(lane, popped, number)
-      local jobs, payloads, replays, ends = { 'DEL' }, {}, {}, {}
+      local payloads, replays, ends, all_plain = {}, {}, {}, are_plain(new_ids)
       for n, id in ipairs(new_ids) do
-        local job = 'rq:job:' .. id
-        jobs[n + 1] = job
-        ends[n] = refusal_of and is_printable(id) and end_of(job, marks, n, refusal_of)
+        local job, is_plain = 'rq:job:' .. id, all_plain or are_plain({ id })
+        jobs[#jobs + 1] = job
+        ends[n] = refusal_of and is_plain and end_of(job, marks, n, refusal_of)
         if not ends[n] then
           payloads[n], replays[n] = intake.read_job(job)
-          new_ids[n] = printable(id)
+          new_ids[n] = is_plain and id or printable(id)
         end
       end
       local before = #ids + #duplicates
       intake.enter(at, new_ids, payloads, replays, ends)
-      plan.write(unpack(jobs))
       popped = popped + #new_ids
       gone = gone + #new_ids - (#ids + #duplicates - before)
     end
@@ -242,7 +257,7 @@ local intake = module(function(intake)
     end
     plan.count(at.totals, 'duplicate', #duplicates)
     for _, id in ipairs(duplicates) do
-      if not ended_here[id] and not is_decided(at, id) then
+      if entered[id] ~= 'ended' and not is_decided(at, id) then
         accounting.record_limited(at, id, digits(at.now) .. ' ["duplicate",null,"duplicate",null,{}]')
       end
     end
@@ -252,6 +267,7 @@ local intake = module(function(intake)
   function intake.write(at)
     plan.write_rows('HSET', at.events, new, 2)
     plan.write_rows('SADD', at.leased, ids, 1)
+    plan.write_rows('DEL', nil, jobs, 1)
   end
 
   -- The batch as the answer has it.

@@ -22,7 +22,7 @@ local plan = module(function(plan)
   local function entry_of(entries, key, size_of)
     local entry = entries[key]
     if not entry then
-      if type_of[key] then
+      if type_of[key] and type_of[key] ~= entries then
         error('key ' .. key .. ' has two types in this call')
       end
       if size_of and not wiped[key] then
@@ -100,10 +100,14 @@ local plan = module(function(plan)
     return length
   end
 
-  -- Adds to a counter that this call does not read.
+  -- Adds to a counter that this call does not read, and does not set after this.
   function plan.count(key, field, by)
     local counts = counters[key]
     if not counts then
+      if type_of[key] and type_of[key] ~= hashes then
+        error('key ' .. key .. ' has two types in this call')
+      end
+      type_of[key] = hashes
       counts = {}
       counters[key] = counts
     end
@@ -371,7 +375,7 @@ local plan = module(function(plan)
     later[#later + 1] = command
   end
 
-  -- `command` with texts, `width` of which belong together; as often as it takes.
+  -- `command` with texts, `width` of which belong together; as often as it takes. Where `key` is nil, they are keys.
   local function in_pieces(commands, command, key, rows, width)
     for first = 1, #rows, CHUNK * width do
       commands[#commands + 1] = { command, key, rows, first, math.min(first + CHUNK * width - 1, #rows) }
@@ -379,10 +383,9 @@ local plan = module(function(plan)
   end
 
   function plan.write_rows(command, key, rows, width)
+    local _
     for n = 1, #rows do
-      if type(rows[n]) ~= 'string' then
-        error('argument ' .. tostring(rows[n]) .. ' of ' .. command .. ', expected a text')
-      end
+      _ = rows[n] .. '' -- raises for what is no text
     end
     in_pieces(later, command, key, rows, width)
   end
@@ -402,25 +405,26 @@ local plan = module(function(plan)
 
   -- COMMIT
 
-  local function note_counts(key, counts)
-    local fields = {}
+  local function note_counts(commands, key, counts)
+    local entry, fields, rows = hashes[key], {}, {}
     for field, by in pairs(counts) do
       if by ~= 0 then
         fields[#fields + 1] = field
       end
     end
-    local entry = entry_of(hashes, key)
     for first = 1, #fields, CHUNK do
       local last = math.min(first + CHUNK - 1, #fields)
-      local values = wiped[key] and {} or call('HMGET', key, unpack(fields, first, last))
+      local stored = wiped[key] and {} or call('HMGET', key, unpack(fields, first, last))
       for n = first, last do
-        local value = entry.known[fields[n]]
-        if value == nil then
-          value = values[n - first + 1]
+        local field, value = fields[n], stored[n - first + 1]
+        if entry and entry.changed[field] then
+          change(entry, field, digits((whole_of(entry.known[field] or '0') or 0) + counts[field]))
+        else
+          rows[#rows + 1], rows[#rows + 2] = field, digits((whole_of(value or '0') or 0) + counts[field])
         end
-        change(entry, fields[n], digits((whole_of(value or '0') or 0) + counts[fields[n]]))
       end
     end
+    in_pieces(commands, 'HSET', key, rows, 2)
   end
 
   local function commands_of(entries, remove, add, width, pair, adding, removing)
@@ -458,12 +462,12 @@ local plan = module(function(plan)
   --
   -- What goes, goes after what is added: a key that loses its last member loses its lifetime.
   function plan.commit(drained, remove)
-    for key, counts in pairs(counters) do
-      note_counts(key, counts)
-    end
     local commands, removing = {}, {}
     for key in pairs(wiped) do
       commands[#commands + 1] = { 'DEL', key }
+    end
+    for key, counts in pairs(counters) do
+      note_counts(commands, key, counts)
     end
     commands_of(hashes, 'HDEL', 'HSET', 2, of_hash, commands, removing)
     commands_of(zsets, 'ZREM', 'ZADD', 2, of_zset, commands, removing)
@@ -487,10 +491,12 @@ local plan = module(function(plan)
     end
     for _, each in ipairs({ commands, later, removing, last }) do
       for _, command in ipairs(each) do
-        if type(command[3]) == 'table' then
+        if type(command[3]) ~= 'table' then
+          call(unpack(command))
+        elseif command[2] then
           call(command[1], command[2], unpack(command[3], command[4], command[5]))
         else
-          call(unpack(command))
+          call(command[1], unpack(command[3], command[4], command[5]))
         end
       end
     end
