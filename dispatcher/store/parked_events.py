@@ -92,6 +92,7 @@ class ParkedEvents:
         self._remember_us = remember_us
         self._explanations = Explanations(client, keys, queue, clock=clock)
         self._cancel = JsonScript(client, "cancel", clock)
+        self._of_category = JsonScript(client, "of_category")
 
     def count(self) -> int:
         """How many there are."""
@@ -114,13 +115,20 @@ class ParkedEvents:
             fresh = [id_.decode() for id_, _ in rows if id_ not in at_low]
             if not fresh:
                 return
-            yield from filter(wanted.matches, self.look(fresh))
+            likely = fresh if wanted.category is None else self._likely(fresh, wanted.category)
+            yield from filter(wanted.matches, self.look(likely))
             last = rows[-1][1]
             at_low = {id_ for id_, score in rows if score == last} | (at_low if last == low else set())
             low = last
 
+    def _likely(self, ids: Sequence[str], category: str) -> list[str]:
+        """Those that may be of the category: to look at all of them takes ten times as long."""
+        return [id_.decode() for id_ in self._of_category([self._keys.events], {"ids": ids, "category": category})]
+
     def look(self, ids: Sequence[str]) -> list[ParkedEvent]:
         """Those of the ids on the queue that are parked."""
+        if not ids:
+            return []
         look = self._explanations.look([id_ for id_ in ids if not is_own(id_)], payloads=True)
         told = [(found, look.explain(found)) for found in look.found]
         return [self._parked(found, each) for found, each in told if each.state is State.PARKED]

@@ -6,9 +6,10 @@ local due = module(function(due)
   due.heads_of = {} -- scopes whose heads were taken
   local PAGE = 128 -- lines, and timers, that are looked at beyond what is asked for
   local EXPIRED = 100
-  local REOPENED = 200
+  local REOPENED = 100
   local READ_GAP_US = 1200000
-  local alone, behind, old_waits, is_cut = false, nil, false, false
+  local MOST_BEHIND = 32 -- heads that wait for what others are deciding; after so many the others are left to a later call
+  local alone, behind, behind_count, old_waits, is_cut = false, nil, 0, false, false
   local read = {} -- channels that are read for what was taken
 
   -- An event that two workers died with is handed out alone: should it kill a third one, nothing dies with it.
@@ -16,13 +17,20 @@ local due = module(function(due)
     return alone
   end
 
-  -- Whether something is due that does not come ahead, and whether there is more than this call has looked at.
+  -- Whether something is due that does not come ahead, and whether there is more than this call has looked at; what waits for
+  -- others who are deciding is taken up when they have decided.
   function due.has_left()
-    return old_waits, is_cut
+    return old_waits, is_cut and behind_count < MOST_BEHIND
   end
 
   local function is_suspect(header)
     return (header.deaths or 0) >= leases.SUSPECT
+  end
+
+  -- Whether what waits on a timer was refused by a limit; its record need not be read as a whole for that.
+  local function is_refused(at, id)
+    local header = string.match(plan.hget(at.events, id) or '', '^[^\n]*')
+    return string.find(header, '"why":["limit:', 1, true) ~= nil
   end
 
   -- Lets lines and timers ask anew, a page in each call: `reopening` holds how far that is, for "lines", for their "scopes" alone
@@ -36,10 +44,7 @@ local due = module(function(due)
       local rows = redis.call('ZRANGEBYSCORE', key, from, '(inf', 'WITHSCORES', 'LIMIT', offset, REOPENED)
       for i = 1, #rows, 2 do
         local is_meant = kind == 'lines' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
-        if kind == 'timers' then
-          local header = record.read(at, rows[i])
-          is_meant = header.why and string.find(header.why[1], '^limit:')
-        end
+          or (kind == 'timers' and is_refused(at, rows[i]))
         if rows[i + 1] ~= from then
           from, offset = rows[i + 1], 0
         end
@@ -128,6 +133,9 @@ local due = module(function(due)
     local ids = plan.zdue(at.timers, at.now, wanted)
     is_cut = is_cut or (wanted > 0 and #ids == wanted)
     for _, id in ipairs(ids) do
+      if most <= 0 and next(read) == nil then -- only what one reading looks up with others may still be taken
+        break
+      end
       local header, payload, malformed = record.read(at, id)
       local place = header.doubt and header.channel
       if malformed then
@@ -155,7 +163,9 @@ local due = module(function(due)
   -- Whether an event of this seq waits for what another worker is deciding.
   local function is_behind(at, seq)
     local wait_until = deferred.earlier_undecided(at, seq)
-    behind = wait_until and math.min(behind or wait_until, wait_until) or behind
+    if wait_until then
+      behind, behind_count = math.min(behind or wait_until, wait_until), behind_count + 1
+    end
     return wait_until
   end
 
@@ -242,11 +252,13 @@ local due = module(function(due)
     is_cut = is_cut or (wanted > 0 and #entries == wanted)
     for _, entry in ipairs(entries) do
       local scope, taken = string.match(entry, '^scope:(.*)$'), 1
-      while most > 0 and taken > 0 and not alone and (plan.zscore(at.lines, entry) or math.huge) <= at.now do
+      if scope and at.undecided and most > 0 then -- its heads could be overtaken by what this owner is deciding
+        taken, old_waits = 0, true
+      end
+      while most > 0 and taken > 0 and not alone and behind_count < MOST_BEHIND
+        and (plan.zscore(at.lines, entry) or math.huge) <= at.now do
         if not scope then
           taken = take_turn(at, entry)
-        elseif at.undecided then -- those could be overtaken by what this owner is deciding
-          taken, old_waits = 0, true
         else
           local known = opened and opened[scope]
           taken = take_heads(at, scope, math.min(most, known and math.max(tonumber(known[2]) or 1, 1) or 1))

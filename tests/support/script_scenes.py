@@ -70,6 +70,8 @@ def cancel_all(stage: Stage) -> int:
         stage.redis, stage.keys, stage.queue, stage.policy, remember_us=REMEMBER_US, clock=stage.clock
     )
     found = list(parked.find(ParkedFilter()))
+    for category in {"none", *(each.explanation.category for each in found)}:
+        list(parked.find(ParkedFilter(category)))
     parked.cancel(found, "ed")
     parked.cancel(found, "ed")
     return len(found)
