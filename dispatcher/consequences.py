@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -114,9 +113,7 @@ def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
     """The event as one that waits behind those before it, if its category defers and it comes for the first time."""
     leased = candidate.leased
     rule = policy.rule(leased.event.category)
-    if rule.on_limit is not OnLimit.DEFER or leased.line or leased.held or leased.attempt or leased.unknown:
-        return None
-    if leased.tally is not None:
+    if rule.on_limit is not OnLimit.DEFER or leased.line or leased.was_admitted:
         return None
     counting = policy.counting(leased.event.category)
     return Deferral(candidate, policy.line(leased.event), rule.max_parked, counting=counting)
@@ -134,15 +131,13 @@ def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Sett
     """What becomes of an event of a muted category, which takes no slot; None of one that was admitted before.
 
     As with a denial the category's ``on_limit`` says; what defers waits until the mute ends. Nobody is to be told of
-    the category meanwhile, so what digests is dropped, and a digest waits too.
+    the category meanwhile, so what digests is dropped.
     """
     leased, terms = candidate.leased, candidate.terms
-    if leased.held or leased.attempt or leased.unknown:
+    if leased.was_admitted:
         return None
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
     left_us = max(0, mute.until_us - now_us)
-    if leased.tally is not None:
-        return Settlement(leased, terms, Parked(Place.TIMER, Reason.MUTED, left_us, detail=mute.detail), slots)
     rule = policy.rule(leased.event.category)
     on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit in _DISCARDS else rule.on_limit
     match on_limit:
@@ -160,21 +155,20 @@ def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Sett
 def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
     """Whether a refusal ends the event with nothing else to be changed, since it was never admitted; who counts it."""
     leased = candidate.leased
-    if leased.replays or leased.tally is not None:
+    if leased.replays:
         return False, None
     match policy.rule(leased.event.category).on_limit:
         case OnLimit.DROP if leased.is_fresh:
             return True, policy.counting(leased.event.category)
-        case OnLimit.DIGEST if not (leased.held or leased.attempt or leased.unknown):
+        case OnLimit.DIGEST if not leased.was_admitted:
             return True, policy.counting(leased.event.category)
         case _:
             return False, None
 
 
-def again(candidates: Sequence[Candidate], ended: Sequence[Settlement] = ()) -> list[Leased | Spoiled]:
-    """What the gate has decided by limits that are no longer in force, as what may own slots already."""
-    subjects = [*(each.leased for each in candidates), *(each.subject for each in ended)]
-    return [each._replace(takes=each.takes + 1) if isinstance(each, Leased) else each for each in subjects]
+def taken_again(subject: Leased | Spoiled) -> Leased | Spoiled:
+    """What the gate was asked for by limits that are no longer in force, as one that may own slots already."""
+    return subject._replace(takes=subject.takes + 1) if isinstance(subject, Leased) else subject
 
 
 def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
@@ -192,7 +186,7 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
     """
     leased, terms = candidate.leased, candidate.terms
     reason = limit_reason(verdict.scope)
-    if leased.held or leased.attempt or leased.unknown:
+    if leased.was_admitted:
         return Settlement(
             leased,
             terms,

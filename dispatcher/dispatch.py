@@ -7,15 +7,15 @@ Two steps, never mixed: the *budget* (global, category) is decided at once for e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from dispatcher import consequences as rules
-from dispatcher import own, reconcile
+from dispatcher import reconcile
 from dispatcher.boottime import boottime_s
-from dispatcher.content import message_for
 from dispatcher.errors import StaleLimits
+from dispatcher.kinds import DigestMessages, Kind, ProducerEvents
 from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
 from dispatcher.model import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.mutes import MUTED_SCOPE, Mute
@@ -30,6 +30,34 @@ POST_S: Final = 10.0
 """How long a post may take, unless the settings say otherwise."""
 
 LATE: Final = Retryable("too_late", "its time had passed before it began", uses_attempt=False, reached=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch between two steps: who goes on, and what has ended but is not durable yet.
+
+    ``candidates`` have not asked the gate, ``admitted`` and ``refused`` have.
+    """
+
+    candidates: Sequence[Candidate] = ()
+    ended: Sequence[Settlement] = ()
+    admitted: Sequence[Candidate] = ()
+    refused: Sequence[Deferral] = ()
+    has_asked: bool = False
+
+    @property
+    def undecided(self) -> list[Leased | Spoiled]:
+        """All of it, as it is decided by other limits: what has asked may own slots, and counts as taken once more."""
+        going = [*self.candidates, *self.admitted, *(each.candidate for each in self.refused)]
+        subjects = [*(each.leased for each in going), *(each.subject for each in self.ended)]
+        return [rules.taken_again(each) for each in subjects] if self.has_asked else subjects
+
+
+class _LinedUp(NamedTuple):
+    """Ids of those that need not wait, and the ends of those for whom there was no place."""
+
+    going: set[str]
+    ended: list[Settlement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +77,13 @@ class Dispatcher:
     grace_us: int = GRACE_US
     post_s: float = POST_S
     clock: Callable[[], float] = boottime_s
+    _events: Kind = field(init=False)
+    _digests: Kind = field(init=False)
+
+    def __post_init__(self) -> None:
+        events = ProducerEvents(self.policy, self.sink, self.backoff, self.grace_us)
+        object.__setattr__(self, "_events", events)
+        object.__setattr__(self, "_digests", DigestMessages(self.policy, self.sink, self.backoff, self.grace_us))
 
     def dispatch(
         self,
@@ -66,42 +101,25 @@ class Dispatcher:
         nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force,
         also with nothing posted. What is to be looked up is left to ``lookups``.
         """
-        undecided: Sequence[Leased | Spoiled] = batch
+        found = self._arrive(batch, now_us)
         try:
-            ended, candidates = self._triage(batch, now_us)
-            if muted:
-                candidates = self._but_muted(candidates, ended, muted, now_us)
-                undecided = [*(each.leased for each in candidates), *(each.subject for each in ended)]
-            going = self._behind_others(candidates, ended)
-            undecided = [*(each.leased for each in going), *(each.subject for each in ended)]
-            admitted, refused = self._ask(going, ended)
-            undecided = rules.again([*admitted, *(each.candidate for each in refused)], ended)
-            self._line_up(refused, ended)
-            self.settle(ended)
-            undecided = rules.again(admitted)
-            return self._start(admitted, free, begin)
+            found = self._hold_muted(found, muted, now_us)
+            found = self._line_up_newcomers(found)
+            found = self._ask_gate(found)
+            found = self._line_up_refused(found)
+            found = self._settle_ended(found)
+            return self._start(found.admitted, free, begin)
         except StaleLimits as error:
-            raise Overtaken(undecided, error.in_force) from error
+            raise Overtaken(found.undecided, error.in_force) from error
 
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows; touches no store, so any thread may do it.
 
         What comes too late to be posted is not: another worker may have posted it meanwhile.
         """
-        leased, terms, by_s = started.candidate.leased, started.candidate.terms, started.leaves_by_s
-        if by_s is not None and self.clock() >= by_s:
+        if started.leaves_by_s is not None and self.clock() >= started.leaves_by_s:
             return self.not_made(started)
-        if leased.tally is not None:
-            words = own.words_of(leased, terms.channel, self.policy, can_edit=self.sink.can_update)
-            if words.edits:
-                return self.conclude(started, self.sink.update(*words.edits, words.message, by_s=by_s))
-            return self.conclude(started, self.sink.post(words.message, by_s=by_s))
-        style = self.policy.rule(leased.event.category).style
-        message = message_for(
-            leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
-        )
-        settlement = self.conclude(started, self.sink.post(message, by_s=by_s))
-        return settlement if (fault := message.template_fault) is None else settlement._replace(template_fault=fault)
+        return self._kind_of(started.candidate.leased).deliver(started)
 
     def not_made(self, started: Started) -> Settlement:
         """What follows from a post that was never begun; it says nothing of Slack."""
@@ -109,10 +127,7 @@ class Dispatcher:
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""
-        if started.candidate.leased.tally is not None:
-            follows = own.after_post(started, result, self.policy, self.backoff, can_edit=self.sink.can_update)
-            return follows or rules.after_post(started, result, self.backoff, self.grace_us)
-        return rules.after_post(started, result, self.backoff, self.grace_us)
+        return self._kind_of(started.candidate.leased).after_post(started, result)
 
     def lookups(self, batch: Sequence[Leased | Spoiled], now_us: int) -> list[Lookup]:
         """What has to be looked up before anything else becomes of the events of a batch whose posts had no answer.
@@ -131,17 +146,26 @@ class Dispatcher:
     def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
         """What follows from a reading."""
         found = reconcile.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
-        return [own.after_look(each, self.policy, can_edit=self.sink.can_update) for each in found]
+        pairs = zip(lookup.candidates, found, strict=True)
+        return [self._kind_of(candidate.leased).after_look(settlement) for candidate, settlement in pairs]
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Make outcomes durable, then tell of them."""
         if not settlements:
             return
-        applied = self.outbox.settle([rules.at_pace(each, self.policy) for each in settlements])
-        self.observer.settled([each for each, done in zip(settlements, applied, strict=True) if done])
-        self.observer.lost([each.subject for each, done in zip(settlements, applied, strict=True) if not done])
+        done = self.outbox.settle([rules.at_pace(each, self.policy) for each in settlements])
+        pairs = list(zip(settlements, done.applied, strict=True))
+        self.observer.settled([each for each, is_applied in pairs if is_applied])
+        self.observer.lost([each.subject for each, is_applied in pairs if not is_applied])
+        self.observer.turned(done.turned)
+        if done.trimmed:
+            self.observer.trimmed(done.trimmed)
 
-    def _triage(self, batch: Sequence[Leased | Spoiled], now_us: int) -> tuple[list[Settlement], list[Candidate]]:
+    def _kind_of(self, leased: Leased) -> Kind:
+        return self._digests if leased.is_own else self._events
+
+    def _arrive(self, batch: Sequence[Leased | Spoiled], now_us: int) -> Batch:
+        """The events with their terms; what cannot be read or handled, or is too old, ends."""
         ended: list[Settlement] = []
         candidates: list[Candidate] = []
         for item in batch:
@@ -150,22 +174,23 @@ class Dispatcher:
                 continue
             if item.doubt is not None:
                 continue
-            match self._on_arrival(item, now_us):
+            match self._kind_of(item).on_arrival(item, now_us):
                 case Candidate() as candidate:
                     candidates.append(candidate)
                 case Settlement() as settlement:
                     ended.append(settlement)
-        return ended, candidates
+        return Batch(candidates, ended)
 
-    def _but_muted(
-        self, candidates: Sequence[Candidate], ended: list[Settlement], muted: Mapping[str, Mute], now_us: int
-    ) -> list[Candidate]:
-        """Who may go on; what a mute suppresses ends, or stands in line until it is over."""
+    def _hold_muted(self, batch: Batch, muted: Mapping[str, Mute], now_us: int) -> Batch:
+        """What a mute suppresses ends, or stands in line until it is over."""
+        if not muted:
+            return batch
         left: list[Candidate] = []
+        ended: list[Settlement] = []
         waiting: list[Deferral] = []
-        for candidate in candidates:
+        for candidate in batch.candidates:
             mute = muted.get(candidate.leased.event.category)
-            match mute and rules.muted(candidate, mute, self.policy, now_us):
+            match mute and self._kind_of(candidate.leased).muted(candidate, mute, now_us):
                 case Settlement() as settlement:
                     ended.append(settlement)
                 case Deferral() as deferral:
@@ -175,38 +200,34 @@ class Dispatcher:
         self.outbox.expect(
             [Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0) for category, mute in muted.items() if waiting]
         )
-        self._line_up(waiting, ended)
-        return left
+        return Batch(left, [*batch.ended, *ended, *self._line_up(waiting).ended])
 
-    def _on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
-        if leased.tally is None:
-            return rules.on_arrival(leased, self.policy, now_us)
-        return own.on_arrival(leased, self.policy, can_edit=self.sink.can_update)
-
-    def _behind_others(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> Sequence[Candidate]:
-        """Who may ask the gate; newcomers of a category that defers stand behind those who wait already."""
+    def _line_up_newcomers(self, batch: Batch) -> Batch:
+        """Newcomers of a category that defers stand behind those who wait already."""
         newcomers = {
             each.leased.id: deferral
-            for each in candidates
-            if (deferral := rules.newcomer(each, self.policy)) is not None
+            for each in batch.candidates
+            if (deferral := self._kind_of(each.leased).newcomer(each)) is not None
         }
         if not newcomers:
-            return candidates
-        going = self._line_up(list(newcomers.values()), ended)
-        return [each for each in candidates if each.leased.id not in newcomers or each.leased.id in going]
+            return batch
+        may_go, ended = self._line_up(list(newcomers.values()))
+        going = [each for each in batch.candidates if each.leased.id not in newcomers or each.leased.id in may_go]
+        return Batch(going, [*batch.ended, *ended])
 
-    def _ask(self, candidates: Sequence[Candidate], ended: list[Settlement]) -> tuple[list[Candidate], list[Deferral]]:
+    def _ask_gate(self, batch: Batch) -> Batch:
         """The budget: who was admitted, and who was refused and waits; other ends of a refusal are in ``ended``."""
-        heads = [each for each in candidates if each.leased.line]
+        heads = [each for each in batch.candidates if each.leased.line]
         ahead = {scope.name: scope for each in heads for scope in all_scopes(each.terms.scopes)}
-        asking = [Asking(each, *rules.drops(each, self.policy)) for each in candidates]
+        asking = [self._kind_of(each.leased).asking(each) for each in batch.candidates]
         answer = self.gate.admit(asking, ahead=list(ahead.values()))
         self.outbox.expect(answer.openings)
-        admitted: list[Candidate] = []
-        refused: list[Deferral] = []
         for place, shadowed in answer.shadowed.items():
             leased, terms = asking[place].candidate
             asking[place] = asking[place]._replace(candidate=Candidate(leased._replace(shadowed=shadowed), terms))
+        admitted: list[Candidate] = []
+        refused: list[Deferral] = []
+        ended: list[Settlement] = []
         suppressed: dict[int, tuple[Asking, Denied]] = {}
         for place, (each, verdict) in enumerate(zip(asking, answer.verdicts, strict=True)):
             if place in answer.lost:
@@ -216,10 +237,8 @@ class Dispatcher:
                     admitted.append(each.candidate)
                 case Denied() if each.drops:
                     suppressed[place] = (each, verdict)
-                case Denied() if each.candidate.leased.tally is not None:
-                    ended.append(own.denied(each.candidate, verdict))
                 case Denied():
-                    match rules.denied(each.candidate, verdict, self.policy):
+                    match self._kind_of(each.candidate.leased).denied(each.candidate, verdict):
                         case Deferral() as deferral:
                             refused.append(deferral)
                         case Settlement() as settlement:
@@ -228,7 +247,7 @@ class Dispatcher:
                     assert_never(verdict)
         self.observer.lost([asking[place].candidate.leased for place in sorted(answer.lost)])
         self._tell_of(suppressed, answer)
-        return admitted, refused
+        return Batch((), [*batch.ended, *ended], admitted, refused, has_asked=True)
 
     def _tell_of(self, suppressed: dict[int, tuple[Asking, Denied]], answer: Admitting) -> None:
         """Lines for those that a limit has dropped or digested, or set aside."""
@@ -255,14 +274,19 @@ class Dispatcher:
         self.observer.digested(digested)
         self.observer.waiting(waiting)
 
-    def _line_up(self, deferrals: Sequence[Deferral], ended: list[Settlement]) -> set[str]:
-        """Let them stand in line; returns the ids that need not. Where as many wait as may is the end: an overflow."""
-        if not deferrals:
-            return set()
+    def _line_up_refused(self, batch: Batch) -> Batch:
+        """Those that were refused and wait stand in line."""
+        ended = self._line_up(batch.refused).ended
+        return replace(batch, refused=(), ended=[*batch.ended, *ended])
+
+    def _line_up(self, deferrals: Sequence[Deferral]) -> _LinedUp:
+        """Let them stand in line, but for those that need not. Where as many wait as may is the end: an overflow."""
         going: set[str] = set()
+        ended: list[Settlement] = []
         waiting: list[Waiting] = []
         lost: list[Leased] = []
-        for deferral, answer in zip(deferrals, self.outbox.line_up(deferrals), strict=True):
+        answers = self.outbox.line_up(deferrals) if deferrals else []
+        for deferral, answer in zip(deferrals, answers, strict=True):
             match answer:
                 case Waiting():
                     waiting.append(answer)
@@ -276,7 +300,12 @@ class Dispatcher:
                     assert_never(answer)
         self.observer.waiting(waiting)
         self.observer.lost(lost)
-        return going
+        return _LinedUp(going, ended)
+
+    def _settle_ended(self, batch: Batch) -> Batch:
+        """What has ended is durable, and told."""
+        self.settle(batch.ended)
+        return replace(batch, ended=())
 
     def _start(self, admitted: Sequence[Candidate], free: int, begin: Callable[[Started], None]) -> list[Started]:
         if not admitted:

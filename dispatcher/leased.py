@@ -76,9 +76,19 @@ class Leased(NamedTuple):
     code: str | None = None
 
     @property
+    def was_admitted(self) -> bool:
+        """Whether the budget let it pass before: from then on it only waits."""
+        return bool(self.held or self.attempt or self.unknown)
+
+    @property
     def is_fresh(self) -> bool:
         """Whether nobody can have asked for slots for it before."""
-        return self.takes == 1 and not (self.held or self.attempt or self.unknown or self.line or self.lone)
+        return self.takes == 1 and not (self.was_admitted or self.line or self.lone)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is one of the dispatcher's own, a digest or a notice."""
+        return self.tally is not None
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ from dispatcher.log_facts import dropped_facts, facts_of, own_line, subject_fact
 from dispatcher.log_lines import TerminalLine
 from dispatcher.message_parts import Part
 from dispatcher.model import Denied, Reason
-from dispatcher.outcome import Parked, Sent, Settlement, TurnedAway
+from dispatcher.outcome import Parked, Sent, Settlement, Turned, TurnedAway
 from dispatcher.policy import limit_reason
 from dispatcher.tally import Suppressed
 
@@ -234,7 +234,7 @@ class EventLog:
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
-        own = [each for each in events if each.candidate.leased.tally is not None]
+        own = [each for each in events if each.candidate.leased.is_own]
         self._write_all("event.parked", [waiting_facts(each) for each in events if each not in own])
         for each in own:
             telling = each.candidate.leased.id.partition(":")[0]
@@ -244,6 +244,18 @@ class EventLog:
         """``lease.lost``: another worker has the event, nothing was changed here."""
         for each in events:
             self._write(self._log.warning, "lease.lost", subject_facts(each))
+
+    def turned(self, pauses: Sequence[Turned]) -> None:
+        """``slack.paused`` and ``slack.resumed``."""
+        for each in pauses:
+            if each.began:
+                self.say("slack.paused", kind=each.kind, code=each.code, detail=each.detail)
+            else:
+                self.say("slack.resumed", kind=each.kind)
+
+    def trimmed(self, count: int) -> None:
+        """``dead_letters.trimmed``."""
+        self.say("dead_letters.trimmed", count=count)
 
     def duplicates(self, ids: list[str]) -> None:
         """``event.settled`` for repeated ids."""

@@ -254,3 +254,15 @@ class Turned:
     began: bool
     code: str = ""
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of settlements: whether each was ``applied``, or its lease was lost and nothing was changed.
+
+    ``trimmed`` dead letters were lost to their bounds; ``turned`` are the pauses that began or ended with it.
+    """
+
+    applied: list[bool]
+    trimmed: int
+    turned: list[Turned]

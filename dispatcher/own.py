@@ -24,6 +24,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
+from dispatcher.mutes import Mute
 from dispatcher.outcome import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
 from dispatcher.policy import Backoff, Policy, limit_reason
 from dispatcher.tally import Counting, Tally, Telling
@@ -99,14 +100,22 @@ def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate |
     return Settlement(leased, policy.terms(leased), told, slots)
 
 
+def muted(candidate: Candidate, mute: Mute, now_us: int) -> Settlement | None:
+    """It waits until the mute ends: nobody is to be told of the category meanwhile. None of one admitted before."""
+    leased, terms = candidate
+    if leased.was_admitted:
+        return None
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    waits = Parked(Place.TIMER, Reason.MUTED, max(0, mute.until_us - now_us), detail=mute.detail)
+    return Settlement(leased, terms, waits, slots)
+
+
 def denied(candidate: Candidate, verdict: Denied) -> Settlement:
     """Whatever refuses it, an own event waits until there is room."""
     leased, terms = candidate
     wait_us = min(verdict.retry_after_us, verdict.limit.window_us)
-    if leased.held or leased.attempt or leased.unknown:
-        slots = Slots.HOLD
-    else:
-        slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    before = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    slots = Slots.HOLD if leased.was_admitted else before
     parked = Parked(Place.TIMER, limit_reason(verdict.scope), wait_us, denied=verdict)
     return Settlement(leased, terms, parked, slots, attempt=leased.attempt, unknown=leased.unknown)
 
@@ -164,9 +173,9 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
 
 
 def after_look(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
-    """What a look-up means for an own event; any other is left as it is."""
+    """What a look-up means for it."""
     leased = settlement.subject
-    if not isinstance(leased, Leased) or leased.tally is None:
+    if not isinstance(leased, Leased):
         return settlement
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)

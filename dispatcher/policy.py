@@ -224,7 +224,7 @@ class Policy:
         """
         event = leased.event
         rule = self.rule(event.category)
-        if leased.tally is not None:
+        if leased.is_own:
             category = event.category
             return self.own_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
         if event.labels and (rule.per_label or rule.label_shadows):

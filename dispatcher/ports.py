@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
 from dispatcher.model import Denied, Message, Opening, PostResult, Scope, Verdict
-from dispatcher.outcome import Deferral, Settlement, Turn
+from dispatcher.outcome import Deferral, Settled, Settlement, Turn, Turned
 from dispatcher.reading import Reading, Search
 from dispatcher.tally import Counting, Suppressed
 
@@ -82,8 +82,8 @@ class Outbox(Protocol):
         """Mark up to ``free`` of them as sending; park the others in their channel's line. None: lease lost."""
         ...
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Make outcomes durable in one step; False where the lease was lost and nothing was changed."""
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """Make outcomes durable in one step."""
         ...
 
 
@@ -133,4 +133,12 @@ class Observer(Protocol):
 
     def lost(self, events: Sequence[Leased | Spoiled]) -> None:
         """Events another worker has taken over."""
+        ...
+
+    def turned(self, pauses: Sequence[Turned]) -> None:
+        """Pauses of posting that began or ended."""
+        ...
+
+    def trimmed(self, count: int) -> None:
+        """So many dead letters were lost to their bounds."""
         ...

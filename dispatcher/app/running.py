@@ -14,7 +14,6 @@ from dispatcher.app.following import Following
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
 from dispatcher.connection import Client, accepted, answered, connect
-from dispatcher.errors import GateUnavailable
 from dispatcher.leased import Leased, Spoiled, Started
 from dispatcher.logs import EventLog, process_log
 from dispatcher.model import US
@@ -30,8 +29,9 @@ from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.collaborators import FleetLimits
 from dispatcher.worker.door import Door
 from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.loop import Worker
-from dispatcher.worker.upkeep import Upkeep
+from dispatcher.worker.rq_presence import RqPresence
 
 
 def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
@@ -73,11 +73,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
         _tell_doubts(settings, events)
         _tell_pause(look, events)
-        worker.work(burst=burst)
-        if worker.failure is not None:
-            raise worker.failure
-    if not burst and not worker.was_stopped:
-        raise GateUnavailable("the worker's loop ended without being asked to")
+        worker.run(burst=burst)
 
 
 def dispatch_one(job_id: str, data: str) -> str:
@@ -159,11 +155,13 @@ class _Run:
         return Worker(
             name=self.owner,
             client=client,
-            queue=queue,
+            presence=RqPresence(self.owner, client, queue),
             limits=self.follow(begun, outbox, door),
             outbox=outbox,
             books=Books(client, keys, queue),
-            upkeep=Upkeep(Sweep(client, keys, queue, owner=self.owner), DeadLetters(client, keys, queue)),
+            housekeeping=Housekeeping(
+                Sweep(client, keys, queue, owner=self.owner), DeadLetters(client, keys, queue), self.events
+            ),
             doorbell=Doorbell(client, queue.lanes, keys.wake),
             log=self.events,
             batch=settings.batch,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dispatcher.connection import Client, JsonScript
-from dispatcher.errors import StaleLimits
+from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.json_text import decode_answer
 from dispatcher.keys import Keys
 from dispatcher.leased import Candidate, Started, Waiting
 from dispatcher.model import US, Opening
-from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Deferral, Settlement, Turn, Turned, TurnedAway
+from dispatcher.outcome import DEFAULT_BOUNDS, Bounds, Deferral, Settled, Settlement, Turn, Turned
 from dispatcher.queue_keys import QueueKeys
 from dispatcher.reading import GRACE_US
 from dispatcher.scripts import script_keys
@@ -67,14 +68,8 @@ class Outbox:
         self._promised: deque[int] = deque()
         self._nth = 0
         self._goes_on = True
-        self.trimmed = 0
-        """Dead letters lost to their bounds so far; whoever tells of them sets it back."""
-        self.turned_away: list[TurnedAway] = []
-        """What ``take`` has dropped; whoever tells of it empties it."""
-        self.duplicates: list[str] = []
-        """Repeats of ids that ``take`` has found; whoever tells of them empties it."""
-        self.turned: list[Turned] = []
-        """Pauses that began or ended with what this owner settled; whoever tells of them empties it."""
+        self._broken: GateUnavailable | None = None
+        """What has kept a batch from arriving, while another one that did was told of first."""
         self._take, self._line_up, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
         )
@@ -95,19 +90,21 @@ class Outbox:
         It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for: the first
         batch and, where that is small, what else has arrived.
         """
+        if self._broken is not None:
+            raise self._forget_broken()
         if self.ahead:
-            ahead = self._arrived()
-            while self._reader is not None and self.ahead and 2 * len(ahead.batch) < new and self._reader.has_result():
-                ahead = ahead.and_then(self._arrived())
-            if ahead.batch or ahead.turned_away or self.ahead:
-                return ahead
+            taken = self._arrived()
+            while self._reader is not None and self.ahead and 2 * len(taken.batch) < new and self._reader.has_result():
+                taken = self._with_next(taken)
+            if taken.batch or taken.turned_away or self.ahead or self._broken:
+                return taken
         call: dict[str, Any] = {"new": new, "due": due}
         if self._opened:
             call["opened"], self._opened = self._opened, {}
         if self._is_new:
             call["starts"] = True
         self._nth, self._goes_on = 0, True
-        taken = self._noted(self._ask(call)())
+        taken = self._ask(call)()
         self._is_new = False
         return taken
 
@@ -162,7 +159,7 @@ class Outbox:
         answer = self._current(decode_answer(self._pace(table.keys, call)))
         return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
         """See ``dispatch.Outbox.settle``."""
         table = Table(self._keys, self._names_of("settle"))
         call = {
@@ -176,25 +173,31 @@ class Outbox:
             **self._threads(table),
         }
         answer = decode_answer(self._settle(table.keys, call))
-        self.trimmed += answer["trimmed"]
-        self.turned += [_turned(row) for row in answer["turned"]]
-        return [row == 1 for row in answer["settled"]]
+        return Settled(
+            [row == 1 for row in answer["settled"]], answer["trimmed"], [_turned(row) for row in answer["turned"]]
+        )
 
     def renew(self) -> None:
         """Prolong the lease."""
         self._renewed({"lease_us": self._lease_us})
 
+    def arrivals(self) -> Iterator[Taken]:
+        """What was asked for ahead, as it arrives: nobody decides it any more, ``keep_only`` gives it back."""
+        while self.ahead:
+            yield self._arrived()
+
     def keep_only(self, ids: Iterable[str]) -> int:
-        """Renew the lease under a new name and give back everything else this worker holds; returns how many."""
-        self._opened = {}
-        self._await_ahead()
+        """Renew the lease under a new name and give back everything else this worker holds; returns how many.
+
+        What was asked for ahead has to have arrived: see ``arrivals``. So it is with ``give_back``.
+        """
+        self._opened, self._broken = {}, None
         self._names += 1
         self.owner = f"{self._name}/{self._names}"
         return self._renewed({"lease_us": self._lease_us, "keep": list(ids), "name": self._name})
 
     def give_back(self, keep: Iterable[str] = ()) -> int:
         """End the lease: what is not kept is the next to be taken, in order; returns how many."""
-        self._await_ahead()
         return self._renewed({"lease_us": 0, "keep": list(keep), "name": self._name})
 
     def leased_key(self) -> str:
@@ -210,22 +213,28 @@ class Outbox:
         if self._reader is None:
             raise RuntimeError("nothing was asked for ahead")
         self._promised.popleft()
-        taken = self._noted(self._reader.result())
+        taken = self._reader.result()
         self._nth += 1
         self._goes_on = self._goes_on and taken.undecided is not None
         if taken.nth > self._nth and self.ahead:  # a later call was there before, on another connection
-            return self._arrived().and_then(taken)
+            try:
+                return self._arrived().and_then(taken)
+            except GateUnavailable as error:
+                self._broken = error
+                return replace(taken, batch=[])  # it is decided after the one that did not arrive, and given back
         return taken
 
-    def _noted(self, taken: Taken) -> Taken:
-        self.turned_away += taken.turned_away
-        self.duplicates += taken.duplicates
-        return taken
+    def _with_next(self, taken: Taken) -> Taken:
+        """With the batch behind it; where that does not arrive, the next ``take`` says so."""
+        try:
+            return taken.and_then(self._arrived())
+        except GateUnavailable as error:
+            self._broken = error
+            return taken
 
-    def _await_ahead(self) -> None:
-        """Let what was asked for ahead arrive, to be given back with the rest."""
-        while self.ahead:
-            self._arrived()
+    def _forget_broken(self) -> GateUnavailable:
+        error, self._broken = self._broken, None
+        return error or GateUnavailable("what was asked for ahead did not arrive")
 
     def _threads(self, table: Table) -> dict[str, Any]:
         if table.threads is None:

@@ -122,9 +122,9 @@ class Table:
 
 
 def _books(leased: Leased) -> dict[str, str]:
-    if leased.tally is None:
-        return {"category": leased.event.category}
-    return {"category": OWN_NAME, "of": leased.event.category}
+    if leased.is_own:
+        return {"category": OWN_NAME, "of": leased.event.category}
+    return {"category": leased.event.category}
 
 
 def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Admission:
 def _shadows(candidate: Candidate) -> tuple[Scope, ...]:
     """Where the event is counted if it is admitted; of one that was admitted before, it was."""
     leased = candidate.leased
-    return () if leased.held or leased.attempt or leased.unknown else candidate.terms.shadows
+    return () if leased.was_admitted else candidate.terms.shadows
 
 
 def _shadow_names(call: Call) -> str:

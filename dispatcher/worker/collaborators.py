@@ -23,6 +23,10 @@ class WorkerLog(Protocol):
         """New events that ``take`` has dropped, since a limit refuses them."""
         ...
 
+    def trimmed(self, count: int) -> None:
+        """So many dead letters were lost to their bounds."""
+        ...
+
     def say(self, event: str, **facts: object) -> None:
         """One line: ``noun.past_participle`` and its facts."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +13,7 @@ import pytest
 
 from dispatcher.category_rule import CategoryRule, OnLimit
 from dispatcher.event import new_event_id
+from dispatcher.logs import build_event_log
 from dispatcher.model import US, Limit, Reason, Receipt, Retryable
 from dispatcher.outcome import DeadLettered, Dropped
 from dispatcher.store.dead_letters import DeadLetters, Filter
@@ -18,7 +21,8 @@ from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.muting import Muting
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
-from dispatcher.worker.mute_watch import MuteWatch
+from dispatcher.store.sweep import Sweep
+from dispatcher.worker.housekeeping import Housekeeping
 from tests.support.deferral import Between, category_line, opens_at, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -304,13 +308,18 @@ def test_each_take_says_what_is_muted_also_one_ahead(stage: Stage, ann: Worker) 
 
 
 def test_a_worker_tells_of_each_mute_once_when_it_comes_and_when_it_goes(stage: Stage, ann: Worker) -> None:
-    told: list[tuple[str, dict[str, object]]] = []
-    watch = MuteWatch(lambda event, **facts: told.append((event, facts)))
+    said = io.StringIO()
+    queue, keys = stage.queue, stage.keys
+    sweep, letters = Sweep(stage.redis, keys, queue, owner="ann"), DeadLetters(stage.redis, keys, queue)
+    housekeeping = Housekeeping(sweep, letters, build_event_log(stream=said, style="json"))
 
     def look() -> list[tuple[str, dict[str, object]]]:
-        told.clear()
-        watch.tell(ann.take().muted)
-        return list(told)
+        before = said.tell()
+        housekeeping.tell_mutes(ann.take().muted)
+        lines = [json.loads(line) for line in said.getvalue()[before:].splitlines()]
+        return [
+            (line.pop("event"), {name: line[name] for name in line if name not in {"level", "time"}}) for line in lines
+        ]
 
     assert look() == []
     mute(stage, "errors")

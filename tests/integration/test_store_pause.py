@@ -45,8 +45,8 @@ def fail(worker: Worker, count: int, result: PostResult = REFUSED) -> None:
 
 
 def turned(worker: Worker) -> list[Turned]:
-    told, worker.outbox.turned = worker.outbox.turned, []
-    return told
+    pauses, worker.told.pauses = worker.told.pauses, []
+    return pauses
 
 
 def kind(stage: Stage) -> str | None:

@@ -182,7 +182,7 @@ def test_the_oldest_dead_letters_go_first(stage: Stage) -> None:
     ann.run()
     assert [letter["id"] for letter in stage.letters()] == [f"e{n}" for n in range(7, 12)]
     assert set(stage.redis.hkeys(stage.keys.dead_ids)) == {f"e{n}".encode() for n in range(7, 12)}
-    assert (stage.look().dead_letters, stage.total("dead"), ann.outbox.trimmed) == (5, 12, 7)
+    assert (stage.look().dead_letters, stage.total("dead"), ann.told.trims) == (5, 12, 7)
 
 
 def test_the_oldest_dead_letters_go_when_all_of_them_have_too_many_bytes(stage: Stage) -> None:
@@ -197,7 +197,7 @@ def test_the_oldest_dead_letters_go_when_all_of_them_have_too_many_bytes(stage: 
     stage.redis.rpush(stage.queue.lanes[1], "c")
     ann.run()
     assert [letter["id"] for letter in stage.letters()] == ["b", "c"]
-    assert (ann.outbox.trimmed, stage.total("dead")) == (2, 4)
+    assert (ann.told.trims, stage.total("dead")) == (2, 4)
     assert 1_400_000 < stage.letters_bytes() < 1_401_000
 
 
@@ -209,7 +209,7 @@ def test_of_letters_that_come_together_and_have_too_many_bytes_the_last_ones_sta
         stage.redis.rpush(stage.queue.lanes[1], f"e{n}")
     ann.run()
     assert [letter["id"] for letter in stage.letters()] == ["e3", "e4"]
-    assert ann.outbox.trimmed == 3
+    assert ann.told.trims == 3
 
 
 def test_lowered_bounds_are_reached_with_the_next_letter(stage: Stage) -> None:

@@ -46,10 +46,10 @@ def test_a_post_that_outlasts_the_stop_of_its_worker_is_looked_up_and_not_taken_
     assert (stand.ids_of(batch), stand.ids_of(rest)) == (["e1"], ["e2"])
     stand.worker.request_stop(signal.SIGTERM, None)
     clock.now += stand.POST_DEADLINE_S + STOP_GRACE_S - 3.0  # a server that is slow: the post begins late
-    stand.worker.execute_job(batch, None)
+    stand.worker.dispatch(batch)
     until(lambda: stand.desk.posts, "the post")
     clock.now += 3.0
-    stand.worker.teardown()
+    stand.worker.sign_off()
     answer.set()
     look = Books(redis, keys, queue).snapshot()
     assert (look.leased, look.orphans) == (1, 1), "the post is still leased; what was not begun is given back"

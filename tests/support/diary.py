@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dispatcher.leased import Leased, Started, Waiting
 from dispatcher.model import Admitted
 from dispatcher.outcome import Turn
 from dispatcher.store.outbox import Outbox
+from dispatcher.store.taken import Taken
 from dispatcher.worker.admission import Admission
 from tests.support.doom import Method, wrap
 
@@ -34,6 +35,7 @@ def keep_diary(path: Path) -> None:
     wrap(Outbox, "line_up", lambda line_up: _lining_up(line_up, note))
     wrap(Outbox, "start", lambda start: _starting(start, note))
     wrap(Outbox, "settle", lambda settle: _settling(settle, note))
+    wrap(Outbox, "arrivals", lambda arrivals: _arriving(arrivals, note))
     wrap(Outbox, "keep_only", lambda keep_only: _keeping(keep_only, note))
     wrap(Outbox, "give_back", lambda give_back: _giving_back(give_back, note))
 
@@ -88,7 +90,7 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
             pass
         case "unheard":
             life.unheard += 1
-        case "took":
+        case "took" | "arrived":
             life.held |= ids["all"]
             life.untold = ids["refused"]
         case "lined up" | "started":
@@ -107,7 +109,6 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
             life.returned |= life.held - ids["all"]
             life.held &= ids["all"]
             life.posting &= ids["all"]
-            life.untold = ids["refused"]
         case _:
             raise AssertionError(f"a diary says {entry!r}")
 
@@ -127,7 +128,7 @@ def _taking(take: Method, note: Note) -> Method:
         fresh = (each.id for each in taken.batch if isinstance(each, Leased) and each.is_fresh)
         slots = (each.slot.partition("#")[0] if isinstance(each, Leased) else "" for each in taken.batch)
         ids = (each.id for each in taken.batch)
-        note("took", outbox.ahead, all=ids, fresh=fresh, slots=slots, refused=_refused(outbox))
+        note("took", outbox.ahead, all=ids, fresh=fresh, slots=slots, refused=_refused(taken))
         return taken
 
     return call
@@ -142,9 +143,26 @@ def _taking_ahead(take_ahead: Method, note: Note) -> Method:
     return call
 
 
-def _refused(outbox: Outbox) -> list[str]:
+def _arriving(arrivals: Method, note: Note) -> Method:
+    def call(outbox: Outbox) -> Iterator[Taken]:
+        arriving = arrivals(outbox)
+        while True:
+            try:
+                taken = next(arriving, None)
+            except GateUnavailable:
+                note("unheard", outbox.ahead)
+                raise
+            if taken is None:
+                return
+            note("arrived", outbox.ahead, all=(), refused=_refused(taken))
+            yield taken
+
+    return call
+
+
+def _refused(taken: Taken) -> list[str]:
     """What was dropped as it was taken, and is still to be told of."""
-    return [name for group in outbox.turned_away for name in group.names]
+    return [name for group in taken.turned_away for name in group.names]
 
 
 def _admitting(admit: Method, note: Note) -> Method:
@@ -204,23 +222,18 @@ def _settling(settle: Method, note: Note) -> Method:
             unknown=unknown,
             doubted=(each.subject.id for each in settlements if each.looks is not None),
         )
-        applied = settle(outbox, settlements, *arguments, **named)
-        note("settled", all=ids, done=(id_ for id_, done in zip(ids, applied, strict=True) if done))
-        return applied
+        settled = settle(outbox, settlements, *arguments, **named)
+        note("settled", all=ids, done=(id_ for id_, done in zip(ids, settled.applied, strict=True) if done))
+        return settled
 
     return call
 
 
 def _keeping(keep_only: Method, note: Note) -> Method:
     def call(outbox: Outbox, ids: Iterable[str]) -> Any:  # noqa: ANN401 - what keep_only answers
-        kept, asked = list(ids), outbox.ahead
-        try:
-            answer = keep_only(outbox, kept)
-        except GateUnavailable:
-            if outbox.ahead < asked:
-                note("unheard", outbox.ahead)
-            raise
-        note("kept", outbox.ahead, all=kept, refused=_refused(outbox))
+        kept = list(ids)
+        answer = keep_only(outbox, kept)
+        note("kept", outbox.ahead, all=kept)
         return answer
 
     return call
@@ -230,7 +243,7 @@ def _giving_back(give_back: Method, note: Note) -> Method:
     def call(outbox: Outbox, keep: Iterable[str] = ()) -> Any:  # noqa: ANN401 - what give_back answers
         kept = list(keep)
         answer = give_back(outbox, kept)
-        note("gave back", outbox.ahead, all=kept, refused=_refused(outbox))
+        note("gave back", outbox.ahead, all=kept)
         return answer
 
     return call

@@ -8,7 +8,7 @@ from typing import Final
 
 from dispatcher.leased import Leased, Spoiled, Waiting
 from dispatcher.model import US, Denied, Message, PostResult, Receipt
-from dispatcher.outcome import Dropped, Settlement
+from dispatcher.outcome import Dropped, Settlement, Turned
 from dispatcher.policy import limit_reason
 from dispatcher.reading import Absent, Reading, Search, Unreadable
 from dispatcher.tally import Suppressed
@@ -39,6 +39,8 @@ class Told:
     digests: list[Suppressed] = field(default_factory=list)
     waits: list[Waiting] = field(default_factory=list)
     losses: list[Leased | Spoiled] = field(default_factory=list)
+    pauses: list[Turned] = field(default_factory=list)
+    trims: int = 0
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         self.settlements += settlements
@@ -56,6 +58,12 @@ class Told:
 
     def lost(self, events: Sequence[Leased | Spoiled]) -> None:
         self.losses += events
+
+    def turned(self, pauses: Sequence[Turned]) -> None:
+        self.pauses += pauses
+
+    def trimmed(self, count: int) -> None:
+        self.trims += count
 
 
 NOTHING_TO_READ: Final = Reading({}, Unreadable("webhook", "nothing can be read"))

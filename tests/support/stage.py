@@ -20,7 +20,7 @@ from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
 from dispatcher.limiter import Gate
 from dispatcher.model import US, Limit, Opening, PostResult, Scope
 from dispatcher.mutes import Mute
-from dispatcher.outcome import DEFAULT_BOUNDS, Deferral, Settlement, Turn
+from dispatcher.outcome import DEFAULT_BOUNDS, Deferral, Settled, Settlement, Turn, Turned
 from dispatcher.policy import Policy
 from dispatcher.ports import Admitting, Asking
 from dispatcher.ports import Gate as DecidingGate
@@ -89,10 +89,12 @@ class WatchedOutbox:
         with self._stage.watching_the_bell():
             return self._outbox.start(candidates, free)
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        before = len(self._outbox.turned)
-        with self._stage.watching_the_bell(also=lambda: any(not each.began for each in self._outbox.turned[before:])):
-            return self._outbox.settle(settlements)
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        turned: list[Turned] = []
+        with self._stage.watching_the_bell(also=lambda: any(not each.began for each in turned)):
+            done = self._outbox.settle(settlements)
+            turned += done.turned
+            return done
 
 
 class WatchedGate:
@@ -116,6 +118,8 @@ class Worker:
         self.owner = owner
         self.told = Told()
         self.desk = Desk()
+        self.late: list[Taken] = []
+        """What was asked for ahead, and arrived when it gave back what it held."""
         self.next_us: int | None = None
         self.own_policy: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
@@ -236,11 +240,13 @@ class Worker:
         self.stage.check()
 
     def keep_only(self, *ids: str) -> int:
+        self.late += self.outbox.arrivals()
         returned = self.outbox.keep_only(ids)
         self.stage.check()
         return returned
 
     def give_back(self) -> int:
+        self.late += self.outbox.arrivals()
         returned = self.outbox.give_back()
         self.stage.check()
         return returned

@@ -27,8 +27,9 @@ from dispatcher.store.taken import Taken
 from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.door import Door
 from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.loop import Worker
-from dispatcher.worker.upkeep import Upkeep
+from dispatcher.worker.rq_presence import RqPresence
 from tests.support.doubles import Desk
 from tests.support.servers import Database
 
@@ -96,11 +97,13 @@ class Stand:
         self.worker = Worker(
             name="ann",
             client=client,
-            queue=queue,
+            presence=RqPresence("ann", client, queue),
             limits=following,
             outbox=self.outbox,
             books=Books(client, keys, queue),
-            upkeep=Upkeep(Sweep(client, keys, queue, owner="ann"), DeadLetters(client, keys, queue)),
+            housekeeping=Housekeeping(
+                Sweep(client, keys, queue, owner="ann"), DeadLetters(client, keys, queue), events
+            ),
             doorbell=self.bell,
             log=events,
             batch=self.batch,
@@ -109,7 +112,6 @@ class Stand:
             lease_s=60.0,
             clock=self.clock,
         )
-        self.worker.register_birth()
 
     def file(self, text: str) -> LimitsFile:
         """A limits file that says this."""
@@ -118,14 +120,14 @@ class Stand:
 
     def take(self) -> Taken:
         """The next batch."""
-        found = self.worker.dequeue_job_and_maintain_ttl(60)
-        assert found is not None, self.worker.failure
-        return found[0]
+        found = self.worker.next_batch()
+        assert found is not None, "the worker was told to stop"
+        return found
 
     def next(self) -> list[str]:
         """The ids of the next batch, which is dispatched."""
         taken = self.take()
-        self.worker.execute_job(taken, None)
+        self.worker.dispatch(taken)
         return self.ids_of(taken)
 
     def told(self) -> list[tuple[str, str]]:

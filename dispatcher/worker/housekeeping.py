@@ -1,0 +1,41 @@
+"""What one worker of the fleet does for all, now and then, and what it tells of mutes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dispatcher.model import US
+from dispatcher.mutes import Mute
+from dispatcher.outcome import Bounds
+from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.sweep import Sweep
+from dispatcher.worker.collaborators import WorkerLog
+
+
+class Housekeeping:
+    """Done with a worker's heartbeat. Every method but ``tell_mutes`` raises ``GateUnavailable``."""
+
+    def __init__(self, sweep: Sweep, dead_letters: DeadLetters, log: WorkerLog) -> None:
+        self._sweep = sweep
+        self._dead_letters = dead_letters
+        self._log = log
+        self._muted: Mapping[str, Mute] = {}
+
+    def keep_up(self, bounds: Bounds) -> None:
+        """Put back abandoned jobs if it is time, and trim the dead letters to their bounds; tell of both."""
+        if back := self._sweep.sweep_if_due():
+            self._log.say("jobs.swept", back=back)
+        if trimmed := self._dead_letters.trim(bounds):
+            self._log.trimmed(trimmed)
+
+    def tell_mutes(self, muted: Mapping[str, Mute]) -> None:
+        """One line for each category that is muted now and was not the last time, or the other way round."""
+        before, self._muted = self._muted, muted
+        if muted == before:
+            return
+        for category, mute in muted.items():
+            if before.get(category) != mute:
+                until = mute.until_us / US
+                self._log.say("category.muted", category=category, until=until, who=mute.who, detail=mute.why)
+        for category in before.keys() - muted.keys():
+            self._log.say("category.unmuted", category=category)
