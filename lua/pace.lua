@@ -2,7 +2,7 @@
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
--- @keys failing denials orphans
+-- @keys failing failures denials orphans
 -- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "scope": prefixes of keys,
 --           "version": of the limits | absent,
@@ -126,7 +126,7 @@ local function start(event)
   header.counted = accounting.name(at.names, event.category, event.configured)
   header.deadline, header.shadow = event.deadline, event.shadow
   header.solo, header.pace = channel.max ~= nil, channel.window_us
-  places.class(header, event)
+  places.class(at, header, event, channel.name)
   local reason, instant = obstacle(event, header, channel)
   leases.let_go(at, header, places.own(header, event))
   local answer

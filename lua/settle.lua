@@ -87,7 +87,7 @@ local function park(event, header, payload)
     plan.zadd(at.timers, instant, event.id)
     ends = event.doubt and math.max(ends, instant) or ends -- what is to be looked up is no sooner at its end
   else
-    places.class(header, event)
+    places.class(at, header, event, channels[event.channel].name)
     plan.zadd(channels[event.channel].line, lines.score(header), event.id)
   end
   plan.zadd(at.parked, ends, event.id)

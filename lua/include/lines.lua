@@ -1,8 +1,9 @@
 -- What waits: an event is parked in a channel's line, on a timer (its own instant), or deferred in the line of its category
 -- (include/deferred.lua).
 --
--- A channel's line goes by class, then by first sight. The class of an event is its priority (high, normal, low) and whether its
--- slot is of its category's guarantee: 0 to 5. Every OLDEST_EVERY-th turn is the oldest event's, so that none starves.
+-- A channel's line goes by class, then by first sight. The class of an event is its priority (high, normal, low), whether its
+-- slot is of its category's guarantee, and whether it was tried in vain: 0 to 11 (include/places.lua). Every
+-- OLDEST_EVERY-th turn is the oldest event's, so that none starves.
 --
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on
 -- its channel. Whoever parks or settles and so sets an instant earlier than all others rings the bell, one sleeper wakes.
@@ -14,7 +15,8 @@ local lines = module(function(lines)
   -- So long after a cool-down its channel takes one post at a time until one has arrived; and readings are made one by one.
   lines.COOLED_US = 600000000
   local CLASS = 562949953421312 -- 2^49: seq is below it
-  local USUAL = 3 -- normal, without a guarantee
+  local CLASSES = 12
+  local USUAL = 6 -- normal, without a guarantee, not tried in vain
   local OLDEST_EVERY = 16
 
   -- The first instant of all that waits, before this call changes anything.
@@ -52,7 +54,7 @@ local lines = module(function(lines)
     local id, score = plan.zfirst(line)
     if id and is_oldests_turn(at, channel) then
       local oldest, low = math.huge, -1
-      for _ = 0, 5 do
+      for _ = 1, CLASSES do
         local member, at_score = plan.znext(line, low)
         if not member then
           break

@@ -50,7 +50,7 @@ local record = module(function(record)
     return type(value) == 'table' and type(value[1]) == 'string' and (value[2] == cjson.null or type(value[2]) == 'string')
   end
   local function is_class(value)
-    return is_count(value) and value < 6
+    return is_count(value) and value < 12
   end
   local IS_SOUND = {
     seq = is_seq, seen = is_instant, category = is_text, counted = is_text, channel = is_text, attempt = is_count,

@@ -63,6 +63,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "lua/include/entering.lua": (*_in("integration", "store_take store_door door_rights"), *_STORE, *_RQ),
     "lua/include/door.lua": (*_in("integration", "store_door"), *_STORE),
+    "lua/include/lines.lua": (*_in("integration", "store_lines store_waiting"), *_STORE),
+    "lua/include/places.lua": (*_in("integration", "store_lines"), *_STORE),
     "lua/include/pause.lua": (*_in("integration", "store_pause"), *_STORE),
     "lua/include/tal*.lua": (*_in("integration", "store_digest store_notice"), *_STORE),
     "lua/include/tell.lua": (*_in("integration", "store_digest store_notice"), *_STORE),

@@ -1,0 +1,168 @@
+"""A channel's line goes by class; none is starved, and what was tried in vain holds up nobody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from dispatcher.consequences import MAX_ATTEMPTS
+from dispatcher.leased import Started
+from dispatcher.model import US, Ambiguous, PostResult, RateLimitedBySlack, Receipt
+from dispatcher.reading import GRACE_US, LAST_LOOK
+from dispatcher.settings import read_policy
+from tests.support.servers import Database
+from tests.support.stage import Stage, Worker
+
+OPS: Final = "#ops"
+LIMITS: Final = """\
+global: {limits: [100/30m]}
+channels: {default: {pace: 1/1s}}
+defaults: {limits: [], channel: "#ops"}
+categories:
+  alerts: {limits: [], channel: "#ops", guarantee: 10}
+"""
+LOUD: Final = 25
+OLDEST_EVERY: Final = 16
+"""Every turn of this number is that of the line's oldest event."""
+
+ARRIVED: Final = Receipt(OPS, "1.1")
+LOST: Final = Ambiguous("http_503", "no answer of Slack's own came back")
+COOL: Final = RateLimitedBySlack(US, "ratelimited")
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    policy, _ = read_policy(LIMITS, "limits.yaml")
+    return Stage(redis, policy)
+
+
+def id_of(started: Started) -> str:
+    return started.candidate.leased.id
+
+
+def turn(worker: Worker, result: PostResult = ARRIVED, *, due: int = 100) -> str:
+    """The next post of the channel, a second after the one before; what it comes to."""
+    worker.stage.clock.forward(1)
+    (started,) = worker.go(due=due)
+    worker.answer(started, result)
+    return id_of(started)
+
+
+def line_up(worker: Worker, *ids: str, **fields: str) -> None:
+    """They are admitted, and wait while another post is under way."""
+    worker.stage.send(*ids, **fields)
+    assert worker.go(due=0) == []
+
+
+def under_way(worker: Worker) -> Started:
+    worker.stage.send("first")
+    (started,) = worker.go()
+    return started
+
+
+# By class
+
+
+def test_behind_many_loud_events_the_next_turn_is_that_of_what_is_guaranteed_and_urgent(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send(*(f"loud{n}" for n in range(LOUD)))
+    (started,) = ann.go()
+    assert len(stage.line(OPS)) == LOUD - 1
+    line_up(ann, "alert", category="alerts", priority="high")
+    ann.answer(started, ARRIVED)
+    assert [turn(ann) for _ in range(3)] == ["alert", "loud1", "loud2"]
+
+
+def test_a_line_goes_by_priority_then_by_guarantee_then_by_first_sight(ann: Worker) -> None:
+    started = under_way(ann)
+    for priority in ("low", "normal", "high"):
+        line_up(ann, f"{priority}-1", f"{priority}-2", priority=priority)
+        line_up(ann, f"{priority}-kept", category="alerts", priority=priority)
+    ann.answer(started, ARRIVED)
+    expected = [f"{priority}-{what}" for priority in ("high", "normal", "low") for what in ("kept", "1", "2")]
+    assert [turn(ann) for _ in expected] == expected
+
+
+# None is starved
+
+
+def test_every_sixteenth_turn_of_a_line_is_that_of_its_oldest_event(stage: Stage, ann: Worker) -> None:
+    started = under_way(ann)
+    line_up(ann, "low0", "low1", "low2", priority="low")
+    line_up(ann, "kept", category="alerts", priority="high")
+    ann.answer(started, ARRIVED)
+    posted = []
+    for n in range(3 * OLDEST_EVERY):
+        stage.clock.forward(1)
+        (started,) = ann.go(new=0)
+        line_up(ann, f"kept{n}", category="alerts", priority="high")
+        ann.answer(started, ARRIVED)
+        posted.append(id_of(started))
+    turns = {id_: nth for nth, id_ in enumerate(posted, 1) if id_.startswith("low")}
+    assert turns == {f"low{n}": (n + 1) * OLDEST_EVERY for n in range(3)}
+
+
+def test_who_comes_when_the_channel_is_free_overtakes_a_line_fifteen_times_at_most(stage: Stage, ann: Worker) -> None:
+    started = under_way(ann)
+    line_up(ann, "low", priority="low")
+    ann.answer(started, ARRIVED)
+    for n in range(OLDEST_EVERY - 1):
+        stage.send(f"high{n}", priority="high")
+        assert turn(ann, due=0) == f"high{n}"
+    stage.clock.forward(1)
+    line_up(ann, "late", priority="high")
+    (started,) = ann.go(new=0)
+    assert id_of(started) == "low"
+
+
+# What was tried in vain
+
+
+def fail(worker: Worker, *ids: str) -> None:
+    """Posts to the channel that have no answer, each when it may be made."""
+    stage = worker.stage
+    stage.send(*ids)
+    for id_ in ids:
+        (started,) = worker.go()
+        assert id_of(started) == id_
+        worker.answer(started, LOST)
+        stage.clock.now_us = max(stage.clock.now_us + US, int(stage.look().cooldowns.get(OPS, 0)))
+
+
+def come_again(worker: Worker) -> None:
+    """Time passes until those that failed were looked up and are to be posted again."""
+    for span_us in (LAST_LOOK * GRACE_US, US):
+        worker.stage.clock.now_us += span_us
+        assert worker.go_on() == []
+
+
+def test_where_posts_fail_who_was_tried_in_vain_stands_behind_who_was_not(stage: Stage, ann: Worker) -> None:
+    fail(ann, "bad0", "bad1", "bad2")
+    stage.send("mate0", "mate1")
+    (mate,) = ann.go()
+    come_again(ann)
+    assert stage.line(OPS) == ["mate1", "bad0", "bad1", "bad2"]
+    ann.answer(mate, ARRIVED)
+    assert turn(ann) == "mate1"
+
+
+def test_who_was_tried_in_vain_stands_before_those_of_a_lower_class(stage: Stage, ann: Worker) -> None:
+    fail(ann, "bad0", "bad1")
+    stage.send("mate")
+    assert len(ann.go()) == 1
+    line_up(ann, "low", priority="low")
+    come_again(ann)
+    assert stage.line(OPS) == ["bad0", "bad1", "low"]
+
+
+def test_who_is_told_to_wait_keeps_its_place_for_as_many_posts_as_there_are_attempts(stage: Stage, ann: Worker) -> None:
+    stage.send("bad", "mate")
+    posted = [id_of(started) for started in ann.go()]
+    (started,) = stage.attempts[-1][1:]
+    ann.answer(started, COOL)
+    posted += [turn(ann, COOL) for _ in range(MAX_ATTEMPTS - 1)]
+    assert posted == ["bad"] * MAX_ATTEMPTS
+    assert [turn(ann), turn(ann)] == ["mate", "bad"]
+    assert stage.letters() == []
