@@ -1,4 +1,4 @@
-"""The table of variables in docs/operations.md, made from the settings: ``python -m tests.docs.environment_table``."""
+"""The table of variables in docs/configuration.md, from the settings: ``python -m tests.docs.environment_table``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from dispatcher.settings import Variable, variables
 from tests.docs.samples import ROOT
 
-PAGE: Final = ROOT / "docs" / "operations.md"
+PAGE: Final = ROOT / "docs" / "configuration.md"
 BEGIN: Final = "<!-- table of variables: made by tests/docs/environment_table.py -->\n"
 END: Final = "<!-- end of the table -->\n"
 
