@@ -18,10 +18,10 @@ from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.stage import stage
 from dispatcher.category_rule import CategoryRule, OnLimit
-from dispatcher.limiter import Gate
 from dispatcher.model import US, Admitted, Limit
 from dispatcher.policy import Policy
 from tests.support.doubles import START_US
+from tests.support.gate import Gate
 from tests.support.servers import Database
 
 TOGETHER: Final = Limit.parse("100/30m")

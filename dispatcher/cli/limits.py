@@ -16,7 +16,7 @@ from dispatcher.cli.terminal import Terminal
 if TYPE_CHECKING:
     from dispatcher.app import LimitsFile
     from dispatcher.category_rule import CategoryRule
-    from dispatcher.cli.status import Status
+    from dispatcher.cli.status_facts import Status
     from dispatcher.settings import Settings
     from dispatcher.store.versions import Version
 
@@ -71,7 +71,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
     The categories are those of the limits file, then those that have been seen and follow its defaults.
     """
     from dispatcher.app import build_readers, limits_to_look_at, open_versions
-    from dispatcher.cli.status import read_status
+    from dispatcher.cli.status_facts import read_status
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:

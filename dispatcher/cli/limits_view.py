@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dispatcher.category_rule import CategoryRule
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
-from dispatcher.cli.status import Status
+from dispatcher.cli.status_facts import Status
 from dispatcher.cli.use_view import SHARED, UseRow, limit_cells, rule_row, use_rows, window
 from dispatcher.content import one_line
 from dispatcher.event import CATEGORY

@@ -11,7 +11,6 @@ import click
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.options import Category, Span, as_json, operator, words
-from dispatcher.cli.spans import clock
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
     with _open(terminal, quiet=as_json) as muting:
         until_us = muting.mute(category, for_us, operator(), why)
+    from dispatcher.cli.spans import clock
     from dispatcher.model import US
 
     if as_json:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
+from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.looking import limits_named, server_to_look_at, settings_in_force
-from dispatcher.cli.options import Span
+from dispatcher.cli.options import Span, operator
 from dispatcher.cli.terminal import Terminal
+from dispatcher.errors import GateUnavailable
 from dispatcher.model import Reason
 
 if TYPE_CHECKING:
+    from dispatcher.logs import EventLog
     from dispatcher.settings import Settings
     from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
 
 SHOWN: Final = 50
 """Events in a list, unless more are asked for."""
+
+_AGAIN: Final = "what is not cancelled stays parked; run it again for the rest"
 
 _WAITING: Final = (
     Reason.LIMIT_GLOBAL,
@@ -72,6 +78,16 @@ class Chosen:
 
     events: list[ParkedEvent]
     missing: list[str]
+
+
+@dataclass(slots=True)
+class _Tally:
+    cancelled: int = 0
+    left: int = 0
+
+    def __str__(self) -> str:
+        left = f", {self.left} no longer parked" if self.left else ""
+        return f"{self.cancelled} cancelled{left}"
 
 
 @click.group(short_help="Look at what waits, or cancel it.")
@@ -166,8 +182,6 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
     """
     from itertools import islice
 
-    from dispatcher.cli.cancelling import cancel_events
-
     selection = Selection(ids, everything, limit, filters)
     with _open(terminal, quiet=as_json) as (events, settings):
         if selection.ids:
@@ -175,7 +189,7 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
         else:
             found, missing = list(map(light, islice(events.find(_filter(events, **filters)), selection.limit))), []
         chosen = Chosen(found, missing)
-        is_whole = cancel_events(terminal, events, chosen, settings, yes=yes, as_json=as_json)
+        is_whole = _cancel_all(terminal, events, chosen, settings, yes=yes, as_json=as_json)
     return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
 
 
@@ -235,3 +249,69 @@ def _filter(
 
     seen_before_us = None if older_than is None else events.now_us() - older_than
     return ParkedFilter(category, reason, channel, seen_before_us)
+
+
+def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was asked
+    terminal: Terminal,
+    events: ParkedEvents,
+    chosen: Chosen,
+    settings: Settings,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> bool:
+    """Cancel them once that is agreed to, with a log line for each, and say how many; whether all that were meant were.
+
+    An interruption waits for the page that is under way. Raises ``Ended`` where it is not agreed to, or not finished.
+    """
+    from dispatcher.logs import build_event_log
+
+    found = chosen.events
+    if found and not yes:
+        _agree(terminal, found, as_json=as_json)
+    log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
+    tally = _Tally()
+    with Interruption() as interruption:
+        try:
+            for ids in _pages([each.id for each in found]):
+                with interruption.held_back():
+                    cancelled = _cancel(events, ids, log)
+                    tally.cancelled += cancelled
+                    tally.left += len(ids) - cancelled
+        except KeyboardInterrupt:
+            raise Ended(INTERRUPTED, f"interrupted: {tally}; {_AGAIN}") from None
+        except GateUnavailable as error:
+            raise Ended(UNREACHABLE, f"{error}: {tally}; {_AGAIN}") from error
+    if as_json:
+        missing = {"not_parked": chosen.missing}
+        terminal.print_json({"cancelled": tally.cancelled, "no_longer_parked": tally.left, **missing})
+    else:
+        terminal.print(str(tally))
+    return not tally.left and not chosen.missing
+
+
+def _cancel(events: ParkedEvents, ids: Sequence[str], log: EventLog) -> int:
+    from dispatcher.store.parked_events import Cancelled
+
+    results = events.cancel(events.look(ids), operator())
+    done = [settlement for result, settlement in results if result is Cancelled.DONE]
+    log.settled(done)
+    return len(done)
+
+
+def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    from dispatcher.store.parked_events import PAGE
+
+    for first in range(0, len(ids), PAGE):
+        yield ids[first : first + PAGE]
+
+
+def _agree(terminal: Terminal, found: Sequence[ParkedEvent], *, as_json: bool) -> None:
+    count = "1 parked event" if len(found) == 1 else f"{len(found)} parked events"
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Ended(USAGE, f"{count} would be cancelled; with --yes it is done")
+    from dispatcher.cli.parked_view import summary
+
+    terminal.draw(summary(found))
+    if not click.confirm(f"Cancel {count}?", err=True):
+        raise Ended(DOES_NOT_HOLD, "nothing was cancelled")

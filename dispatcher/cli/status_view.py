@@ -14,7 +14,7 @@ from rich.text import Text
 from dispatcher.app.fleet import Worker
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
 from dispatcher.cli.spans import clock, span
-from dispatcher.cli.status import COUNTS, Status
+from dispatcher.cli.status_facts import COUNTS, Status
 from dispatcher.cli.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.content import one_line
 from dispatcher.model import US

@@ -16,7 +16,7 @@ from rich.text import Text
 from dispatcher.cli.drawing import Filling
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.spans import clock
-from dispatcher.cli.status import Status
+from dispatcher.cli.status_facts import Status
 from dispatcher.cli.status_view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.content import one_line

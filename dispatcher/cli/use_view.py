@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dispatcher.cli.drawing import Fitting, Form, cut, plain_table, share_bar
 from dispatcher.cli.spans import span
-from dispatcher.cli.status import COUNTS, Shadowed, Status
+from dispatcher.cli.status_facts import COUNTS, Shadowed, Status
 from dispatcher.content import one_line
 from dispatcher.limiter import Usage
 from dispatcher.model import US, Kind, Limit, format_duration

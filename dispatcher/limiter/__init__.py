@@ -8,7 +8,6 @@ from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLi
 from dispatcher.limiter.blocking import Limiter
 from dispatcher.limiter.calls import Usage
 from dispatcher.limiter.concurrent import AsyncLimiter
-from dispatcher.limiter.gate import Gate
 from dispatcher.model import Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "Demand",
     "Denied",
     "FirstOf",
-    "Gate",
     "GateRefused",
     "GateUnavailable",
     "Kind",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.connection import Client, answered
@@ -10,8 +11,9 @@ from dispatcher.explaining import Decision
 from dispatcher.json_text import decode, encode
 from dispatcher.keys import Keys
 from dispatcher.leased import Leased, Spoiled
-from dispatcher.model import Denied, Reason
+from dispatcher.model import Denied, Limit, Reason, Scope
 from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Told
+from dispatcher.policy import limit_reason
 
 _LIMITS: Final = frozenset(
     {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED}
@@ -108,6 +110,16 @@ def _said(
 def refusal_text(outcome: str, reason: Reason, category: str, denied: Denied) -> str:
     """What the record, or a tally, says of a refusal."""
     return _text(outcome, reason, category, denied, {})
+
+
+@lru_cache(maxsize=4096)
+def told_of(scope: Scope, known: tuple[str, Limit] | None = None) -> list[str]:
+    """What the decision record says of a refusal by each limit of the scope, up to the time until there is room.
+
+    ``known`` is how people know a scope that keeps the slot of a digest apart.
+    """
+    said = [(scope.name, limit) for limit in scope.limits] if known is None else [known] * len(scope.limits)
+    return [encode([limit_reason(name).value, [name, str(limit)]]).decode()[1:-2] + "," for name, limit in said]
 
 
 def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from dispatcher.json_text import encode
 from dispatcher.limiter.calls import Calls, denied_of
 from dispatcher.model import US, Demand, Denied, Scope
 from dispatcher.outcome import TurnedAway
-from dispatcher.worker.ends import told_of
+from dispatcher.store.decisions import told_of
 
 MOST_CLOSED: Final = 256
 """Categories that are named at a time; more go the longer way. To be named costs the server about a microsecond in each

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from dispatcher.event import Event, is_remembered
-from dispatcher.json_text import decode, encode
+from dispatcher.json_text import decode
 from dispatcher.keys import Keys
 from dispatcher.limiter.calls import Call
-from dispatcher.model import Denied, Limit, Scope
-from dispatcher.policy import limit_reason
+from dispatcher.model import Denied, Limit
 from dispatcher.ports import Asking
+from dispatcher.store.decisions import told_of
 from dispatcher.store.tallies import collects_us, samples_of
 from dispatcher.tally import Counting, Suppressed, Telling
 
@@ -87,13 +86,3 @@ def read_joined(name: str, why: str) -> Suppressed:
     """An event that admit.lua has ended with the second one."""
     _, category, _, (scope, limit, retry_after_us), _ = decode(why)
     return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us))
-
-
-@lru_cache(maxsize=4096)
-def told_of(scope: Scope, known: tuple[str, Limit] | None = None) -> list[str]:
-    """What the decision record says of a refusal by each limit of the scope, up to the time until there is room.
-
-    ``known`` is how people know a scope that keeps the slot of a digest apart.
-    """
-    said = [(scope.name, limit) for limit in scope.limits] if known is None else [known] * len(scope.limits)
-    return [encode([limit_reason(name).value, [name, str(limit)]]).decode()[1:-2] + "," for name, limit in said]

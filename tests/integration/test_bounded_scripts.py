@@ -14,7 +14,7 @@ import pytest
 from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
 from dispatcher.app.building import Readers
-from dispatcher.cli.status import read_status
+from dispatcher.cli.status_facts import read_status
 from dispatcher.limiter import Limiter
 from dispatcher.outcome import Bounds
 from dispatcher.settings import read_limits

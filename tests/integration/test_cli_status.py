@@ -15,7 +15,8 @@ import pytest
 
 from dispatcher.app.fleet import Worker, fleet
 from dispatcher.cli.spans import clock, span
-from dispatcher.cli.status import Status, document
+from dispatcher.cli.status import document
+from dispatcher.cli.status_facts import Status
 from dispatcher.cli.status_view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.keys import Keys

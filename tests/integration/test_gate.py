@@ -17,8 +17,9 @@ from redis.crc import key_slot
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.event import slot_id
 from dispatcher.keys import Keys
-from dispatcher.limiter import Gate, Limiter, Usage
+from dispatcher.limiter import Limiter, Usage
 from dispatcher.model import US, Admitted, Denied, Limit, Scope, Verdict
+from tests.support.gate import Gate
 from tests.support.models import HELD, GateModel, most_in_any_window, stored_slots
 from tests.support.servers import Database, RedisServer
 from tests.support.slots import SlotScripts

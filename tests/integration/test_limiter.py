@@ -9,8 +9,9 @@ import pytest
 
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.keys import Keys
-from dispatcher.limiter import Gate, Limiter, Usage
+from dispatcher.limiter import Limiter, Usage
 from dispatcher.model import US, Admitted, Denied, FirstOf, Limit, Scope
+from tests.support.gate import Gate
 from tests.support.processes import until
 from tests.support.servers import Database
 

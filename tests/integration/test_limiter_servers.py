@@ -18,9 +18,10 @@ from redis.sentinel import Sentinel
 
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLimits
 from dispatcher.keys import Keys
-from dispatcher.limiter import AsyncLimiter, Gate, Limiter
+from dispatcher.limiter import AsyncLimiter, Limiter
 from dispatcher.model import Admitted, Denied, FirstOf, Limit, Scope
 from tests.property.test_gate_model import explore
+from tests.support.gate import Gate
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
 from tests.support.topologies import SERVERS, await_cluster, cluster_node, sentinel_of, touched

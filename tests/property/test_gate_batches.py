@@ -12,8 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.keys import Keys
-from dispatcher.limiter import Gate
 from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, all_scopes
+from tests.support.gate import Gate
 from tests.support.models import GateModel
 from tests.support.servers import Database
 from tests.support.slots import SlotScripts

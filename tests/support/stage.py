@@ -17,7 +17,6 @@ from dispatcher.dispatch import NOTHING_MUTED, Dispatcher
 from dispatcher.event import Event, job_id_for, new_event_id
 from dispatcher.keys import Keys
 from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
-from dispatcher.limiter import Gate
 from dispatcher.model import US, Limit, Opening, PostResult, Scope
 from dispatcher.mutes import Mute
 from dispatcher.outcome import DEFAULT_BOUNDS, Deferral, Settled, Settlement, Turn, Turned
@@ -35,6 +34,7 @@ from dispatcher.store.versions import Unless, Version, Versions
 from dispatcher.worker.admission import Admission
 from dispatcher.worker.door import Door
 from tests.support.doubles import Clock, Desk, Told
+from tests.support.gate import Gate
 from tests.support.models import HELD
 from tests.support.places import INF, places_of
 from tests.support.servers import Database

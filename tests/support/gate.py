@@ -1,4 +1,4 @@
-"""The gate by itself: whole batches, slots that are named by whoever asks. Workers ask by ``worker.admission``."""
+"""The gate by itself, for tests and benchmarks: whole batches, and slots that are named by whoever asks."""
 
 from __future__ import annotations
 
