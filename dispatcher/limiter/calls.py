@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
-from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, TypeAlias
 
 from dispatcher.errors import RateLimited, StaleLimits
@@ -61,13 +60,13 @@ class Call:
     """Keys and facts for a script, and the scopes that its answer points to."""
 
     keys: list[str]
-    facts: str
+    facts: dict[str, Any]
     scopes: list[Scope]
     version: str = ""
 
-    def argument(self, now_us: int | None) -> str:
+    def argument(self, now_us: int | None) -> bytes:
         """The facts as JSON, with the instant that takes the place of the server's clock."""
-        return f"{{{self.facts}}}" if now_us is None else f'{{"now":{now_us},{self.facts}}}'
+        return encode(self.facts if now_us is None else {"now": now_us, **self.facts})
 
 
 class Calls:
@@ -92,37 +91,38 @@ class Calls:
         Raises ``ValueError`` when one name stands in it with two different lists of limits.
         """
         positions = _Positions()
-        rows: dict[tuple[int, int], int] = {}
-        texts: list[str] = []
-        cast: list[str] = []
+        known: dict[tuple[int, int], int] = {}
+        rows: list[list[Any]] = []
+        cast: list[list[Any]] = []
         slots: list[str] = []
         of: list[int] = []
         for (slot, demands), shadow in zip(requests, shadows or repeat(()), strict=False):
-            row = rows.get((id(demands), id(shadow)))
+            row = known.get((id(demands), id(shadow)))
             if row is None:
-                texts.append(positions.row(demands))
-                cast.append(positions.row(shadow)[1:])
-                row = rows[id(demands), id(shadow)] = len(texts)
+                rows.append([0, *positions.of(demands)])
+                cast.append(positions.of(shadow))
+                row = known[id(demands), id(shadow)] = len(rows)
             slots.append(slot)
             of.append(row)
+        facts: dict[str, Any] = {}
         if len(slots) == 1:
-            facts = f'"requests":[[{quoted(slots[0])}{texts[0]}]]'
+            rows[0][0] = slots[0]
+            facts["requests"] = rows
         else:
-            named = encode({"ids": slots, "of": of}).decode()[1:-1]
-            facts = f'{named},"rows":[{",".join([f"[0{text}]" for text in texts])}]'
+            facts |= {"ids": slots, "of": of, "rows": rows}
         if any(cast):
-            facts += f',"shadows":[{",".join([f"[{row}]" for row in cast])}]'
+            facts["shadows"] = cast
         if peek:
-            facts += ',"peek":true'
+            facts["peek"] = True
         if fresh:
-            facts += ',"fresh":true'
+            facts["fresh"] = True
         if drains:
-            facts += ',"drains":true'
+            facts["drains"] = True
         if ahead:
-            facts += f',"ahead":[{",".join([str(positions.position(scope)) for scope in ahead])}]'
+            facts["ahead"] = [positions.position(scope) for scope in ahead]
         if version is None:
             return self._call(positions.found, facts)
-        call = self._call(positions.found, f'{facts},"version":{quoted(version)}')
+        call = self._call(positions.found, facts | {"version": version})
         return Call([*call.keys, self.keys.limits_version], call.facts, call.scopes, version)
 
     def decide_many(
@@ -139,37 +139,37 @@ class Calls:
     def rows(self, demands: Sequence[tuple[Demand, ...]]) -> Call:
         """For take.lua: what is asked for, a row for each. Raises as ``decide`` does."""
         positions = _Positions()
-        texts = [f"[0{positions.row(each)}]" for each in demands]
-        return self._call(positions.found, f'"rows":[{",".join(texts)}]')
+        rows = [[0, *positions.of(each)] for each in demands]
+        return self._call(positions.found, {"rows": rows})
 
     def wait(self, waiting: Sequence[WaitingRequest]) -> Call:
         """For wait.lua."""
         positions = _Positions()
-        turns = []
+        turns: list[dict[str, Any]] = []
         for each in waiting:
             slot, demands = each.request
-            turn = f'{{"request":[{quoted(slot)}{positions.row(demands)}],"token":"{each.token}","step":"{each.step}"'
-            turns.append(f"{turn}}}" if each.arrived is None else f'{turn},"arrived":"{each.arrived}"}}')
-        return self._with_lines(positions.found, f'"turns":[{",".join(turns)}]')
+            turn = {"request": [slot, *positions.of(demands)], "token": each.token, "step": each.step}
+            turns.append(turn if each.arrived is None else turn | {"arrived": each.arrived})
+        return self._with_lines(positions.found, {"turns": turns})
 
     def release(self, slot: str, scopes: list[Scope]) -> Call:
         """For release.lua."""
-        return self._with_lines(scopes, f'"id":{quoted(slot)}')
+        return self._with_lines(scopes, {"id": slot})
 
     def usage(self, scopes: Sequence[Scope]) -> Call:
         """For usage.lua."""
-        return self._call(list(scopes), "")
+        return self._call(list(scopes), {})
 
-    def _call(self, scopes: list[Scope], facts: str) -> Call:
+    def _call(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
         stores = [_store(scope.limits) if not scope.ids else "set" for scope in scopes]
-        said = f'"scopes":[{",".join([_windows(scope.limits) for scope in scopes])}]'
+        said: dict[str, Any] = {"scopes": [_windows(scope.limits) for scope in scopes], **facts}
         if not all(scope.ids for scope in scopes):
-            said += f',"stores":{json.dumps(stores)}'
+            said["stores"] = stores
         keys = [self._key(scope, store) for scope, store in zip(scopes, stores, strict=True)]
-        return Call(keys, f"{said},{facts}" if facts else said, scopes)
+        return Call(keys, said, scopes)
 
-    def _with_lines(self, scopes: list[Scope], facts: str) -> Call:
-        call = self._call(scopes, f'{facts},"bells":{quoted(self.keys.bells)}')
+    def _with_lines(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
+        call = self._call(scopes, facts | {"bells": self.keys.bells})
         waiters = [self.keys.waiters(scope.name) for scope in scopes]
         promises = [self.keys.promises(scope.name) for scope in scopes]
         return Call([*call.keys, *waiters, *promises], call.facts, scopes)
@@ -191,15 +191,12 @@ class _Positions:
         self.found: list[Scope] = []
         self._by_name: dict[str, int] = {}
 
-    def row(self, demands: tuple[Demand, ...]) -> str:
+    def of(self, demands: tuple[Demand, ...]) -> list[Any]:
         """A request's positions, as they follow its id."""
-        row = ""
-        for demand in demands:
-            if isinstance(demand, FirstOf):
-                row += f",[{','.join([str(self.position(scope)) for scope in demand.scopes])}]"
-            else:
-                row += f",{self.position(demand)}"
-        return row
+        return [
+            [self.position(scope) for scope in demand.scopes] if isinstance(demand, FirstOf) else self.position(demand)
+            for demand in demands
+        ]
 
     def position(self, scope: Scope) -> int:
         """Where the scope stands, counted from 1."""
@@ -215,12 +212,11 @@ class _Positions:
 
 
 @lru_cache(maxsize=4096)
-def _windows(limits: tuple[Limit, ...]) -> str:
-    windows = [
+def _windows(limits: tuple[Limit, ...]) -> list[list[Any]]:
+    return [
         [limit.max, limit.window_us] if limit.kind is Kind.ROLLING else [limit.max, limit.window_us, "fixed"]
         for limit in limits
     ]
-    return json.dumps(windows)
 
 
 def _store(limits: tuple[Limit, ...]) -> str:

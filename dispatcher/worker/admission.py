@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from dispatcher.connection import Client, Script
 from dispatcher.errors import StaleLimits
@@ -53,14 +54,14 @@ class Admission:
     def follow(self, version: str, policy: Policy) -> None:
         """From now on ask by this version of the limits."""
         self._version = version
-        self._facts = f'{self._facts_of(policy.dead_letters)},"version":"{version}"'
+        self._facts = self._facts_of(policy.dead_letters) | {"version": version}
         self._has_shadows = policy.has_shadows
         self._policy = policy
         if self._door is not None:
             self._door.open()
 
-    def _facts_of(self, bounds: Bounds) -> str:
-        return f'"remember_us":{self._remember_us},"most_decisions":{bounds.decisions}'
+    def _facts_of(self, bounds: Bounds) -> dict[str, Any]:
+        return {"remember_us": self._remember_us, "most_decisions": bounds.decisions}
 
     def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
         """See ``dispatch.Gate.admit``."""
@@ -80,12 +81,14 @@ class Admission:
             keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
             keys.deciding, keys.freed, keys.tallies, keys.guarantees,
         ]  # fmt: skip
-        argument = call.argument(None if self._clock is None else self._clock())
         ends = Ends(asking)
         names += [keys.tally(counting.id) for counting in ends.tallies]
-        said = encode(ends.facts(call, keys)).decode()[1:-1]
-        text = f"{argument[:-1]},{self._facts},{said}{_shadow_names(call) if any(shadows) else ''}}}"
-        facts = decode_answer(self._admit(names, [text]))
+        said = call.facts | self._facts | ends.facts(call, keys)
+        if any(shadows):
+            said["shadow_names"] = _shadow_names(call)
+        if self._clock is not None:
+            said["now"] = self._clock()
+        facts = decode_answer(self._admit(names, [encode(said)]))
         if "stale" in facts:
             raise StaleLimits(self._version, facts["stale"])
         verdicts = verdicts_of(facts, call, None)
@@ -118,14 +121,13 @@ def _shadows(candidate: Candidate) -> tuple[Scope, ...]:
     return () if leased.was_admitted else candidate.terms.shadows
 
 
-def _shadow_names(call: Call) -> str:
+def _shadow_names(call: Call) -> dict[str, list[str]]:
     """The fields in which it is counted what shadow limits would have refused; the values of a label in one."""
-    names = {
+    return {
         str(position): [f"{scope.name.removeprefix(SHADOW_PREFIX).partition('=')[0]} {limit}" for limit in scope.limits]
         for position, scope in enumerate(call.scopes, 1)
         if scope.name.startswith(SHADOW_PREFIX)
     }
-    return f',"shadow_names":{encode(names).decode()}'
 
 
 def _shadowed(rows: Sequence[Sequence[int]], call: Call) -> dict[int, tuple[str, ...]]:

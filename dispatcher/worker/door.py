@@ -94,4 +94,4 @@ class Door:
                 name: [position, each.configured] for position, (name, each) in enumerate(self._refusals.items(), 1)
             },
         }
-        return Closed(call.keys, f"{call.argument(None)[:-1]},{encode(facts).decode()[1:]}", call.scopes)
+        return Closed(call.keys, encode(call.facts | facts).decode(), call.scopes)
