@@ -125,7 +125,9 @@ def check_attempts(poison: Poison, attempts: int, posts: int, *, can_read: bool)
             assert posts == MAX_ATTEMPTS
         case Meaning.MAYBE:
             assert attempts <= MAX_ATTEMPTS
-            assert posts <= 2 * MAX_ATTEMPTS
+            assert posts <= 3 * MAX_ATTEMPTS, (
+                "many such events are an outage while nobody else posts, and then some are spared"
+            )
         case _:
             assert attempts == MAX_ATTEMPTS
 
