@@ -159,12 +159,28 @@ SHORT: Final = [
     (the_poison("unreadable_reply", Text), Credential.WEBHOOK, 5, QUIET_S),
     (the_poison("message_limit_exceeded"), Credential.WEBHOOK, 1, 0),
 ]
-WHOLE: Final = [
-    (poison, credential, many, quiet_s)
-    for poison in POISONS
-    for credential in Credential
-    for many, quiet_s in ((1, 0), (5, QUIET_S), (8, 0), (8, QUIET_S))
-]
+COURSES: Final = ((1, 0), (5, QUIET_S), (8, 0), (8, QUIET_S))
+"""How many poisoned events, and for how long they are alone."""
+
+
+def look_of(poison: Poison) -> tuple[object, ...]:
+    """What a poison has in common with others, whose codes alone differ."""
+    fault = poison.fault
+    return poison.meaning, None if fault is None else (type(fault.reply), fault.landed)
+
+
+def whole() -> Iterator[tuple[Poison, Credential, int, int]]:
+    """Each poison, in turn with each credential and course; the first of each look with every credential."""
+    turns = [(credential, course) for course in COURSES for credential in Credential]
+    looks = set()
+    for n, poison in enumerate(POISONS):
+        is_first = look_of(poison) not in looks
+        looks.add(look_of(poison))
+        for credential, course in [(each, COURSES[-1]) for each in Credential] if is_first else [turns[n % len(turns)]]:
+            yield poison, credential, *course
+
+
+WHOLE: Final = [*whole()]
 
 
 def params(cases: list[tuple[Any, ...]], *marks: pytest.MarkDecorator) -> list[Any]:
