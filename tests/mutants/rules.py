@@ -40,8 +40,8 @@ RULES: Final = (
     Rule(
         "core: an admitted event stands in line again",
         "dispatcher/consequences.py",
-        "or leased.line or leased.held or leased.attempt or",
-        "or leased.line or",
+        "or leased.line or leased.was_admitted:",
+        "or leased.line:",
         "tests/integration/test_store_order.py",
     ),
     Rule(
@@ -131,15 +131,15 @@ RULES: Final = (
     Rule(
         "mute: what was admitted is suppressed",
         "dispatcher/consequences.py",
-        "    if leased.held or leased.attempt or leased.unknown:\n        return None\n    slots",
+        "    if leased.was_admitted:\n        return None\n    slots",
         "    slots",
         "tests/integration/test_mutes.py",
     ),
     Rule(
         "versions: what was admitted counts as new",
         "dispatcher/consequences.py",
-        "each._replace(takes=each.takes + 1)",
-        "each",
+        "subject._replace(takes=subject.takes + 1)",
+        "subject",
         "tests/integration/test_limits_change.py",
     ),
     # dispatcher/reconcile.py
@@ -409,13 +409,6 @@ RULES: Final = (
         "tests/integration/test_store_deferred.py",
     ),
     Rule(
-        "core: what was taken ahead is forgotten by who comes back",
-        "dispatcher/store/outbox.py",
-        "        self._await_ahead()\n        self._names += 1\n",
-        "        self._names += 1\n",
-        "tests/integration/test_store_order.py",
-    ),
-    Rule(
         "core: old events are taken ahead of",
         "dispatcher/store/outbox.py",
         "not taken.suspended and taken.undecided is not None",
@@ -429,13 +422,6 @@ RULES: Final = (
         '        self._version, self._bounds = {"version": version}, bounds\n',
         "tests/integration/test_limits_change.py",
     ),
-    Rule(
-        "door: what came ahead and was dropped is not told",
-        "dispatcher/store/outbox.py",
-        "self.turned_away += taken.turned_away",
-        "self.turned_away = taken.turned_away",
-        "tests/integration/test_store_door.py",
-    ),
     # dispatcher/store/enqueueing.py
     Rule(
         "door: a job called otherwise bears it",
@@ -448,7 +434,7 @@ RULES: Final = (
     Rule(
         "shadow limits: a retry counts again",
         "dispatcher/worker/admission.py",
-        "() if leased.held or leased.attempt or leased.unknown else",
+        "() if leased.was_admitted else",
         "",
         "tests/integration/test_shadow_limits.py",
     ),
