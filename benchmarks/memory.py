@@ -14,9 +14,9 @@ from benchmarks.simulation import Simulation
 from benchmarks.slack import slack
 from benchmarks.stage import stage
 from benchmarks.storms import Storm
-from dispatcher.category_rule import CategoryRule, OnLimit
-from dispatcher.model import Limit
-from dispatcher.policy import Policy
+from dispatcher.core.category_rule import CategoryRule, OnLimit
+from dispatcher.core.limits import Limit
+from dispatcher.core.policy import Policy
 from tests.support.servers import Database, RedisServer
 
 MB: Final = 1_000_000

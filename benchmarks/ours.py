@@ -15,9 +15,9 @@ from benchmarks.processes import Process
 from benchmarks.slack import Slack
 from benchmarks.storms import Storm, channel
 from dispatcher import Producer
-from dispatcher.keys import Keys
-from dispatcher.model import Lane
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.core.limits import Lane
+from dispatcher.server.keys import Keys
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import OUTCOMES, Books
 from tests.support.servers import Database
 

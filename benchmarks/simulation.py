@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dispatcher import Producer
-from dispatcher.dispatch import Dispatcher
-from dispatcher.keys import Keys
-from dispatcher.leased import Started
-from dispatcher.model import US, Admitted, Message, PostResult, Receipt, Scope
-from dispatcher.outcome import Settlement
-from dispatcher.policy import Policy
-from dispatcher.ports import Admitting, Asking, Gate
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.store.outbox import Outbox, Taken
+from dispatcher.core.leased_event import Started
+from dispatcher.core.limits import US, Admitted, Message, PostResult, Receipt, Scope
+from dispatcher.core.outcomes import Settlement
+from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.policy import Policy
+from dispatcher.core.ports import Admitting, Asking, Gate
+from dispatcher.server.keys import Keys
+from dispatcher.store.admission import Admission
+from dispatcher.store.leases import Outbox, Taken
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
-from dispatcher.worker.admission import Admission
 from tests.support.doubles import Clock, Told
 from tests.support.servers import Database
 
@@ -54,14 +54,14 @@ class CountingGate:
 
 
 class CountedGate:
-    """A worker's gate, as ``dispatch.Gate`` says."""
+    """A worker's gate, as ``ports.Gate`` says."""
 
     def __init__(self, gate: Gate, counting: CountingGate) -> None:
         self._gate = gate
         self._counting = counting
 
     def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
-        """As ``dispatch.Gate`` says."""
+        """As ``ports.Gate`` says."""
         return self._counting.admit(self._gate, asking, ahead)
 
 
@@ -79,7 +79,7 @@ class Board:
         raise NotImplementedError
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
-        """As ``dispatch.Sink`` says; arrives at once."""
+        """As ``ports.Sink`` says; arrives at once."""
         del by_s
         self.posts.append((self.clock.now_us, message.event_id))
         return Receipt(message.channel, "1.000001")

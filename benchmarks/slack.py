@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from benchmarks.processes import Process
-from dispatcher.slack.stand_in import Setup, StandIn
+from dispatcher.stand_in import Setup, StandIn
 
 _TIMEOUT_S: Final = 30.0
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import sha1
 from typing import Final
 
-from dispatcher.resources import data_file
-from dispatcher.scripts import read_script
+from dispatcher.data_files import data_file
+from dispatcher.server.scripts import read_script
 from tests.support.servers import Database
 
 FROM_US: Final = 100

@@ -21,8 +21,8 @@ from dispatcher.errors import (
 )
 
 if TYPE_CHECKING:
-    from dispatcher.event import Event
-    from dispatcher.explaining import Explanation
+    from dispatcher.core.event import Event
+    from dispatcher.core.explain import Explanation
     from dispatcher.producer import AsyncProducer, Producer
 
 __all__ = [
@@ -50,11 +50,11 @@ def __getattr__(name: str) -> object:
         found: object = getattr(producer, name)
         return found
     if name == "Event":
-        from dispatcher.event import Event  # noqa: PLC0415 - see above
+        from dispatcher.core.event import Event  # noqa: PLC0415 - see above
 
         return Event
     if name == "Explanation":
-        from dispatcher.explaining import Explanation  # noqa: PLC0415 - see above
+        from dispatcher.core.explain import Explanation  # noqa: PLC0415 - see above
 
         return Explanation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

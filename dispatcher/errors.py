@@ -12,7 +12,7 @@
         QueueFull            too many events are held: slow down
         DuplicateEvent       asked for by ``on_duplicate="raise"``: ids that are already present
 
-What a post to Slack came to is a value (``model.PostResult``), not an exception.
+What a post to Slack came to is a value (``limits.PostResult``), not an exception.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The composition root: the one place that builds adapters and puts them together."""
+"""The composition root: the one place that builds adapters and puts them together.
+
+May import: worker, producer, store, limiter, slack, settings, logs, core, server, errors.
+"""
 
 from dispatcher.app.building import (
     Readers,

@@ -9,31 +9,30 @@ from typing import Final
 from redis.backoff import FullJitterBackoff
 
 from dispatcher.app.servers import Server, keys_of, reach
-from dispatcher.connection import Client, answered, connect
+from dispatcher.core.limits import US, Lane
+from dispatcher.core.policy import Backoff, Policy
+from dispatcher.core.ports import Sink
 from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
-from dispatcher.keys import LAYOUT_VERSION
 from dispatcher.limiter import Limiter
-from dispatcher.model import US, Lane
-from dispatcher.policy import Backoff, Policy
-from dispatcher.ports import Sink
 from dispatcher.producer import ANSWER_TIMEOUT_S as PRODUCER_TIMEOUT_S
 from dispatcher.producer import Producer
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.server.connection import Client, answered, connect
+from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings import Settings
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
+from dispatcher.store.admission import Admission
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.intake import wrong_layout
-from dispatcher.store.muting import Muting
-from dispatcher.store.outbox import Outbox
+from dispatcher.store.leases import Outbox
+from dispatcher.store.operator_controls import Muting, Pausing
 from dispatcher.store.parked_events import ParkedEvents
-from dispatcher.store.pausing import Pausing
+from dispatcher.store.prefilter import Door
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Versions
-from dispatcher.worker.admission import Admission
-from dispatcher.worker.door import Door
 
 _BACKOFF_FROM_S: Final = 1.0
 _BACKOFF_TO_S: Final = 300.0

@@ -12,8 +12,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 from dispatcher.app.building import build_sink, workers_of
 from dispatcher.app.fleet import Worker, fleet
 from dispatcher.app.servers import Server, keys_of, reach
-from dispatcher.connection import Client, accepted, answered, connect
-from dispatcher.keys import LAYOUT_VERSION, Keys
+from dispatcher.server.connection import Client, accepted, answered, connect
+from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings import Settings
 from dispatcher.slack.sink import CheckResult, SlackSink
 from dispatcher.store.snapshot import Books, Snapshot

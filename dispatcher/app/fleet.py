@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dispatcher.model import US
+from dispatcher.core.limits import US
 from dispatcher.store.snapshot import Snapshot
 
 _FRESH_S: Final = 10.0

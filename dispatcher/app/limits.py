@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.app.servers import Server, keys_of
-from dispatcher.connection import accepted, connect
+from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError
-from dispatcher.policy import Policy
+from dispatcher.server.connection import accepted, connect
 from dispatcher.settings import Content, Settings, find_limits_file, load_limits, read_limits
 from dispatcher.store.versions import Unless, Version, Versions
 

@@ -9,29 +9,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from dispatcher.app.active_limits import Following
 from dispatcher.app.building import build_gate, build_outbox, build_sink, grace_of, post_deadline_s
-from dispatcher.app.following import Following
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, greet_server, keys_of, open_server
-from dispatcher.connection import Client, accepted, answered, connect
-from dispatcher.leased import Leased, Spoiled, Started
-from dispatcher.logs import EventLog, process_log
-from dispatcher.model import US
-from dispatcher.ports import Overtaken, Sink
+from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.core.limits import US
+from dispatcher.core.ports import Overtaken, Sink
+from dispatcher.logs.event_log import EventLog, process_log
+from dispatcher.server.connection import Client, accepted, answered, connect
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
-from dispatcher.store.outbox import Outbox
+from dispatcher.store.leases import Outbox
+from dispatcher.store.prefilter import Door
+from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.store.sweep import Sweep
-from dispatcher.store.taken import Taken
+from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.collaborators import FleetLimits
-from dispatcher.worker.door import Door
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
-from dispatcher.worker.loop import Worker
 from dispatcher.worker.rq_presence import RqPresence
+from dispatcher.worker.worker import Worker
 
 
 def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name

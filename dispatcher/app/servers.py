@@ -10,15 +10,15 @@ from typing import Any, Final, TypeVar
 
 from redis.exceptions import NoPermissionError
 
-from dispatcher.connection import Client, accepted, answered, connect
-from dispatcher.embedded import EmbeddedServer
-from dispatcher.embedded.data_dir import DataDir
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.keys import Keys
-from dispatcher.logs import EventLog
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.logs.event_log import EventLog
+from dispatcher.server.connection import Client, accepted, answered, connect
+from dispatcher.server.embedded import EmbeddedServer
+from dispatcher.server.embedded.data_dir import DataDir
+from dispatcher.server.keys import Keys
 from dispatcher.settings import Settings, shown_url
 from dispatcher.store.intake import claim_namespace
+from dispatcher.store.rq_keys import QueueKeys
 
 OLDEST_SERVER: Final = 7
 

@@ -2,6 +2,8 @@
 
 Imported for every command, so nothing in the modules of the commands loads more than click at import; and nothing here
 loads anything, so that a worker hears signals from its first instant on.
+
+May import: app, stand_in, worker, producer, store, limiter, slack, settings, logs, core, server, errors.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.options import Span
 from dispatcher.cli.progress import no_progress, shown_progress
 from dispatcher.cli.terminal import Terminal
+from dispatcher.core.outcomes import DEADLY
 from dispatcher.errors import GateUnavailable
-from dispatcher.outcome import DEADLY
 
 if TYPE_CHECKING:
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter, Replayed
@@ -237,8 +237,8 @@ def document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON has it, but its payload; instants are seconds since 1970."""
     import time
 
-    from dispatcher.explaining import clock_of, ended
-    from dispatcher.model import US
+    from dispatcher.core.explain import clock_of, ended
+    from dispatcher.core.limits import US
 
     return {
         "id": letter.name,

@@ -12,12 +12,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, Form, cut, plain_table
-from dispatcher.cli.spans import local, span, zone
-from dispatcher.content import one_line
-from dispatcher.explaining import clock_of, ended, why
-from dispatcher.model import US
-from dispatcher.outcome import NO_CATEGORY
+from dispatcher.cli.drawing import Fitting, Form, cut, local, plain_table, span, zone
+from dispatcher.core.explain import clock_of, ended, why
+from dispatcher.core.limits import US
+from dispatcher.core.outcomes import NO_CATEGORY
+from dispatcher.core.rendering import one_line
 from dispatcher.store.dead_letters import DeadLetter
 
 _LONGEST_PAYLOAD: Final = 4_000

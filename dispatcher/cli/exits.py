@@ -93,7 +93,7 @@ def _in_our_words(error: Exception) -> Exception:
     redis = sys.modules.get("redis")  # not imported for this: without it no server was spoken to
     if redis is None or not isinstance(error, redis.RedisError):
         return error
-    from dispatcher.connection import accepted
+    from dispatcher.server.connection import accepted
 
     try:
         with accepted():

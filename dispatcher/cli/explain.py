@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.explaining import Explanation
+    from dispatcher.core.explain import Explanation
 
 
 @click.command(short_help="Say what happened to an event.")
@@ -25,7 +25,7 @@ def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     of it: it was never handed over, or what became of it is no longer kept.
     """
     from dispatcher.app import open_explanations
-    from dispatcher.explaining import State
+    from dispatcher.core.explain import State
 
     with namespace_named(terminal, quiet=as_json) as (settings, server):
         explanation = open_explanations(settings, server).explain(id_)

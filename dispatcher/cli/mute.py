@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.options import Category, Span, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.store.muting import Muting
+    from dispatcher.store.operator_controls import Muting
 
 
 @click.command(short_help="Suppress a category for a time.")
@@ -35,8 +35,8 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
     with _open(terminal, quiet=as_json) as muting:
         until_us = muting.mute(category, for_us, operator(), why)
-    from dispatcher.cli.spans import clock
-    from dispatcher.model import US
+    from dispatcher.cli.drawing import clock
+    from dispatcher.core.limits import US
 
     if as_json:
         terminal.print_json({"category": category, "until": until_us / US, "who": operator(), "why": why})

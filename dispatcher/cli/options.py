@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from dispatcher.model import parse_duration
+from dispatcher.core.limits import parse_duration
 
 MOST_WORDS: Final = 200
 """Characters of a reason, which stands in every line about an event that it suppresses."""
@@ -23,7 +23,7 @@ class Category(click.ParamType[str]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """See click."""
-        from dispatcher.event import CATEGORY
+        from dispatcher.core.event import CATEGORY
 
         text = str(value)
         if CATEGORY.fullmatch(text) is None:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.looking import limits_named, server_to_look_at, settings_in_force
 from dispatcher.cli.options import Span, operator
 from dispatcher.cli.terminal import Terminal
+from dispatcher.core.limits import Reason
 from dispatcher.errors import GateUnavailable
-from dispatcher.model import Reason
 
 if TYPE_CHECKING:
-    from dispatcher.logs import EventLog
+    from dispatcher.logs.event_log import EventLog
     from dispatcher.settings import Settings
     from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
 
@@ -196,7 +196,7 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
 def document(parked_event: ParkedEvent) -> dict[str, Any]:
     """A parked event as JSON has it: what ``explain`` says, and when it expires; instants are seconds since 1970."""
     from dispatcher.cli.explain import document as explained
-    from dispatcher.model import US
+    from dispatcher.core.limits import US
 
     return {**explained(parked_event.explanation), "expires_at": parked_event.deadline_us / US}
 
@@ -264,7 +264,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
 
     An interruption waits for the page that is under way. Raises ``Ended`` where it is not agreed to, or not finished.
     """
-    from dispatcher.logs import build_event_log
+    from dispatcher.logs.event_log import build_event_log
 
     found = chosen.events
     if found and not yes:

@@ -11,11 +11,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, Form, plain_table
-from dispatcher.cli.spans import local, span, zone
-from dispatcher.content import one_line
-from dispatcher.explaining import clock_of
-from dispatcher.model import US
+from dispatcher.cli.drawing import Fitting, Form, local, plain_table, span, zone
+from dispatcher.core.explain import clock_of
+from dispatcher.core.limits import US
+from dispatcher.core.rendering import one_line
 from dispatcher.store.parked_events import ParkedEvent
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.looking import namespace_named
 from dispatcher.cli.options import Category, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
-from dispatcher.mutes import EVERYTHING
+from dispatcher.core.mutes import EVERYTHING
 
 if TYPE_CHECKING:
-    from dispatcher.store.pausing import Pausing
+    from dispatcher.store.operator_controls import Pausing
 
 
 @click.command(short_help="Stop posting; everything waits.")

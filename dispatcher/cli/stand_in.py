@@ -14,7 +14,7 @@ from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.slack.stand_in import Faults, Setup
+    from dispatcher.stand_in import Faults, Setup
 
 USUAL_PORT: Final = 8901
 
@@ -98,7 +98,7 @@ def slack_stand_in(  # noqa: PLR0913 - one parameter per option
     It listens on 127.0.0.1 only, and forgets everything when it ends. Without options it takes all that Slack would
     take.
     """
-    from dispatcher.slack.stand_in import StandIn
+    from dispatcher.stand_in import StandIn
 
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     setup = _setup(rate, down, history_lag, history_items, scopes)
@@ -129,7 +129,7 @@ def _setup(
     history_items: int | None,
     scopes: str | None,
 ) -> Setup:
-    from dispatcher.slack.stand_in import REALISTIC, SCOPES, STRICT, Outage, Setup
+    from dispatcher.stand_in import REALISTIC, SCOPES, STRICT, Outage, Setup
 
     more: dict[str, Any] = {
         "outages": tuple(Outage(*span) for span in down),
@@ -142,7 +142,7 @@ def _setup(
 
 
 def _faults(share: float, which: str, seed: int) -> Faults:
-    from dispatcher.slack.stand_in import EVERY_ROW, TRANSIENT, Chance, Faults
+    from dispatcher.stand_in import EVERY_ROW, TRANSIENT, Chance, Faults
 
     return Faults(Chance(seed, share, EVERY_ROW if which == "every" else TRANSIENT) if share else None)
 

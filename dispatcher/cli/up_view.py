@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dispatcher.app import LimitsFile, Server
-from dispatcher.cli.looking import near
+from dispatcher.cli.context import near
 from dispatcher.cli.terminal import Terminal, visible
 from dispatcher.settings import Settings, sentences
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dispatcher.cli.context import near
 from dispatcher.cli.exits import CONFIGURATION, DEFECT, DONE, conclude
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.looking import near
 from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
     from dispatcher.app import InForce, LimitsFile, Server
-    from dispatcher.line_buffer import LineBuffer
-    from dispatcher.logs import EventLog
-    from dispatcher.ports import Sink
+    from dispatcher.core.ports import Sink
+    from dispatcher.logs.event_log import EventLog
+    from dispatcher.logs.line_buffer import LineBuffer
     from dispatcher.settings import Settings
 
 
@@ -54,7 +54,7 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     own handlers in place.
     """
     from dispatcher.app import build_sink, open_limits, open_server
-    from dispatcher.logs import process_log
+    from dispatcher.logs.event_log import process_log
     from dispatcher.settings import load_settings
 
     with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
@@ -138,9 +138,9 @@ class Job:
         Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
         """
         from dispatcher.app import enter_limits, greet_server
-        from dispatcher.logs import LAST_LINES_S
-        from dispatcher.worker.loop import STOP_GRACE_S
+        from dispatcher.logs.event_log import LAST_LINES_S
         from dispatcher.worker.supervisor import Supervisor
+        from dispatcher.worker.worker import STOP_GRACE_S
 
         told: list[tuple[str, dict[str, object]]] = []
 

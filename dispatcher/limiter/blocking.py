@@ -10,7 +10,7 @@ from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import ResponseError
 
-from dispatcher.connection import Client, Script, answered
+from dispatcher.core.limits import Admitted, Scope, Verdict
 from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
@@ -24,8 +24,9 @@ from dispatcher.limiter.arguments import (
     releasable,
     slot_of,
 )
-from dispatcher.limiter.bells import Waiter, bells_of
-from dispatcher.limiter.calls import (
+from dispatcher.limiter.refusals import check_client, refusal, refused, unauthorised
+from dispatcher.limiter.wakeups import Waiter, bells_of
+from dispatcher.limiter.wire import (
     BATCH,
     Call,
     Calls,
@@ -38,8 +39,7 @@ from dispatcher.limiter.calls import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.limiter.refusals import check_client, refusal, refused, unauthorised
-from dispatcher.model import Admitted, Scope, Verdict
+from dispatcher.server.connection import Client, Script, answered
 
 
 class Limiter:

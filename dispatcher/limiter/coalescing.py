@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from dispatcher.limiter.calls import BATCH
-from dispatcher.model import Demand, Scope, all_scopes
+from dispatcher.core.limits import Demand, Scope, all_scopes
+from dispatcher.limiter.wire import BATCH
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
-from dispatcher.connection import AsyncScript, answered
+from dispatcher.core.limits import Admitted, Scope, Verdict
 from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
@@ -25,8 +25,10 @@ from dispatcher.limiter.arguments import (
     releasable,
     slot_of,
 )
-from dispatcher.limiter.bells import AsyncWaiter, async_bells_of
-from dispatcher.limiter.calls import (
+from dispatcher.limiter.coalescing import Coalescer
+from dispatcher.limiter.refusals import check_client, is_wrong_type, refusal, unauthorised, wrong_type
+from dispatcher.limiter.wakeups import AsyncWaiter, async_bells_of
+from dispatcher.limiter.wire import (
     BATCH,
     Call,
     Calls,
@@ -39,9 +41,7 @@ from dispatcher.limiter.calls import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.limiter.coalescing import Coalescer
-from dispatcher.limiter.refusals import check_client, is_wrong_type, refusal, unauthorised, wrong_type
-from dispatcher.model import Admitted, Scope, Verdict
+from dispatcher.server.connection import AsyncScript, answered
 
 
 class AsyncLimiter:

@@ -7,8 +7,8 @@ from typing import Final
 
 from redis.exceptions import AuthenticationError, ResponseError
 
-from dispatcher.connection import plain_error
 from dispatcher.errors import GateRefused, GateUnavailable
+from dispatcher.server.connection import plain_error
 
 _TYPES: Final = {
     "scope": "zset",

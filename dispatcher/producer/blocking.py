@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from dispatcher.core.event import Event, job_id_for, new_event_id
+from dispatcher.core.explain import Explanation
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
-from dispatcher.event import Event, job_id_for, new_event_id
-from dispatcher.explaining import Explanation
-from dispatcher.json_text import encode
-from dispatcher.keys import Keys
+from dispatcher.jsonio import encode
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.server.keys import Keys
+from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
-    from dispatcher.connection import Client
-    from dispatcher.store.enqueueing import Enqueued, Job
+    from dispatcher.server.connection import Client
+    from dispatcher.store.enqueue import Enqueued, Job
 
 
 class Producer:
@@ -48,7 +48,7 @@ class Producer:
 
         Never starts a server: without a URL it uses the embedded one that runs in the data dir. Raises ``ConfigError``.
         """
-        from dispatcher.connection import connect  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import connect  # noqa: PLC0415 - loaded at first use, see the package
 
         target = target_from_env()
         client = connect(target.url, timeout_s=ANSWER_TIMEOUT_S)
@@ -106,7 +106,7 @@ class Producer:
         Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
         nothing. Raises ``QueueUnavailable``.
         """
-        from dispatcher.connection import Script, accepted  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import Script, accepted  # noqa: PLC0415 - loaded at first use, see the package
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
 
         calls = ExplainCalls(*self._keys)

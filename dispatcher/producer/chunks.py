@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import DuplicateEvent, InvalidEvent, QueueFull, SendStopped
-from dispatcher.event import Event, job_id_for, new_event_id
-from dispatcher.store.enqueueing import EnqueueCalls, Enqueued, Job
+from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
 
 Source: TypeAlias = Event | Mapping[str, Any]
 OnDuplicate: TypeAlias = Literal["ignore", "raise"]

@@ -8,19 +8,19 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from dispatcher.core.event import Event, job_id_for, new_event_id
+from dispatcher.core.explain import Explanation
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
-from dispatcher.event import Event, job_id_for, new_event_id
-from dispatcher.explaining import Explanation
-from dispatcher.json_text import encode
-from dispatcher.keys import Keys
+from dispatcher.jsonio import encode
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, async_chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.server.keys import Keys
+from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-    from dispatcher.store.enqueueing import Enqueued, Job
+    from dispatcher.store.enqueue import Enqueued, Job
 
 
 _TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"
@@ -51,7 +51,7 @@ class AsyncProducer:
     @classmethod
     def from_env(cls) -> Self:
         """As ``Producer.from_env``; ``aclose`` ends it. Reads the settings, and connects with the first ``send``."""
-        from dispatcher.connection import connect_async  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import connect_async  # noqa: PLC0415 - loaded at first use, see the package
 
         target = target_from_env()
         client = connect_async(target.url, timeout_s=ANSWER_TIMEOUT_S)
@@ -91,7 +91,7 @@ class AsyncProducer:
 
     async def explain(self, event_id: str) -> Explanation:
         """As ``Producer.explain``."""
-        from dispatcher.connection import AsyncScript, accepted  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import AsyncScript, accepted  # noqa: PLC0415 - loaded at first use, see the package
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
 
         calls = ExplainCalls(*self._keys)

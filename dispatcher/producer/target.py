@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from dispatcher.embedded import EmbeddedServer
+    from dispatcher.server.embedded import EmbeddedServer
 
 ANSWER_TIMEOUT_S: Final = 2.0
 """``QueueUnavailable`` comes within this time."""
@@ -33,7 +33,7 @@ class Target:
 
 def target_from_env() -> Target:
     """The target of ``DISPATCHER_REDIS_URL`` and the others. Never starts a server; raises ``ConfigError``."""
-    from dispatcher.embedded import EmbeddedServer  # noqa: PLC0415 - loaded at first use, see the package
+    from dispatcher.server.embedded import EmbeddedServer  # noqa: PLC0415 - loaded at first use, see the package
     from dispatcher.settings import load_settings  # noqa: PLC0415 - as above
 
     settings, _ = load_settings()

@@ -1,13 +1,16 @@
-"""What the operator decides: the environment (``Settings``) and the limits file (``Policy``)."""
+"""What the operator decides: the environment (``Settings``) and the limits file (``Policy``).
 
-from dispatcher.settings.content import Content
+May import: core, server, errors, data_files.
+"""
+
+from dispatcher.settings.canonical import Content
+from dispatcher.settings.describe import sentences
 from dispatcher.settings.differences import Change, changes
 from dispatcher.settings.environment import Settings, Variable, variables
 from dispatcher.settings.limits_file import Limits, find_limits_file, load_limits, load_policy, read_limits, read_policy
 from dispatcher.settings.limits_json_schema import limits_json_schema
 from dispatcher.settings.loading import load_settings
 from dispatcher.settings.redaction import shown_url, shown_webhook
-from dispatcher.settings.sentences import sentences
 
 __all__ = [
     "Change",

@@ -16,9 +16,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, ValidationInfo
 
-from dispatcher.addresses import EXPECTED as SENTINEL_EXPECTED
-from dispatcher.addresses import SENTINEL, SentinelAddress
-from dispatcher.model import parse_duration
+from dispatcher.core.limits import parse_duration
+from dispatcher.server.sentinel_url import EXPECTED as SENTINEL_EXPECTED
+from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
 
 REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or {SENTINEL_EXPECTED}"
 

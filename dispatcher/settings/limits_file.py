@@ -13,16 +13,16 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from dispatcher.core.policy import Policy
+from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
-from dispatcher.policy import Policy
-from dispatcher.resources import data_file
-from dispatcher.settings.content import Content, content_of
-from dispatcher.settings.doubts import doubts
+from dispatcher.settings.canonical import Content, content_of
+from dispatcher.settings.cross_checks import impossible_sums
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_schema import LimitsFile, policy_of, section_at
 from dispatcher.settings.limits_values import NOT_AVAILABLE, did_you_mean
 from dispatcher.settings.redaction import looks_secret, shown
-from dispatcher.settings.sums import impossible_sums
+from dispatcher.settings.warnings import doubts
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.settings.yaml_tree import Position, Problem, Tree, shown_path
 

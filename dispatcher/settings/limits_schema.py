@@ -6,8 +6,10 @@ A key that a later version will know stands in ``not_yet`` until then: to add it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -20,21 +22,22 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dispatcher.category_rule import (
+from dispatcher.core.category_rule import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
     CategoryRule,
     OnAmbiguous,
     OnLimit,
     Style,
+    Template,
 )
-from dispatcher.message_parts import Look
-from dispatcher.model import Limit, format_duration, parse_duration
-from dispatcher.outcome import DEFAULT_BOUNDS, Bounds
-from dispatcher.policy import Policy
+from dispatcher.core.limits import Limit, Look, format_duration, parse_duration
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
+from dispatcher.core.policy import Policy
 from dispatcher.settings import limits_shapes as shape
-from dispatcher.settings import limits_style as style
 from dispatcher.settings import limits_values as read
+from dispatcher.settings.limits_values import fault
+from dispatcher.settings.redaction import looks_secret
 
 Windows: TypeAlias = Annotated[
     tuple[Annotated[Limit | read.Shadow, PlainValidator(read.read_limit), PlainSerializer(read.written_limit)], ...],
@@ -68,6 +71,112 @@ Label: TypeAlias = Annotated[str, AfterValidator(read.read_label), WithJsonSchem
 LabelEntries: TypeAlias = dict[Label, Windows]
 
 DEFAULT_PACE: Final = Limit.parse("10/10s")
+
+MAX_TEMPLATE: Final = 4_000
+MAX_USERNAME: Final = 80
+MAX_ICON_URL: Final = 2_000
+
+_EMOJI_NAME: Final = r"[^\sA-Z:<>&|]{1,100}"
+_EMOJI: Final = re.compile(rf":{_EMOJI_NAME}:(?::skin-tone-[2-6]:)?")
+_LOOSE_EMOJI: Final = re.compile(rf":?({_EMOJI_NAME}):?")
+_URL: Final = re.compile(r"https://[!-~]+")
+
+
+def read_username(value: object) -> str:
+    """The name under which messages appear."""
+    if isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_USERNAME and not value.isspace():
+        return value
+    raise fault(f", expected a name of 1 to {MAX_USERNAME} printable characters")
+
+
+def read_icon_emoji(value: object) -> str:
+    """An emoji by its name between colons."""
+    if isinstance(value, str) and value.isprintable():
+        if _EMOJI.fullmatch(value):
+            return value
+        loose = _LOOSE_EMOJI.fullmatch(value.strip().lower())
+        if loose and not looks_secret(value):
+            raise fault(f", expected an emoji such as :bell:; did you mean :{loose[1]}:?")
+    raise fault(", expected an emoji such as :bell:")
+
+
+def read_icon_url(value: object) -> str:
+    """Where an image lies that anybody may fetch: Slack does."""
+    if isinstance(value, str) and len(value) <= MAX_ICON_URL and _URL.fullmatch(value) and _has_host(value):
+        return value
+    raise fault(f", expected the https:// URL of an image, of at most {MAX_ICON_URL} characters")
+
+
+def read_truth(value: object) -> bool:
+    """``true`` or ``false``."""
+    if isinstance(value, bool):
+        return value
+    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
+    raise fault(f", expected true or false{f'; did you mean {meant}?' if meant else ''}")
+
+
+def read_template(value: object) -> Template:
+    """What makes the text of messages."""
+    if not isinstance(value, str) or not value.strip():
+        raise fault(', expected a template such as "*{{ category }}* {{ text }}"')
+    if len(value) > MAX_TEMPLATE:
+        raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
+    from dispatcher.settings.templating import InvalidTemplate, compile_template  # noqa: PLC0415 - only who has one needs Jinja
+
+    try:
+        return compile_template(value)
+    except InvalidTemplate as error:
+        raise fault(f", {error}") from None
+
+
+def _has_host(url: str) -> bool:
+    """Whether it names a host, and no user or password: Slack would show them to everybody."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _source(template: Template | None) -> str | None:
+    return None if template is None else template.source
+
+
+_TEMPLATE_SHAPE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "template",
+    "minLength": 1,
+    "maxLength": MAX_TEMPLATE,
+    "examples": [":red_circle: *{{ category }}* {{ text }}"],
+}
+_USERNAME_SHAPE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "name",
+    "minLength": 1,
+    "maxLength": MAX_USERNAME,
+    "examples": ["Deploys"],
+}
+_EMOJI_SHAPE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "emoji",
+    "pattern": f"^(?:{_EMOJI.pattern})$",
+    "examples": [":bell:"],
+}
+_URL_SHAPE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "URL of an image",
+    "pattern": "^https://[!-~]+$",
+    "maxLength": MAX_ICON_URL,
+    "examples": ["https://example.com/bell.png"],
+}
+
+Truth: TypeAlias = Annotated[bool, PlainValidator(read_truth), WithJsonSchema({"type": "boolean"})]
+TextTemplate: TypeAlias = Annotated[
+    Template | None, PlainValidator(read_template), PlainSerializer(_source), WithJsonSchema(_TEMPLATE_SHAPE)
+]
+Username: TypeAlias = Annotated[str | None, PlainValidator(read_username), WithJsonSchema(_USERNAME_SHAPE)]
+IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read_icon_emoji), WithJsonSchema(_EMOJI_SHAPE)]
+IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read_icon_url), WithJsonSchema(_URL_SHAPE)]
 
 
 def _mapping(example: str, kind: Any) -> BeforeValidator:  # noqa: ANN401  a type, as pydantic takes it
@@ -144,13 +253,13 @@ class RuleSection(Section):
         default=OnAmbiguous.RESEND,
         description="A post that perhaps arrived, where that cannot be looked up: resend, or keep as a dead letter.",
     )
-    username: style.Username = Field(default=None, description="The name under which its messages appear.")
-    icon_emoji: style.IconEmoji = Field(default=None, description="The emoji beside its messages.")
-    icon_url: style.IconUrl = Field(default=None, description="The image beside its messages.")
-    allow_mentions: style.Truth = Field(
+    username: Username = Field(default=None, description="The name under which its messages appear.")
+    icon_emoji: IconEmoji = Field(default=None, description="The emoji beside its messages.")
+    icon_url: IconUrl = Field(default=None, description="The image beside its messages.")
+    allow_mentions: Truth = Field(
         default=False, description="Whether mentions in an event's own markup and blocks notify people."
     )
-    template: style.TextTemplate = Field(default=None, description="What makes the text of its messages, in Jinja.")
+    template: TextTemplate = Field(default=None, description="What makes the text of its messages, in Jinja.")
     per_label: Annotated[LabelEntries, _mapping("{host: [3/10m]}", LabelEntries)] = Field(
         default={}, description="Limits for each value of a label of the event, by the label's name."
     )
@@ -158,7 +267,7 @@ class RuleSection(Section):
         default=DEFAULT_DIGEST_DELAY_US,
         description="A digest collects so long before it is posted; so long it is quiet when a notice says it is over.",
     )
-    notice: style.Truth = Field(
+    notice: Truth = Field(
         default=False, description="Post one line when events begin to be suppressed, and one when that has ended."
     )
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from dispatcher.addresses import SENTINEL
+from dispatcher.server.sentinel_url import SENTINEL
 
 HIDDEN: Final = "***"
 

@@ -18,9 +18,9 @@ from jinja2.filters import FILTERS
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from dispatcher.content import MAX_TEXT, escape, one_line
+from dispatcher.core.category_rule import VARIABLES, Marked, TemplateFailed
+from dispatcher.core.rendering import MAX_TEXT, escape, one_line
 from dispatcher.settings.limits_values import did_you_mean
-from dispatcher.template import VARIABLES, Marked, TemplateFailed
 
 _MOST_MADE: Final = 8_000
 """Characters that one filter may make."""
@@ -44,7 +44,7 @@ class InvalidTemplate(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JinjaTemplate:
-    """See ``dispatcher.template.Template``. Two are equal where their sources are."""
+    """See ``dispatcher.core.category_rule.Template``. Two are equal where their sources are."""
 
     source: str
     _compiled: Compiled = field(repr=False, compare=False)

@@ -27,7 +27,6 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from dispatcher.settings.redaction import looks_secret, shown
-from dispatcher.settings.yaml_scalar import Scalar, resolve
 from dispatcher.settings.yaml_tree import Path, Position, Tree
 
 Put: TypeAlias = Callable[[Any], None]
@@ -41,6 +40,18 @@ _VERSION: Final = re.compile(r"%YAML 1\.2\s*")
 _NOT_PLAIN: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 """Line breaks of older YAML versions, and byte order marks that are not at the beginning."""
 _CANNOT_START: Final = re.compile(r"found character '(\\t|.)' that cannot start any token")
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+_READERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...]] = (
+    (re.compile(r"~|null|Null|NULL|"), lambda _: None),
+    (re.compile(r"true|True|TRUE"), lambda _: True),
+    (re.compile(r"false|False|FALSE"), lambda _: False),
+    (re.compile(r"[-+]?[0-9]{1,300}"), int),
+    (re.compile(r"0o[0-7]{1,300}|0x[0-9a-fA-F]{1,300}"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda text: float(text.replace(".", ""))),
+)
 
 
 def read_yaml(text: str) -> Tree:
@@ -253,3 +264,11 @@ def _syntax_text(error: MarkedYAMLError) -> str:
     if found[1] == "\\t":
         return "a tab, expected spaces"
     return f"text begins with {found[1]}, expected it in quotes"
+
+
+def resolve(text: str) -> Scalar:
+    """The value of text that stands without quotes; numbers of more than 300 digits stay text."""
+    for pattern, read in _READERS:
+        if pattern.fullmatch(text):
+            return read(text)
+    return text

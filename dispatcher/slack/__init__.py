@@ -1,1 +1,4 @@
-"""Posting to Slack: the sink, what its answers mean, and a local Slack to try it on."""
+"""Posts to Slack and reads back: the sink, what Slack's answers mean, and what is left out when it refuses.
+
+May import: core, errors.
+"""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from dispatcher.content import unescape
+from dispatcher.core.rendering import unescape
 
 _Blocks: TypeAlias = Sequence[Mapping[str, Any]]
 _Faults: TypeAlias = Iterator[str]

@@ -6,10 +6,10 @@ import sys
 import threading
 from typing import TextIO
 
-from dispatcher.boottime import boottime_s
-from dispatcher.content import one_line, unescape
-from dispatcher.model import Message, PostResult, Receipt, Retryable
-from dispatcher.reading import Reading, Search, Unreadable
+from dispatcher.core.boottime import boottime_s
+from dispatcher.core.limits import Message, PostResult, Receipt, Retryable
+from dispatcher.core.outcomes import Reading, Search, Unreadable
+from dispatcher.core.rendering import one_line, unescape
 from dispatcher.slack.taxonomy import problem
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
-from dispatcher.reading import MARGIN_US, Absent, Reading, ReadLater, Rest, Search, Unreadable
-from dispatcher.slack.marks import event_mark, mark_of
+from dispatcher.core.limits import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.outcomes import MARGIN_US, Absent, Reading, ReadLater, Rest, Search, Unreadable
+from dispatcher.slack.message_metadata import event_mark, mark_of
 from dispatcher.slack.replies import date_us, read_api_problem
 from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import ExchangeFailed

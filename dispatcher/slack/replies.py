@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final, TypeGuard
 
-from dispatcher.content import one_line
-from dispatcher.model import US, Receipt
+from dispatcher.core.limits import US, Receipt
+from dispatcher.core.rendering import one_line
 from dispatcher.slack.taxonomy import Meaning, Problem, problem, row_for
 
 MAX_COOL_DOWN_US: Final = 3_600 * US

@@ -8,13 +8,13 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from dispatcher.content import one_line
-from dispatcher.model import Message, PostResult, Receipt
-from dispatcher.reading import Reading, ReadLater, Search, Unreadable
+from dispatcher.core.limits import Message, PostResult, Receipt
+from dispatcher.core.outcomes import Reading, ReadLater, Search, Unreadable
+from dispatcher.core.rendering import one_line
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url
-from dispatcher.slack.fallbacks import Fallbacks
+from dispatcher.slack.degrade import Fallbacks
 from dispatcher.slack.history import History
-from dispatcher.slack.marks import event_mark, metadata_of
+from dispatcher.slack.message_metadata import event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport

@@ -23,7 +23,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from dispatcher.boottime import boottime_s
+from dispatcher.core.boottime import boottime_s
 from dispatcher.slack.proxy import DEFAULT_PORTS, Proxy, is_address, proxy_for
 
 MAX_REPLY_BYTES: Final = 1024 * 1024

@@ -1,1 +1,4 @@
-"""Redis behind the core: RQ's wire format, the events under lease, and the books."""
+"""The core's ports on Redis: intake, leases, admission, pre-check, dead letters, parked events, versions, snapshot.
+
+May import: limiter, core, server, errors, jsonio.
+"""

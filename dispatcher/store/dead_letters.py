@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Final
 
-from dispatcher.connection import Client, JsonScript, answered
+from dispatcher.core.event import Event
+from dispatcher.core.explain import Decision
+from dispatcher.core.limits import US, Lane
+from dispatcher.core.outcomes import NO_CATEGORY, Bounds
 from dispatcher.errors import InvalidEvent
-from dispatcher.event import Event
-from dispatcher.explaining import Decision
-from dispatcher.keys import Keys
-from dispatcher.model import US, Lane
-from dispatcher.outcome import NO_CATEGORY, Bounds
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.keys import Keys
 from dispatcher.store.envelope import open_envelope
+from dispatcher.store.rq_keys import QueueKeys
 
 MAX_PAYLOAD: Final = 1024 * 1024
 """Bytes that are kept of a payload which is too large to be an event."""

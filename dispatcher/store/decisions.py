@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
-from dispatcher.connection import Client, answered
-from dispatcher.explaining import Decision
-from dispatcher.json_text import decode, encode
-from dispatcher.keys import Keys
-from dispatcher.leased import Leased, Spoiled
-from dispatcher.model import Denied, Limit, Reason, Scope
-from dispatcher.outcome import DeadLettered, Dropped, Parked, Sent, Settlement, Told
-from dispatcher.policy import limit_reason
+from dispatcher.core.explain import Decision
+from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.limits import Denied, Limit, Reason, Scope
+from dispatcher.core.outcomes import DeadLettered, Dropped, Parked, Sent, Settlement, Told
+from dispatcher.core.policy import limit_reason
+from dispatcher.jsonio import decode, encode
+from dispatcher.server.connection import Client, answered
+from dispatcher.server.keys import Keys
 
 _LIMITS: Final = frozenset(
     {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED}

@@ -10,13 +10,13 @@ import sys
 import zlib
 from typing import Any, Final
 
+from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
+from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.limits import Reason
+from dispatcher.core.tally import is_own
 from dispatcher.errors import InvalidEvent
-from dispatcher.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
-from dispatcher.json_text import NotPlain, decode, decode_answer
-from dispatcher.leased import Leased, Spoiled
-from dispatcher.model import Reason
+from dispatcher.jsonio import NotPlain, decode, decode_answer
 from dispatcher.store.tallies import doubt_of, read_own
-from dispatcher.tally import is_own
 
 FUNCTION: Final = "dispatcher.jobs.dispatch"
 _HEAD: Final = f'["{FUNCTION}", null, ['

@@ -7,21 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dispatcher import explaining
-from dispatcher.connection import Client, JsonScript
-from dispatcher.consequences import MAX_ATTEMPTS
+from dispatcher.core import explain
+from dispatcher.core.event import MAX_ID, Event, job_id_for
+from dispatcher.core.explain import Clock, Decision, Explanation, State, clock_of
+from dispatcher.core.limits import US, Lane, Reason, is_utf8, shown
+from dispatcher.core.mutes import Mute, read_mutes
+from dispatcher.core.policy import limit_reason
+from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.errors import InvalidEvent
-from dispatcher.event import MAX_ID, Event, job_id_for
-from dispatcher.explaining import Clock, Decision, Explanation, State, clock_of
-from dispatcher.json_text import decode, decode_answer
-from dispatcher.keys import Keys
-from dispatcher.model import US, Lane, Reason, is_utf8, shown
-from dispatcher.mutes import Mute, read_mutes
-from dispatcher.policy import limit_reason
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.jsonio import decode, decode_answer
+from dispatcher.server.connection import Client, JsonScript
+from dispatcher.server.keys import Keys
 from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_decision
 from dispatcher.store.envelope import open_envelope
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Pause, PausedByHand, read_by_hand, read_pause
 
 _LANES: Final = tuple(Lane)
@@ -154,11 +154,11 @@ class _Telling:
         decision = latest([read_decision(self._found.id, row.encode()) for row in self._facts.get("decisions", ())])
         if decision is not None:
             return self._settled(decision, kept=False)
-        return replace(self._base, sentence=explaining.unknown(_named(self._base.id), remembered, self._at))
+        return replace(self._base, sentence=explain.unknown(_named(self._base.id), remembered, self._at))
 
     def _queued(self, job: Mapping[str, Any]) -> Explanation:
         lane = _LANES[job["lane"] - 1].value
-        sentence = explaining.on_lane(lane, job.get("before"), job["status"])
+        sentence = explain.on_lane(lane, job.get("before"), job["status"])
         return replace(self._base, state=State.WAITING, sentence=sentence, before=job.get("before"))
 
     def _held(self, header: Mapping[str, Any]) -> Explanation:
@@ -172,10 +172,10 @@ class _Telling:
         state = header.get("state")
         if self._facts.get("malformed"):
             where = State.PARKED if state == "waiting" else State.IN_FLIGHT
-            return replace(base, state=where, sentence=explaining.MALFORMED)
+            return replace(base, state=where, sentence=explain.MALFORMED)
         if state != "waiting":
             owner = self._facts.get("owner")
-            sentence = explaining.in_hands(owner, attempts, MAX_ATTEMPTS, is_sending=state == "sending")
+            sentence = explain.in_hands(owner, attempts, MAX_ATTEMPTS, is_sending=state == "sending")
             return replace(base, state=State.IN_FLIGHT, sentence=sentence, worker=owner)
         base = replace(base, state=State.PARKED, outcome="parked")
         if header.get("timer"):
@@ -187,13 +187,13 @@ class _Telling:
         reason, code = why
         next_us = int(self._facts.get("timer") or self._look.now_us)
         words = ": ".join(filter(None, (reason, code)))
-        sentence = explaining.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
+        sentence = explain.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
         if is_lone and words.startswith("limit:"):
-            sentence = explaining.alone(words, self._at(next_us))
+            sentence = explain.alone(words, self._at(next_us))
         pause = self._look.pause
         if reason == Reason.PAUSED and pause is not None:
-            hindrance = explaining.paused(pause.since_us, _said(pause), self._at)
-            sentence = explaining.after_pause(hindrance, self._at(next_us))
+            hindrance = explain.paused(pause.since_us, _said(pause), self._at)
+            sentence = explain.after_pause(hindrance, self._at(next_us))
         return replace(base, reason=reason, code=code, next_at=next_us / US, sentence=sentence)
 
     def _deferred(self, base: Explanation) -> Explanation:
@@ -201,12 +201,12 @@ class _Telling:
         before = self._facts.get("before", 0) + self._facts.get("lines_before", 0)
         mute, reason = self._look.muted.get(str(base.category)), limit_reason(scope)
         if mute is not None:
-            words = explaining.mute_words(mute.until_us, mute.who, mute.why, self._at)
-            sentence = explaining.muted(mute.category, before, words)
+            words = explain.mute_words(mute.until_us, mute.who, mute.why, self._at)
+            sentence = explain.muted(mute.category, before, words)
             reason, next_us = Reason.MUTED, max(mute.until_us, next_us or 0)
         else:
             is_due = next_us is None or next_us <= self._look.now_us
-            sentence = explaining.deferred(scope, before, None if is_due else next_us, self._at)
+            sentence = explain.deferred(scope, before, None if is_due else next_us, self._at)
         return replace(
             base,
             reason=reason.value,
@@ -226,25 +226,25 @@ class _Telling:
         if stopped is not None:
             reason, next_us = Reason.PAUSED, None
             words = f"by {stopped.by}" + (f": {stopped.why}" if stopped.why else "")
-            hindrance = explaining.paused(stopped.since_us, words, self._at)
+            hindrance = explain.paused(stopped.since_us, words, self._at)
             if of_category is not None:
-                hindrance = explaining.paused_category(str(base.category), stopped.since_us, words, self._at)
+                hindrance = explain.paused_category(str(base.category), stopped.since_us, words, self._at)
         elif pause is not None:
             reason = Reason.COOLDOWN if pause.kind == "cooldown" else Reason.PAUSED
             next_us = pause.probe_us
-            hindrance = explaining.paused(pause.since_us, _said(pause), self._at)
+            hindrance = explain.paused(pause.since_us, _said(pause), self._at)
         elif cooldown_us > now_us and failures:
-            reason, hindrance = Reason.COOLDOWN, explaining.failing(failures, cooldown_us, self._at)
+            reason, hindrance = Reason.COOLDOWN, explain.failing(failures, cooldown_us, self._at)
         elif cooldown_us > now_us:
-            reason, hindrance = Reason.COOLDOWN, explaining.cooling(cooldown_us, self._at)
+            reason, hindrance = Reason.COOLDOWN, explain.cooling(cooldown_us, self._at)
         else:
-            reason, hindrance = Reason.PACE, explaining.paced(next_us, self._at)
+            reason, hindrance = Reason.PACE, explain.paced(next_us, self._at)
         return replace(
             base,
             reason=reason.value,
             before=before,
             next_at=_seconds(None if before else next_us),
-            sentence=explaining.for_channel(str(base.channel), before, hindrance),
+            sentence=explain.for_channel(str(base.channel), before, hindrance),
         )
 
     def _next_us(self) -> int | None:
@@ -260,7 +260,7 @@ class _Telling:
         return replace(
             self._base,
             state=State.SETTLED,
-            sentence=explaining.ended(decision, self._at),
+            sentence=explain.ended(decision, self._at),
             at=decision.at_us / US,
             category=self._base.category or decision.category,
             channel=decision.channel or self._base.channel,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import redis.asyncio
 
-from dispatcher.connection import AsyncScript, Client, Script, accepted
-from dispatcher.event import Event
-from dispatcher.keys import LAYOUT_VERSION, Keys
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.store.enqueueing import EnqueueCalls, Enqueued, Job, foreign_queue, text_of, wrong_layout
+from dispatcher.core.event import Event
+from dispatcher.server.connection import AsyncScript, Client, Script, accepted
+from dispatcher.server.keys import LAYOUT_VERSION, Keys
+from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job, foreign_queue, text_of, wrong_layout
+from dispatcher.store.rq_keys import QueueKeys
 
 __all__ = ["AsyncIntake", "Enqueued", "Intake", "claim_namespace", "wrong_layout"]
 

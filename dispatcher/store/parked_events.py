@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final
 
-from dispatcher.connection import Client, JsonScript, answered
-from dispatcher.event import Event, is_remembered
-from dispatcher.explaining import Explanation, State
-from dispatcher.keys import Keys
-from dispatcher.leased import Leased
-from dispatcher.model import Reason
-from dispatcher.outcome import Dropped, Settlement
-from dispatcher.policy import Policy
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.scripts import script_keys
+from dispatcher.core.event import Event, is_remembered
+from dispatcher.core.explain import Explanation, State
+from dispatcher.core.leased_event import Leased
+from dispatcher.core.limits import Reason
+from dispatcher.core.outcomes import Dropped, Settlement
+from dispatcher.core.policy import Policy
+from dispatcher.core.tally import is_own
+from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.keys import Keys
+from dispatcher.server.scripts import script_keys
 from dispatcher.store.decisions import why_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
-from dispatcher.tally import is_own
+from dispatcher.store.rq_keys import QueueKeys
 
 PAGE: Final = 100
 """Events that are read or cancelled in one step: each may hold 256 KiB."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dispatcher.connection import Client, JsonScript, answered
-from dispatcher.json_text import decode, decode_answer
-from dispatcher.keys import Keys
-from dispatcher.mutes import Mute, read_mutes
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.core.mutes import Mute, read_mutes
+from dispatcher.jsonio import decode, decode_answer
+from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.keys import Keys
+from dispatcher.store.rq_keys import QueueKeys
 
 OUTCOMES: Final = ("sent", "dropped", "digested", "dead", "duplicate")
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")

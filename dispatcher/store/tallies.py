@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dispatcher.content import one_line
-from dispatcher.event import Event
-from dispatcher.json_text import decode, decode_answer
-from dispatcher.leased import Doubt, Leased, Trouble
-from dispatcher.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Doubt, Leased, Trouble
+from dispatcher.core.rendering import one_line
+from dispatcher.core.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
+from dispatcher.jsonio import decode, decode_answer
 
 OWN_TEXT: Final = "suppressed"
 """Stands in for the text of an own event, which is made when it is posted."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dispatcher.connection import Client, JsonScript, answered
-from dispatcher.json_text import decode
-from dispatcher.keys import Keys
+from dispatcher.jsonio import decode
+from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.keys import Keys
 
 _LOOKS: Final = 3
 

@@ -7,6 +7,8 @@ from dispatcher.testing import FakeProducer, SlackStandIn, landed, Reset
 the place of ``Producer`` and ``AsyncProducer``, check like them, and keep what was sent.
 
 Loads nothing before it is used: pytest imports the fixture into every run.
+
+May import: stand_in, producer, store, core, server, errors.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dispatcher.slack.stand_in import (
+    from dispatcher.stand_in import (
         EVERY_ROW,
         METHODS,
         REALISTIC,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
         landed,
         not_landed,
     )
-    from dispatcher.slack.stand_in import StandIn as SlackStandIn
+    from dispatcher.stand_in import StandIn as SlackStandIn
     from dispatcher.testing.producers import AsyncFakeProducer, FakeProducer
 
 __all__ = [
@@ -93,6 +95,6 @@ def __getattr__(name: str) -> object:
 
         found: object = getattr(producers, name)
         return found
-    from dispatcher.slack import stand_in  # noqa: PLC0415 - see above
+    from dispatcher import stand_in  # noqa: PLC0415 - see above
 
     return getattr(stand_in, "StandIn" if name == "SlackStandIn" else name)

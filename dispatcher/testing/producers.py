@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
+from dispatcher.core.event import Event
 from dispatcher.errors import GateUnavailable
-from dispatcher.event import Event
-from dispatcher.keys import Keys
 from dispatcher.producer import AsyncProducer, Producer
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.store.enqueueing import EnqueueCalls, Enqueued, Job
+from dispatcher.server.keys import Keys
+from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
 from dispatcher.store.envelope import open_envelope
 from dispatcher.store.intake import AsyncIntake, Intake
+from dispatcher.store.rq_keys import QueueKeys
 
 _MAX_WAITING = 1_000_000
 

@@ -1,1 +1,4 @@
-"""The worker: takes batches, dispatches them, posts, and sleeps without polling. To the outside an RQ worker."""
+"""A worker process: its loop, posts in flight, what RQ sees of it, signals, and the supervisor of several.
+
+May import: store, core, server, errors.
+"""

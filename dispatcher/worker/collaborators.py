@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dispatcher.dispatch import Dispatcher
-from dispatcher.leased import Started
-from dispatcher.model import PostResult
-from dispatcher.outcome import Lookup, Settlement, TurnedAway
-from dispatcher.reading import Reading
+from dispatcher.core.leased_event import Started
+from dispatcher.core.limits import PostResult
+from dispatcher.core.outcomes import Lookup, Reading, Settlement, TurnedAway
+from dispatcher.core.pipeline import Dispatcher
 
 
 class WorkerLog(Protocol):
@@ -56,7 +55,7 @@ class FleetLimits(Protocol):
 
 
 class CurrentCourier:
-    """What senders run, always by the limits of the moment; see ``senders.Courier``."""
+    """What senders run, always by the limits of the moment; see ``post_pool.Courier``."""
 
     def __init__(self, limits: FleetLimits) -> None:
         self._limits = limits

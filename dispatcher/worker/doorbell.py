@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from redis.exceptions import OutOfMemoryError
 
-from dispatcher.connection import Client, answered
+from dispatcher.server.connection import Client, answered
 
 FULL_S: Final = 1.0
 """How long to sleep without a look at the lanes after a full server has refused it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dispatcher.model import US
-from dispatcher.mutes import Mute
-from dispatcher.outcome import Bounds
+from dispatcher.core.limits import US
+from dispatcher.core.mutes import Mute
+from dispatcher.core.outcomes import Bounds
 from dispatcher.store.dead_letters import DeadLetters
-from dispatcher.store.sweep import Sweep
+from dispatcher.store.rq_recovery import Sweep
 from dispatcher.worker.collaborators import WorkerLog
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from dispatcher.embedded import EmbeddedServer
-from dispatcher.embedded.data_dir import DataDir
 from dispatcher.errors import ConfigError
+from dispatcher.server.embedded import EmbeddedServer
+from dispatcher.server.embedded.data_dir import DataDir
 from dispatcher.worker.supervisor import backoff_s, crashes_now
 
 

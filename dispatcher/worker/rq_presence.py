@@ -15,9 +15,9 @@ from rq.serializers import JSONSerializer
 from rq.utils import now as rq_now
 from rq.worker import BaseWorker, WorkerStatus
 
-from dispatcher.connection import Client, answered
-from dispatcher.model import Lane
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.core.limits import Lane
+from dispatcher.server.connection import Client, answered
+from dispatcher.store.rq_keys import QueueKeys
 
 _PUBSUB_PAUSE_S: Final = 1.0
 _UNKNOWN: Final = "unknown"

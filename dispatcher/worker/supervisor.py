@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from dispatcher.worker.child import HEARD, Bond
+from dispatcher.worker.child_process import HEARD, Bond
 from dispatcher.worker.hangup import Hangup
 
 RESPAWN_FROM_S: Final = 0.5

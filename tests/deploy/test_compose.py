@@ -16,7 +16,7 @@ from dispatcher.app.servers import OLDEST_SERVER
 from dispatcher.cli.commands import dispatcher
 from dispatcher.settings import load_settings
 from dispatcher.settings.checks import span
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.stand_in import StandIn
 from tests.support.servers import RedisServer
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from dispatcher.cli.commands import dispatcher
-from dispatcher.queue_keys import QueueKeys
 from dispatcher.settings import load_settings, variables
+from dispatcher.store.rq_keys import QueueKeys
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = CHECKOUT / "deploy" / "kubernetes"

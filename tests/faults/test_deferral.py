@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
-from dispatcher.model import US
+from dispatcher.core.limits import US
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import RateLimited, StandIn, not_landed
+from dispatcher.server.connection import connect
+from dispatcher.stand_in import RateLimited, StandIn, not_landed
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.kill_round import KEYS, QUEUE
 from tests.support.looks import is_drained, watch

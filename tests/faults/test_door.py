@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.connection import Client, connect
-from dispatcher.event import Event
+from dispatcher.core.event import Event
 from dispatcher.producer import Producer
+from dispatcher.server.connection import Client, connect
 from dispatcher.settings import read_limits
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Versions

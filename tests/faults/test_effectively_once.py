@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
-from dispatcher.slack.stand_in import Chance, Setup, StandIn
-from dispatcher.slack.stand_in.faults import POST, Faults
+from dispatcher.server.connection import connect
+from dispatcher.stand_in import Chance, Setup, StandIn
+from dispatcher.stand_in.faults import POST, Faults
 from tests.support.doom import Doom
 from tests.support.kill_round import KEYS
 from tests.support.nursery import Nursery

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.connection import connect
 from dispatcher.producer import Producer
+from dispatcher.server.connection import connect
 from dispatcher.store.decisions import Decisions
 from tests.support.fleets import Fleet, fleet_of
 from tests.support.kill_round import KEYS, mixed

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.consequences import MAX_ATTEMPTS
-from dispatcher.model import US
-from dispatcher.outcome import Sent
-from dispatcher.slack.stand_in import Outage, Setup
+from dispatcher.core.limits import US
+from dispatcher.core.outcomes import Sent
+from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.stand_in import Outage, Setup
 from tests.support.models import most_in_any_window
 from tests.support.poison import Credential, Slack, open_slack
 from tests.support.quiet_stage import QuietStage

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.connection import connect
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import connect
+from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.doom import Doom
 from tests.support.kill_round import KEYS, QUEUE, Round, check, limits, mixed

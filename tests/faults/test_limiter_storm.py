@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
+from dispatcher.core.limits import US, Denied, Limit, Scope
 from dispatcher.errors import GateUnavailable
-from dispatcher.keys import Keys
 from dispatcher.limiter import Limiter
-from dispatcher.model import US, Denied, Limit, Scope
+from dispatcher.server.connection import connect
+from dispatcher.server.keys import Keys
 from tests.support.models import most_in_any_window
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer

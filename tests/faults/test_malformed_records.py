@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-from dispatcher.store.muting import Muting
-from dispatcher.store.pausing import Pausing
+from dispatcher.store.operator_controls import Muting, Pausing
 from tests.support.mutations import ABSENT, BROKEN, PAYLOADS, RAW, VALUES, Mutation, broken, headers, with_header
 from tests.support.plights import EVENTS, OWN, Make, Plight, digest_collects, digest_grows, in_a_channels_line, leased
 from tests.support.servers import Database

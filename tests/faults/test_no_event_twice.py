@@ -17,10 +17,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
-from dispatcher.model import US
+from dispatcher.core.limits import US
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import connect
+from dispatcher.stand_in import StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.snapshot import Books
 from tests.support.hindrance import LONG_S, WORKERS, Chance, Hindered, is_over

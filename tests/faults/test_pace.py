@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import STRICT, Fault, RateLimited, Setup, Slow, StandIn, landed, not_landed
-from dispatcher.slack.stand_in.faults import POST, Faults
+from dispatcher.server.connection import connect
+from dispatcher.stand_in import STRICT, Fault, RateLimited, Setup, Slow, StandIn, landed, not_landed
+from dispatcher.stand_in.faults import POST, Faults
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
 from tests.support.looks import is_drained, watch

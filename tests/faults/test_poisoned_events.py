@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.consequences import MAX_ATTEMPTS
-from dispatcher.model import US
-from dispatcher.outcome import DeadLettered, Sent
-from dispatcher.slack.stand_in import FaultReply, Hang, Page, RateLimited, Reset, SlackError, Text
+from dispatcher.core.limits import US
+from dispatcher.core.outcomes import DeadLettered, Sent
+from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.slack.taxonomy import Meaning, row_for
+from dispatcher.stand_in import FaultReply, Hang, Page, RateLimited, Reset, SlackError, Text
 from tests.support.poison import POISONS, Credential, Poison, Slack, open_slack
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.connection import Client, connect
 from dispatcher.producer import Producer
+from dispatcher.server.connection import Client, connect
 from dispatcher.settings import read_limits
-from dispatcher.slack.stand_in import Held, Hold, StandIn, landed
+from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Version, Versions

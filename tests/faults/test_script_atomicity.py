@@ -16,8 +16,8 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from dispatcher.keys import Keys
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.server.keys import Keys
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from tests.support.doubles import START_US
 from tests.support.mutations import RAW, UNKNOWN, mutations

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.connection import Client, connect
 from dispatcher.errors import QueueUnavailable
 from dispatcher.producer import Producer
+from dispatcher.server.connection import Client, connect
 from tests.support.cut_proxy import CutProxy
 from tests.support.fleets import BUSY, Fleet, fleet_of
 from tests.support.looks import is_settled, watch

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from dispatcher.model import (
+from dispatcher.core.limits import (
     US,
     Ambiguous,
     Message,
@@ -22,7 +22,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.reading import Absent, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.outcomes import Absent, Reading, ReadLater, Search, Unreadable
 from tests.support.doubles import Desk
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database

@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import ANSWER_TIMEOUT_S, connect
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import Hang, Held, Hold, StandIn, landed
+from dispatcher.server.connection import ANSWER_TIMEOUT_S, connect
+from dispatcher.stand_in import Hang, Held, Hold, StandIn, landed
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.worker.loop import SAME_SIGNAL_S, STOP_GRACE_S
+from dispatcher.worker.worker import SAME_SIGNAL_S, STOP_GRACE_S
 from tests.support.delay_proxy import DelayProxy
 from tests.support.doom import Doom
 from tests.support.kill_round import KEYS, QUEUE

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
-from dispatcher.keys import Keys
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import connect
+from dispatcher.server.keys import Keys
+from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
 from tests.support.looks import watch

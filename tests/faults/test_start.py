@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import Client, connect
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import Client, connect
+from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.delay_proxy import DelayProxy
 from tests.support.kill_round import KEYS, QUEUE

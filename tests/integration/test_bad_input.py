@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.connection import connect
-from dispatcher.embedded import EmbeddedServer
-from dispatcher.keys import Keys
 from dispatcher.producer import Producer
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.slack.stand_in import Page, StandIn, not_landed
+from dispatcher.server.connection import connect
+from dispatcher.server.embedded import EmbeddedServer
+from dispatcher.server.keys import Keys
+from dispatcher.stand_in import Page, StandIn, not_landed
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.commands import Result, run
 from tests.support.processes import Command, until

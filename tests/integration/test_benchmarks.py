@@ -23,8 +23,8 @@ from benchmarks.processes import Process
 from benchmarks.profile import profile
 from benchmarks.slowlog import tail, watched
 from benchmarks.storms import Storm
+from dispatcher.core.limits import US
 from dispatcher.limiter import Limit, Limiter, Scope
-from dispatcher.model import US
 from dispatcher.store.snapshot import Books
 from tests.docs.samples import ROOT
 from tests.support.places import places_of

@@ -14,9 +14,9 @@ import pytest
 from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
 from dispatcher.app.building import Readers
-from dispatcher.cli.status_facts import read_status
+from dispatcher.cli.status.facts import read_status
+from dispatcher.core.outcomes import Bounds
 from dispatcher.limiter import Limiter
-from dispatcher.outcome import Bounds
 from dispatcher.settings import read_limits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.explanations import Explanations

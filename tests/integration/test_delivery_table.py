@@ -10,14 +10,13 @@ from typing import Final
 
 import pytest
 
-from dispatcher.model import US
-from dispatcher.outcome import Sent
-from dispatcher.reading import GRACE_US
+from dispatcher.core.limits import US
+from dispatcher.core.outcomes import GRACE_US, Sent
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.stand_in import Drip, Fault, Hang, RateLimited, SlackError, StandIn, not_landed
-from dispatcher.slack.stand_in.chance import faults_of
 from dispatcher.slack.taxonomy import TABLE, Meaning, Row, row_for
+from dispatcher.stand_in import Drip, Fault, Hang, RateLimited, SlackError, StandIn, not_landed
+from dispatcher.stand_in.chance import faults_of
 from tests.support.servers import Database
 from tests.support.slack import token_sink, webhook_sink
 from tests.support.stage import Stage, Worker

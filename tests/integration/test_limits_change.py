@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from dispatcher.event import Event
-from dispatcher.leased import Leased, Spoiled
-from dispatcher.model import US, PostResult, Receipt, Rejected, Retryable, Scope
-from dispatcher.ports import Admitting, Asking, Gate, Overtaken
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.limits import US, PostResult, Receipt, Rejected, Retryable, Scope
+from dispatcher.core.ports import Admitting, Asking, Gate, Overtaken
 from dispatcher.store.versions import Version
 from tests.support.deferral import category_line, opens_at, posted, send
 from tests.support.doubles import START_US

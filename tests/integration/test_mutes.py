@@ -11,17 +11,17 @@ from typing import Final
 
 import pytest
 
-from dispatcher.category_rule import CategoryRule, OnLimit
-from dispatcher.event import new_event_id
-from dispatcher.logs import build_event_log
-from dispatcher.model import US, Limit, Reason, Receipt, Retryable
-from dispatcher.outcome import DeadLettered, Dropped
+from dispatcher.core.category_rule import CategoryRule, OnLimit
+from dispatcher.core.event import new_event_id
+from dispatcher.core.limits import US, Limit, Reason, Receipt, Retryable
+from dispatcher.core.outcomes import DeadLettered, Dropped
+from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
-from dispatcher.store.muting import Muting
+from dispatcher.store.operator_controls import Muting
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
-from dispatcher.store.sweep import Sweep
+from dispatcher.store.rq_recovery import Sweep
 from dispatcher.worker.housekeeping import Housekeeping
 from tests.support.deferral import Between, category_line, opens_at, run, send
 from tests.support.doubles import START_US

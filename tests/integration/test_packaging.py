@@ -137,7 +137,7 @@ def test_the_source_distribution_brings_tests_docs_and_deployment(built: Built, 
 
 def test_the_installed_wheel_runs_outside_the_checkout(installed: Installed) -> None:
     program = (
-        "import dispatcher, dispatcher.limiter; from dispatcher.resources import data_file\n"
+        "import dispatcher, dispatcher.limiter; from dispatcher.data_files import data_file\n"
         "print(dispatcher.__file__, data_file('lua', 'gate.lua'), dispatcher.Producer.__name__, sep='\\n')"
     )
     answer = installed.run("python", "-c", program)

@@ -11,10 +11,10 @@ import pytest
 
 from dispatcher.app.building import build_outbox
 from dispatcher.app.servers import keys_of
-from dispatcher.dispatch import Dispatcher
-from dispatcher.leased import Candidate, Leased, Started, Waiting
-from dispatcher.model import US, Reason
-from dispatcher.outcome import Parked
+from dispatcher.core.leased_event import Candidate, Leased, Started, Waiting
+from dispatcher.core.limits import US, Reason
+from dispatcher.core.outcomes import Parked
+from dispatcher.core.pipeline import Dispatcher
 from dispatcher.producer import Producer
 from dispatcher.settings import Settings
 from tests.support.servers import Database

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dispatcher.resources import data_file
+from dispatcher.data_files import data_file
 from tests.support.servers import RedisServer
 
 

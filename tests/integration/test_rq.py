@@ -19,17 +19,17 @@ from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
 from dispatcher import jobs
+from dispatcher.core.limits import Lane
 from dispatcher.errors import InvalidEvent
-from dispatcher.keys import Keys
-from dispatcher.model import Lane
 from dispatcher.producer import Producer
-from dispatcher.queue_keys import QueueKeys
+from dispatcher.server.keys import Keys
 from dispatcher.settings import read_limits
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.stand_in import StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.envelope import open_envelope
+from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
-from dispatcher.store.sweep import Sweep
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
 from tests.support.processes import LIMITS, Command, environment, until

@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 LEAKS: Final = """
 import subprocess, sys
 from urllib.parse import quote
-from dispatcher.slack.stand_in import Setup, StandIn
+from dispatcher.stand_in import Setup, StandIn
 from tests.support import secrecy
 from tests.support.secrecy import PASSWORD
 from tests.support.servers import RedisServer

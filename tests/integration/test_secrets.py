@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dispatcher.slack.stand_in import (
+from dispatcher.stand_in import (
     Close,
     CutBody,
     FaultReply,

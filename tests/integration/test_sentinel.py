@@ -12,11 +12,11 @@ import pytest
 from redis import Redis
 
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
-from dispatcher.connection import connect
 from dispatcher.errors import ConfigError
-from dispatcher.keys import Keys
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import connect
+from dispatcher.server.keys import Keys
+from dispatcher.stand_in import StandIn
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from tests.support import commands
 from tests.support.processes import LIMITS, Command, environment, until

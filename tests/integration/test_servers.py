@@ -10,12 +10,12 @@ import pytest
 from rq.suspension import resume, suspend
 
 from dispatcher.app import reach
-from dispatcher.connection import connect
 from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
-from dispatcher.keys import Keys
 from dispatcher.producer import Producer
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import connect
+from dispatcher.server.keys import Keys
+from dispatcher.stand_in import StandIn
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.servers import Database, RedisServer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.explaining import Decision, ended
-from dispatcher.model import US, Receipt, Rejected, Retryable
-from dispatcher.ports import Overtaken
+from dispatcher.core.explain import Decision, ended
+from dispatcher.core.limits import US, Receipt, Rejected, Retryable
+from dispatcher.core.ports import Overtaken
 from dispatcher.store.decisions import Decisions
 from tests.support.deferral import category_line, posted, send
 from tests.support.servers import Database

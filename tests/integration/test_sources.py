@@ -9,10 +9,10 @@ import pytest
 from redis import Redis, ResponseError
 from redis.crc import key_slot
 
-from dispatcher.keys import Keys
+from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope, Verdict
 from dispatcher.limiter import Limiter
-from dispatcher.model import US, Admitted, Denied, FirstOf, Limit, Scope, Verdict
-from dispatcher.scripts import read_script
+from dispatcher.server.keys import Keys
+from dispatcher.server.scripts import read_script
 from tests.support.models import most_in_any_window
 from tests.support.recipes import (
     CheckThenAddRecipe,

@@ -8,13 +8,13 @@ from typing import Final
 
 import pytest
 
-from dispatcher.connection import connect
-from dispatcher.keys import Keys
 from dispatcher.producer import Producer
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import connect
+from dispatcher.server.keys import Keys
+from dispatcher.stand_in import StandIn
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
-from dispatcher.worker.loop import STOP_GRACE_S
+from dispatcher.worker.worker import STOP_GRACE_S
 from tests.support.piped import Piped
 from tests.support.processes import PATIENCE_S, environment, until
 

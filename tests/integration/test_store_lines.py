@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.consequences import MAX_ATTEMPTS
-from dispatcher.leased import Started
-from dispatcher.model import US, Ambiguous, PostResult, RateLimitedBySlack, Receipt
-from dispatcher.reading import GRACE_US, LAST_LOOK
+from dispatcher.core.leased_event import Started
+from dispatcher.core.limits import US, Ambiguous, PostResult, RateLimitedBySlack, Receipt
+from dispatcher.core.outcomes import GRACE_US, LAST_LOOK
+from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.settings import read_policy
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dispatcher.slack.stand_in import SlackError, StandIn, not_landed
+from dispatcher.stand_in import SlackError, StandIn, not_landed
 from tests.support.commands import run
 
 LIMITS = """\

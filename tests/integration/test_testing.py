@@ -12,7 +12,7 @@ import pytest
 
 import dispatcher.testing
 from dispatcher import AsyncProducer, Event, Producer
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.stand_in import StandIn
 from dispatcher.testing import AsyncFakeProducer, FakeProducer, Setup, SlackError, SlackStandIn, not_landed
 from tests.support.slack import MESSAGE, post, token_sink
 
@@ -44,7 +44,7 @@ def test_the_command_line_does_not_load_it() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "dispatcher.cli.stand_in" in said
-    assert {"dispatcher.testing", "dispatcher.slack.stand_in", "pytest"}.isdisjoint(said)
+    assert {"dispatcher.testing", "dispatcher.stand_in", "pytest"}.isdisjoint(said)
 
 
 def test_the_fixture_is_told_to_pytest_by_the_installation() -> None:

@@ -13,39 +13,40 @@ from tests.mutants.harness import PROJECT
 
 
 def _in(folder: str, names: str) -> tuple[str, ...]:
-    return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
+    places = (name.rpartition("/") for name in names.split())
+    return tuple(f"tests/{folder}/{room}{slash}test_{name}.py" for room, slash, name in places)
 
 
 _STORE: Final = (
     *_in(
         "integration",
-        "store_settle store_take store_order store_waiting store_versions mutes explain shadow_limits"
-        " store_dead_letters store_intake store_ahead store_decisions limits_change store_endurance store_threads"
-        " store_pause store_reconcile store_deferred store_notice store_door store_parked",
+        "store/settle store/take store/order store/waiting store/versions mutes store/explanations shadow_limits"
+        " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
+        " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked",
     ),
     *_in("property", "store_model door_model explain_model"),
-    *_in("integration", "delivery_table store_digest"),
+    *_in("integration", "delivery_table store/digest"),
     *_in("property", "deferral_model digest_model"),
 )
 """The tests of what is stored, quickest first; those of the table's row run before them."""
 
 _GATE: Final = (
-    *_in("integration", "gate limiter async_limiter"),
+    *_in("integration", "limiter/gate limiter/limiter limiter/async_limiter"),
     *_in("property", "gate_batches line_model"),
-    *_in("integration", "limiter_refusals limiter_waiting async_limiter_waiting"),
+    *_in("integration", "limiter/refusals limiter/waiting limiter/async_waiting"),
     *_in("property", "gate_model"),
 )
-_SLACK: Final = _in("integration", "slack_sink slack_secrets slack_fallbacks slack_history slack_transport slack_pause")
-_ENDS: Final = "store_decisions store_digest store_door shadow_limits store_notice store_dead_letters store_take"
+_SLACK: Final = _in("integration", "slack/sink slack/secrets slack/degrade slack/history slack/transport slack/pause")
+_ENDS: Final = "store/decisions store/digest store/prefilter shadow_limits store/notice store/dead_letters store/take"
 _RQ: Final = _in("integration", "rq")
-_WORKER: Final = _in("integration", "worker_ahead delivery_table dead_letters worker")
+_WORKER: Final = _in("integration", "worker/ahead delivery_table cli/dead worker/worker")
 
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     # The gate, and those who wait in `acquire`
     "lua/include/slots.lua": _GATE,
     "lua/include/decide.lua": _GATE,
     "lua/include/batch.lua": (*_in("property", "gate_batches"), *_GATE, *_in("integration", "shadow_limits")),
-    "lua/include/log.lua": (*_in("integration", "limiter"), *_GATE),
+    "lua/include/log.lua": (*_in("integration", "limiter/limiter"), *_GATE),
     "lua/include/glance.lua": _GATE,
     "lua/include/prelude.lua": _GATE,
     "lua/include/shadow.lua": (*_in("integration", "shadow_limits"), *_STORE),
@@ -55,70 +56,93 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/release.lua": _GATE,
     "lua/wait.lua": (*_in("property", "line_model"), *_GATE),
     # What is stored
-    "lua/enqueue.lua": (*_in("integration", "store_intake producer_contract producer"), *_STORE),
+    "lua/enqueue.lua": (*_in("integration", "store/intake producer/contract producer/producer"), *_STORE),
     "lua/take.lua": (
-        *_in("integration", "store_take store_order store_door store_reconcile store_ahead"),
+        *_in("integration", "store/take store/order store/prefilter store/reconcile store/ahead"),
         *_STORE,
         *_RQ,
     ),
-    "lua/include/entering.lua": (*_in("integration", "store_take store_door door_rights"), *_STORE, *_RQ),
-    "lua/include/door.lua": (*_in("integration", "store_door"), *_STORE),
-    "lua/include/lines.lua": (*_in("integration", "store_lines store_waiting"), *_STORE),
+    "lua/include/entering.lua": (
+        *_in("integration", "store/take store/prefilter store/prefilter_rights"),
+        *_STORE,
+        *_RQ,
+    ),
+    "lua/include/door.lua": (*_in("integration", "store/prefilter"), *_STORE),
+    "lua/include/lines.lua": (*_in("integration", "store_lines store/waiting"), *_STORE),
     "lua/include/places.lua": (*_in("integration", "store_lines"), *_STORE),
-    "lua/include/pause.lua": (*_in("integration", "store_pause"), *_STORE),
-    "lua/include/tal*.lua": (*_in("integration", "store_digest store_notice"), *_STORE),
-    "lua/include/tell.lua": (*_in("integration", "store_digest store_notice"), *_STORE),
-    "lua/include/deferred.lua": (*_in("integration", "store_deferred store_order"), *_STORE),
-    "lua/include/leaving.lua": (*_in("integration", "store_parked"), *_STORE),
-    "lua/include/d[er]*.lua": (*_in("integration", "store_decisions store_settle store_dead_letters"), *_STORE),
-    "lua/include/threads.lua": (*_in("integration", "store_threads"), *_STORE),
-    "lua/pace.lua": (*_in("integration", "store_waiting store_order limits_change store_threads"), *_STORE),
-    "lua/line_up.lua": (*_in("integration", "store_deferred store_order limits_change"), *_STORE),
-    "lua/admit.lua": (*_in("integration", "store_decisions limits_change store_digest shadow_limits"), *_STORE),
-    "lua/publish.lua": (*_in("integration", "store_versions limits_change"), *_STORE),
-    "lua/cancel.lua": _in("integration", "store_parked cli_parked store_waiting"),
-    "lua/explain.lua": (*_in("integration", "explain"), *_in("property", "explain_model")),
-    "lua/mute.lua": _in("integration", "mutes cli_mute store_waiting"),
-    "lua/pause.lua": _in("integration", "store_pause cli_pause"),
-    "lua/p*.lua": _in("integration", "store_dead_letters dead_letters"),
-    "lua/replay.lua": _in("integration", "store_dead_letters dead_letters"),
-    "lua/snapshot.lua": (*_in("integration", "store_waiting store_pause"), *_STORE, *_in("integration", "cli_status")),
-    "lua/sweep.lua": _in("integration", "rq worker"),
-    "lua/claim.lua": _in("integration", "store_intake worker producer"),
+    "lua/include/pause.lua": (*_in("integration", "store/pause"), *_STORE),
+    "lua/include/tal*.lua": (*_in("integration", "store/digest store/notice"), *_STORE),
+    "lua/include/tell.lua": (*_in("integration", "store/digest store/notice"), *_STORE),
+    "lua/include/deferred.lua": (*_in("integration", "store/deferred store/order"), *_STORE),
+    "lua/include/leaving.lua": (*_in("integration", "store/parked"), *_STORE),
+    "lua/include/d[er]*.lua": (*_in("integration", "store/decisions store/settle store/dead_letters"), *_STORE),
+    "lua/include/threads.lua": (*_in("integration", "store/threads"), *_STORE),
+    "lua/pace.lua": (*_in("integration", "store/waiting store/order limits_change store/threads"), *_STORE),
+    "lua/line_up.lua": (*_in("integration", "store/deferred store/order limits_change"), *_STORE),
+    "lua/admit.lua": (*_in("integration", "store/decisions limits_change store/digest shadow_limits"), *_STORE),
+    "lua/publish.lua": (*_in("integration", "store/versions limits_change"), *_STORE),
+    "lua/cancel.lua": _in("integration", "store/parked cli/parked store/waiting"),
+    "lua/explain.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
+    "lua/mute.lua": _in("integration", "mutes cli/mute store/waiting"),
+    "lua/pause.lua": _in("integration", "store/pause cli/pause"),
+    "lua/p*.lua": _in("integration", "store/dead_letters cli/dead"),
+    "lua/replay.lua": _in("integration", "store/dead_letters cli/dead"),
+    "lua/snapshot.lua": (*_in("integration", "store/waiting store/pause"), *_STORE, *_in("integration", "cli/status")),
+    "lua/sweep.lua": _in("integration", "rq worker/worker"),
+    "lua/claim.lua": _in("integration", "store/intake worker/worker producer/producer"),
     "lua/*.lua": _STORE,
     "lua/*/*.lua": _STORE,
     # What follows for an event
-    "dispatcher/consequences.py": (*_in("integration", "delivery_table store_reconcile mutes"), *_STORE),
-    "dispatcher/own*.py": (*_in("integration", "store_digest store_notice"), *_STORE),
-    "dispatcher/reconcile.py": (*_in("unit", "reconcile"), *_in("integration", "store_reconcile"), *_STORE),
-    "dispatcher/policy.py": (*_in("unit", "policy guarantees"), *_in("integration", "shadow_limits"), *_STORE),
-    "dispatcher/dispatch.py": (*_in("integration", "store_decisions limits_change delivery_table"), *_STORE),
-    "dispatcher/outcome.py": (*_in("integration", "store_decisions delivery_table"), *_STORE),
-    "dispatcher/mutes.py": (*_in("integration", "mutes"), *_STORE),
-    "dispatcher/tally.py": (*_in("integration", "store_digest store_notice"), *_STORE),
-    "dispatcher/shards.py": _in("unit", "shards"),
-    "dispatcher/store/envelope.py": (*_in("unit", "envelope"), *_in("integration", "store_intake store_endurance")),
-    "dispatcher/store/enqueueing.py": _in("integration", "store_intake producer_contract producer async_producer"),
-    "dispatcher/store/explanations.py": (*_in("unit", "explaining"), *_in("integration", "explain cli_explain")),
-    "dispatcher/store/dead_letters.py": _in("integration", "store_dead_letters dead_letters"),
-    "dispatcher/store/parked_events.py": _in("integration", "store_parked cli_parked"),
-    "dispatcher/store/sweep.py": _in("integration", "rq worker"),
-    "dispatcher/store/tallies.py": (*_in("integration", "store_digest store_notice"), *_STORE),
-    "dispatcher/store/decisions.py": (*_in("integration", "store_decisions shadow_limits explain"), *_STORE),
-    "dispatcher/store/*.py": (*_STORE, *_in("integration", "cli_pause cli_status")),
-    "dispatcher/limiter/*.py": (*_in("integration", "limiter async_limiter"), *_GATE),
-    "dispatcher/producer/*.py": _in("integration", "producer_contract producer async_producer"),
-    "dispatcher/slack/taxonomy.py": (*_in("unit", "taxonomy"), *_SLACK),
-    "dispatcher/slack/history.py": (*_in("integration", "slack_history"), *_SLACK),
-    "dispatcher/slack/fallbacks.py": (*_in("integration", "slack_fallbacks"), *_SLACK),
-    "dispatcher/slack/block_kit.py": (*_in("unit", "block_kit"), *_SLACK),
+    "dispatcher/core/transitions.py": (*_in("integration", "delivery_table store/reconcile mutes"), *_STORE),
+    "dispatcher/core/digests.py": (*_in("integration", "store/digest store/notice"), *_STORE),
+    "dispatcher/core/reconciliation.py": (
+        *_in("unit", "core/reconciliation"),
+        *_in("integration", "store/reconcile"),
+        *_STORE,
+    ),
+    "dispatcher/core/policy.py": (
+        *_in("unit", "core/policy core/guarantees"),
+        *_in("integration", "shadow_limits"),
+        *_STORE,
+    ),
+    "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
+    "dispatcher/core/outcomes.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
+    "dispatcher/core/mutes.py": (*_in("integration", "mutes"), *_STORE),
+    "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
+    "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
+    "dispatcher/store/envelope.py": (
+        *_in("unit", "store/envelope"),
+        *_in("integration", "store/intake store/endurance"),
+    ),
+    "dispatcher/store/enqueue.py": _in(
+        "integration", "store/intake producer/contract producer/producer producer/async_producer"
+    ),
+    "dispatcher/store/explanations.py": (
+        *_in("unit", "core/explain"),
+        *_in("integration", "store/explanations cli/explain"),
+    ),
+    "dispatcher/store/dead_letters.py": _in("integration", "store/dead_letters cli/dead"),
+    "dispatcher/store/parked_events.py": _in("integration", "store/parked cli/parked"),
+    "dispatcher/store/rq_recovery.py": _in("integration", "rq worker/worker"),
+    "dispatcher/store/tallies.py": (*_in("integration", "store/digest store/notice"), *_STORE),
+    "dispatcher/store/decisions.py": (*_in("integration", "store/decisions shadow_limits store/explanations"), *_STORE),
+    "dispatcher/store/prefilter.py": (
+        *_in("unit", "store/prefilter"),
+        *_in("integration", "store/prefilter"),
+        *_WORKER,
+    ),
+    "dispatcher/store/admission.py": (*_in("integration", _ENDS), *_WORKER),
+    "dispatcher/store/*.py": (*_STORE, *_in("integration", "cli/pause cli/status")),
+    "dispatcher/limiter/*.py": (*_in("integration", "limiter/limiter limiter/async_limiter"), *_GATE),
+    "dispatcher/producer/*.py": _in("integration", "producer/contract producer/producer producer/async_producer"),
+    "dispatcher/slack/taxonomy.py": (*_in("unit", "slack/taxonomy"), *_SLACK),
+    "dispatcher/slack/history.py": (*_in("integration", "slack/history"), *_SLACK),
+    "dispatcher/slack/degrade.py": (*_in("integration", "slack/degrade"), *_SLACK),
+    "dispatcher/slack/block_kit.py": (*_in("unit", "slack/block_kit"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,
     "dispatcher/slack/s*.py": _SLACK,
-    "dispatcher/slack/t*.py": (*_in("integration", "slack_transport"), *_SLACK),
-    "dispatcher/worker/door.py": (*_in("unit", "door"), *_in("integration", "store_door"), *_WORKER),
-    "dispatcher/worker/senders.py": (*_in("unit", "senders"), *_WORKER),
-    "dispatcher/worker/admission.py": (*_in("integration", _ENDS), *_WORKER),
-    "dispatcher/worker/ends.py": (*_in("integration", _ENDS), *_WORKER),
+    "dispatcher/slack/t*.py": (*_in("integration", "slack/transport"), *_SLACK),
+    "dispatcher/worker/post_pool.py": (*_in("unit", "worker/post_pool"), *_WORKER),
 }
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.event import Event
-from dispatcher.leased import Started
-from dispatcher.model import (
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Started
+from dispatcher.core.limits import (
     US,
     Ambiguous,
     Denied,
@@ -23,7 +23,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import DeadLettered, Dropped, Sent
+from dispatcher.core.outcomes import DeadLettered, Dropped, Sent
 from tests.support.deferral_walk import (
     CATEGORIES,
     CHANNELS,

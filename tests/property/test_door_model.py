@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from dispatcher.event import Event
-from dispatcher.leased import Started
-from dispatcher.model import Lane, PostResult, Receipt, Rejected, Verdict
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Started
+from dispatcher.core.limits import Lane, PostResult, Receipt, Rejected, Verdict
 from dispatcher.store.envelope import seal
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker

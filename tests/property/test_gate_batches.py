@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.keys import Keys
-from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, all_scopes
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, all_scopes
+from dispatcher.server.keys import Keys
 from tests.support.gate import Gate
 from tests.support.models import GateModel
 from tests.support.servers import Database

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Limit, Scope
 from dispatcher.limiter import Limiter
-from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Limit, Scope
 from tests.support.gate import Gate
 from tests.support.gate_walk import START_US, Step, Walk, walks
 from tests.support.models import GateModel, most_in_any_window

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from dispatcher.model import US, FirstOf, Limit, Scope
+from dispatcher.core.limits import US, FirstOf, Limit, Scope
 from tests.support.line import KEYS, Line, Waiter, ideal_instants
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database

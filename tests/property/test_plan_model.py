@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redis import Redis
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from dispatcher.resources import data_file
+from dispatcher.data_files import data_file
 from tests.support.servers import Database, RedisServer
 
 Operation = tuple[Any, ...]

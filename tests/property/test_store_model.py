@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.event import Event
-from dispatcher.leased import Leased, Spoiled, Started
-from dispatcher.model import (
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.core.limits import (
     US,
     Ambiguous,
     Lane,
@@ -30,7 +30,7 @@ from dispatcher.model import (
     Rejected,
     Retryable,
 )
-from dispatcher.outcome import Dropped, Parked
+from dispatcher.core.outcomes import Dropped, Parked
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import NOTHING_TO_READ
 from tests.support.models import most_in_any_window

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dispatcher.model import Admitted, Scope
-from dispatcher.ports import Admitting, Asking, Gate
+from dispatcher.core.limits import Admitted, Scope
+from dispatcher.core.ports import Admitting, Asking, Gate
 from tests.support.stage import UNPACED, Stage, Worker
 
 

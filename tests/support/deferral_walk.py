@@ -12,15 +12,14 @@ from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
-from dispatcher.category_rule import CategoryRule, OnLimit
-from dispatcher.event import Event
-from dispatcher.leased import Leased, Spoiled, Started
-from dispatcher.model import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
-from dispatcher.outcome import DeadLettered, Dropped, Outcome, Parked, Sent
-from dispatcher.policy import Policy
-from dispatcher.reading import Absent, Reading, Search, Unreadable
+from dispatcher.core.category_rule import CategoryRule, OnLimit
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.core.limits import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
+from dispatcher.core.outcomes import Absent, DeadLettered, Dropped, Outcome, Parked, Reading, Search, Sent, Unreadable
+from dispatcher.core.policy import Policy
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.taken import Taken
+from dispatcher.store.take import Taken
 from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database

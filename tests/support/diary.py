@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dispatcher.core.leased_event import Leased, Started, Waiting
+from dispatcher.core.limits import Admitted
+from dispatcher.core.outcomes import Turn
 from dispatcher.errors import GateUnavailable
-from dispatcher.leased import Leased, Started, Waiting
-from dispatcher.model import Admitted
-from dispatcher.outcome import Turn
-from dispatcher.store.outbox import Outbox
-from dispatcher.store.taken import Taken
-from dispatcher.worker.admission import Admission
+from dispatcher.store.admission import Admission
+from dispatcher.store.leases import Outbox
+from dispatcher.store.take import Taken
 from tests.support.doom import Method, wrap
 
 

@@ -9,21 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dispatcher.category_rule import CategoryRule, OnLimit
-from dispatcher.event import Event
-from dispatcher.leased import Leased, Spoiled, Started
-from dispatcher.model import (
-    US,
-    Ambiguous,
-    Limit,
-    Message,
-    PostResult,
-    RateLimitedBySlack,
-    Receipt,
-    Retryable,
-)
-from dispatcher.policy import Policy
-from dispatcher.reading import Absent, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.category_rule import CategoryRule, OnLimit
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.core.limits import US, Ambiguous, Limit, Message, PostResult, RateLimitedBySlack, Receipt, Retryable
+from dispatcher.core.outcomes import Absent, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.policy import Policy
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import OUTCOMES
 from tests.support.doubles import Desk

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from redis.connection import AbstractConnection
 
-from dispatcher.leased import Leased, Waiting
+from dispatcher.core.leased_event import Leased, Waiting
 from dispatcher.slack.sink import SlackSink
-from dispatcher.store.outbox import Outbox
-from dispatcher.worker.admission import Admission
+from dispatcher.store.admission import Admission
+from dispatcher.store.leases import Outbox
 
 Method = Callable[..., Any]
 

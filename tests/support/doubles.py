@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.leased import Leased, Spoiled, Waiting
-from dispatcher.model import US, Denied, Message, PostResult, Receipt
-from dispatcher.outcome import Dropped, Settlement, Turned
-from dispatcher.policy import limit_reason
-from dispatcher.reading import Absent, Reading, Search, Unreadable
-from dispatcher.tally import Suppressed
+from dispatcher.core.leased_event import Leased, Spoiled, Waiting
+from dispatcher.core.limits import US, Denied, Message, PostResult, Receipt
+from dispatcher.core.outcomes import Absent, Dropped, Reading, Search, Settlement, Turned, Unreadable
+from dispatcher.core.policy import limit_reason
+from dispatcher.core.tally import Suppressed
 
 START_US: Final = 1_732_100_000_000_000
 

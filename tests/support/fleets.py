@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dispatcher.connection import Client
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import Client
+from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE, Round, check, limits, mixed
 from tests.support.looks import is_settled, watch

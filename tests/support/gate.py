@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dispatcher.connection import Client, Script
-from dispatcher.limiter.calls import Calls, Request, read_openings, read_verdicts
-from dispatcher.model import Admitted, Opening, Scope, Verdict
+from dispatcher.core.limits import Admitted, Opening, Scope, Verdict
+from dispatcher.limiter.wire import Calls, Request, read_openings, read_verdicts
+from dispatcher.server.connection import Client, Script
 
 
 class Gate:

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias, assert_never
 
 from hypothesis import strategies as st
 
-from dispatcher.keys import Keys
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope
 from dispatcher.limiter import Limiter
-from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope
+from dispatcher.server.keys import Keys
 from tests.support.gate import Gate
 from tests.support.models import GateModel, has_quota, stored_slots
 from tests.support.servers import Database

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.stand_in import StandIn
 from tests.support.delay_proxy import DelayProxy
 from tests.support.piped import Piped
 

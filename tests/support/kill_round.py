@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.connection import Client
-from dispatcher.event import Event
-from dispatcher.explaining import Decision
-from dispatcher.keys import Keys
-from dispatcher.model import Lane
+from dispatcher.core.event import Event
+from dispatcher.core.explain import Decision
+from dispatcher.core.limits import Lane
 from dispatcher.producer import Producer
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.slack.marks import event_mark
-from dispatcher.slack.stand_in import StandIn
+from dispatcher.server.connection import Client
+from dispatcher.server.keys import Keys
+from dispatcher.slack.message_metadata import event_mark
+from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.diary import Life
 from tests.support.doom import Doom

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dispatcher.consequences import spoiled
-from dispatcher.event import Event
-from dispatcher.keys import Keys
-from dispatcher.leased import Leased, Terms
-from dispatcher.model import US, Denied, Limit, Reason
-from dispatcher.outcome import DeadLettered, Settlement
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Leased, Terms
+from dispatcher.core.limits import US, Denied, Limit, Reason
+from dispatcher.core.outcomes import DeadLettered, Settlement
+from dispatcher.core.transitions import spoiled
 from dispatcher.producer import Producer
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.store.outbox import Outbox
+from dispatcher.server.keys import Keys
+from dispatcher.store.leases import Outbox
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from tests.support.servers import Database
 

@@ -14,9 +14,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
-from dispatcher.keys import Keys
-from dispatcher.model import Admitted, Demand, FirstOf, Kind, Scope, all_scopes
-from dispatcher.scripts import read_script
+from dispatcher.core.limits import Admitted, Demand, FirstOf, Kind, Scope, all_scopes
+from dispatcher.server.keys import Keys
+from dispatcher.server.scripts import read_script
 from tests.support.models import GateModel
 from tests.support.servers import Database
 

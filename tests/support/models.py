@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
 from dispatcher.limiter import Usage
-from dispatcher.model import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
 
 HOLDING_WINDOW_US: Final = 60 * US
 """Held slots count in rolling windows of at least this length."""

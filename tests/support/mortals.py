@@ -21,7 +21,7 @@ import dispatcher.worker.keeper  # noqa: F401 - what every child would import
 from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
-from dispatcher.worker.child import Bond
+from dispatcher.worker.child_process import Bond
 from tests.support.diary import keep_diary
 from tests.support.doom import Doom, doom
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dispatcher.connection import Client
-from dispatcher.model import US
+from dispatcher.core.limits import US
 from dispatcher.producer import Producer
-from dispatcher.slack.stand_in import TRANSIENT, SlackError, StandIn
+from dispatcher.server.connection import Client
 from dispatcher.slack.taxonomy import COOL_DOWN_US, row_for
+from dispatcher.stand_in import TRANSIENT, SlackError, StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books, Snapshot

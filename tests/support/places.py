@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dispatcher.keys import Keys
+from dispatcher.server.keys import Keys
 from tests.support.models import HELD
 from tests.support.servers import Database
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from dispatcher.leased import Started
-from dispatcher.model import US, Ambiguous, PostResult, RateLimitedBySlack, Retryable
+from dispatcher.core.leased_event import Started
+from dispatcher.core.limits import US, Ambiguous, PostResult, RateLimitedBySlack, Retryable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations, ids_of
+from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
-from dispatcher.store.pausing import Pausing
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
 from tests.support.stage import REMEMBER_US, Worker

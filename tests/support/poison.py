@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from dispatcher.model import US, Message, PostResult
-from dispatcher.reading import Reading, Search
+from dispatcher.core.limits import US, Message, PostResult
+from dispatcher.core.outcomes import Reading, Search
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.stand_in import Drip, Fault, Hang, Setup, SlackError, StandIn
-from dispatcher.slack.stand_in.chance import faults_of
-from dispatcher.slack.stand_in.faults import POST, Faults
-from dispatcher.slack.stand_in.setup import SCOPES
 from dispatcher.slack.taxonomy import TABLE, Meaning, row_for
+from dispatcher.stand_in import Drip, Fault, Hang, Setup, SlackError, StandIn
+from dispatcher.stand_in.chance import faults_of
+from dispatcher.stand_in.faults import POST, Faults
+from dispatcher.stand_in.setup import SCOPES
 from tests.support.doubles import Clock
 
 ANSWER_US: Final = 50_000

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from dispatcher.model import Receipt
-from dispatcher.policy import Policy
+from dispatcher.core.limits import Receipt
+from dispatcher.core.policy import Policy
 from dispatcher.settings import read_policy
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker

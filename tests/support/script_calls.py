@@ -17,8 +17,8 @@ import pytest
 from redis import Redis
 from redis.connection import AbstractConnection, Connection, UnixDomainSocketConnection
 
-from dispatcher.resources import data_file
-from dispatcher.scripts import read_script
+from dispatcher.data_files import data_file
+from dispatcher.server.scripts import read_script
 from tests.support.servers import Database
 
 SCRIPTS: Final = tuple(sorted(path.stem for path in Path(str(data_file("lua", "take.lua"))).parent.glob("*.lua")))

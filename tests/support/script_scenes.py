@@ -7,12 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from dispatcher.connection import Script
-from dispatcher.errors import ConfigError
-from dispatcher.event import Event
-from dispatcher.limiter import Limiter
-from dispatcher.limiter.calls import Calls, WaitingRequest
-from dispatcher.model import (
+from dispatcher.core.event import Event
+from dispatcher.core.limits import (
     Ambiguous,
     FirstOf,
     Lane,
@@ -25,18 +21,20 @@ from dispatcher.model import (
     Retryable,
     Scope,
 )
-from dispatcher.outcome import Bounds
-from dispatcher.ports import Overtaken
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.reading import Absent, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.outcomes import Absent, Bounds, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.ports import Overtaken
+from dispatcher.errors import ConfigError
+from dispatcher.limiter import Limiter
+from dispatcher.limiter.wire import Calls, WaitingRequest
+from dispatcher.server.connection import Script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.envelope import seal
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.intake import claim_namespace
-from dispatcher.store.muting import Muting
+from dispatcher.store.operator_controls import Muting, Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
-from dispatcher.store.pausing import Pausing
-from dispatcher.store.sweep import Sweep
+from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.versions import Unless
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database

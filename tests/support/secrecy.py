@@ -23,8 +23,8 @@ from urllib.parse import quote
 import pytest
 from redis import Redis, RedisError
 
-from dispatcher.slack.stand_in import Setup, StandIn
-from dispatcher.slack.stand_in.setup import WEBHOOK_PATH
+from dispatcher.stand_in import Setup, StandIn
+from dispatcher.stand_in.setup import WEBHOOK_PATH
 
 PASSWORD: Final = "s3same/R7kq @2:pYw%9"
 SHOWN_BY: Final = "slack-stand-in"

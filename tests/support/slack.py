@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from dispatcher.model import (
-    Message,
-)
+from dispatcher.core.limits import Message
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.stand_in import (
-    StandIn,
-)
+from dispatcher.stand_in import StandIn
 
 MESSAGE = Message("event-1", "#ops", "disk full")
 

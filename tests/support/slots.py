@@ -6,7 +6,7 @@ from typing import Final
 
 from redis import Redis
 
-from dispatcher.resources import data_file
+from dispatcher.data_files import data_file
 
 _PARTS: Final = "\n".join(
     data_file("lua", "include", f"{part}.lua").read_text(encoding="utf-8") for part in ("prelude", "plan", "slots")

@@ -11,28 +11,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dispatcher.category_rule import CategoryRule, OnLimit
-from dispatcher.consequences import after_post
-from dispatcher.dispatch import NOTHING_MUTED, Dispatcher
-from dispatcher.event import Event, job_id_for, new_event_id
-from dispatcher.keys import Keys
-from dispatcher.leased import Candidate, Leased, Spoiled, Started, Waiting
-from dispatcher.model import US, Limit, Opening, PostResult, Scope
-from dispatcher.mutes import Mute
-from dispatcher.outcome import DEFAULT_BOUNDS, Deferral, Settled, Settlement, Turn, Turned
-from dispatcher.policy import Policy
-from dispatcher.ports import Admitting, Asking
-from dispatcher.ports import Gate as DecidingGate
-from dispatcher.queue_keys import QueueKeys
-from dispatcher.reading import GRACE_US
+from dispatcher.core.category_rule import CategoryRule, OnLimit
+from dispatcher.core.event import Event, job_id_for, new_event_id
+from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.core.limits import US, Limit, Opening, PostResult, Scope
+from dispatcher.core.mutes import Mute
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, GRACE_US, Deferral, Settled, Settlement, Turn, Turned
+from dispatcher.core.pipeline import NOTHING_MUTED, Dispatcher
+from dispatcher.core.policy import Policy
+from dispatcher.core.ports import Admitting, Asking
+from dispatcher.core.ports import Gate as DecidingGate
+from dispatcher.core.transitions import after_post
+from dispatcher.server.keys import Keys
 from dispatcher.settings import read_limits, read_policy
+from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
-from dispatcher.store.outbox import Outbox
+from dispatcher.store.leases import Outbox
+from dispatcher.store.prefilter import Door
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.store.taken import Taken
+from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Version, Versions
-from dispatcher.worker.admission import Admission
-from dispatcher.worker.door import Door
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.gate import Gate
 from tests.support.models import HELD

@@ -9,27 +9,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
+from dispatcher.app.active_limits import Following
 from dispatcher.app.building import build_gate, build_outbox
-from dispatcher.app.following import Following
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
-from dispatcher.boottime import boottime_s
-from dispatcher.connection import Client
-from dispatcher.event import Event
-from dispatcher.logs import build_event_log
+from dispatcher.core.boottime import boottime_s
+from dispatcher.core.event import Event
+from dispatcher.logs.event_log import build_event_log
 from dispatcher.producer import Producer
+from dispatcher.server.connection import Client
 from dispatcher.settings import Settings, read_limits
 from dispatcher.store.dead_letters import DeadLetters
-from dispatcher.store.outbox import Outbox
+from dispatcher.store.leases import Outbox
+from dispatcher.store.prefilter import Door
+from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
-from dispatcher.store.sweep import Sweep
-from dispatcher.store.taken import Taken
+from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.door import Door
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
-from dispatcher.worker.loop import Worker
 from dispatcher.worker.rq_presence import RqPresence
+from dispatcher.worker.worker import Worker
 from tests.support.doubles import Desk
 from tests.support.servers import Database
 

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from dispatcher.dispatch import Dispatcher
-from dispatcher.model import US, Message, PostResult
-from dispatcher.outcome import Parked, Settlement
-from dispatcher.reading import Reading, Search
+from dispatcher.core.limits import US, Message, PostResult
+from dispatcher.core.outcomes import Parked, Reading, Search, Settlement
+from dispatcher.core.pipeline import Dispatcher
 from tests.support.quiet_stage import QuietStage
 from tests.support.stage import Stage, Worker
 

@@ -30,10 +30,10 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal, console_on
 from dispatcher.errors import DispatcherError
-from dispatcher.logs import process_log
+from dispatcher.logs.event_log import process_log
 from dispatcher.producer import Producer
 from dispatcher.settings import Settings
-from dispatcher.slack.stand_in import REALISTIC, Setup, StandIn
+from dispatcher.stand_in import REALISTIC, Setup, StandIn
 from dispatcher.store.snapshot import Books
 
 _WORKERS: Final = 2

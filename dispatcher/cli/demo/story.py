@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from dispatcher.model import Limit
+from dispatcher.core.limits import Limit
 
 EACH: Final = 15
 TOGETHER: Final = Limit.parse("100/30m")

@@ -19,9 +19,9 @@ from rich.text import Text
 from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Kind
 from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Filling, Fitting, Form, cut, plain_table
 from dispatcher.cli.status import balance
+from dispatcher.cli.status.use_view import most, say_how_many_more
 from dispatcher.cli.terminal import Terminal, console_on
-from dispatcher.cli.use_view import most, say_how_many_more
-from dispatcher.model import Reason
+from dispatcher.core.limits import Reason
 from dispatcher.store.snapshot import Snapshot
 
 _LINE_EVERY_S: Final = 0.25

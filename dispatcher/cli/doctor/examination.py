@@ -10,14 +10,14 @@ from typing import Final
 
 from dispatcher.app import has_run, open_limits, open_server
 from dispatcher.app.checks import ask_namespace, ask_server, reach_server
+from dispatcher.cli.context import near
 from dispatcher.cli.doctor.finding import START, Finding, Level, error, in_two, ok, warning
 from dispatcher.cli.doctor.namespace import namespace_findings
 from dispatcher.cli.doctor.server import server_findings
 from dispatcher.cli.doctor.slack import slack_findings
-from dispatcher.cli.looking import near
-from dispatcher.embedded import find_server
+from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.policy import Policy
+from dispatcher.server.embedded import find_server
 from dispatcher.settings import Settings
 
 _ANOTHER_PLACE: Final = "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"

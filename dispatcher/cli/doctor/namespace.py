@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dispatcher.app.checks import NamespaceFacts
 from dispatcher.cli.doctor.finding import START, Finding, error, in_two, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
-from dispatcher.cli.spans import span
+from dispatcher.cli.drawing import span
 from dispatcher.cli.status import balance
-from dispatcher.content import one_line
-from dispatcher.keys import LAYOUT_VERSION
-from dispatcher.model import US
-from dispatcher.mutes import EVERYTHING
+from dispatcher.core.limits import US
+from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.rendering import one_line
+from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings import Settings
 from dispatcher.store.snapshot import Snapshot
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from dispatcher.app.checks import ask_slack
 from dispatcher.cli.doctor.finding import Finding, error, in_two, ok, warning
-from dispatcher.cli.spans import span
+from dispatcher.cli.drawing import span
 from dispatcher.cli.stand_in import USUAL_PORT
+from dispatcher.core.limits import US, Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
+from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError
-from dispatcher.model import US, Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
-from dispatcher.policy import Policy
 from dispatcher.settings import Settings
 from dispatcher.slack.sink import Unchecked, Workspace
 from dispatcher.slack.taxonomy import row_for

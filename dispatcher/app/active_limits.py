@@ -1,0 +1,94 @@
+"""A worker's way with the limits: it follows the version in force, and publishes its file when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from dispatcher.app.building import build_backoff
+from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
+from dispatcher.core.outcomes import GRACE_US
+from dispatcher.core.pipeline import POST_S, Dispatcher
+from dispatcher.core.ports import Sink
+from dispatcher.errors import ConfigError
+from dispatcher.logs.event_log import EventLog
+from dispatcher.settings import read_limits
+from dispatcher.store.admission import Admission
+from dispatcher.store.leases import Outbox
+from dispatcher.store.versions import Unless, Versions
+
+
+class Following:
+    """See ``worker.collaborators.FleetLimits``."""
+
+    def __init__(  # noqa: PLR0913 - collaborators, by name
+        self,
+        *,
+        versions: Versions,
+        begun: InForce,
+        read: Callable[[], LimitsFile],
+        gate: Admission,
+        outbox: Outbox,
+        sink: Sink,
+        events: EventLog,
+        by: str,
+        grace_us: int = GRACE_US,
+        post_s: float = POST_S,
+    ) -> None:
+        """``begun`` is in force at the start; ``read`` reads the limits file."""
+        self._versions = versions
+        self._read = read
+        self._gate = gate
+        self._outbox = outbox
+        self._by = by
+        self._say = events.say
+        self._dispatcher = Dispatcher(begun.policy, gate, outbox, sink, events, build_backoff(), grace_us, post_s)
+        self._adopt(begun)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The core with the limits that are followed."""
+        return self._dispatcher
+
+    def follow(self, version: str | None) -> None:
+        """Go over to the version in force, unless ``version`` is the one that is followed."""
+        if version == self._followed.version.name:
+            return
+        self._go_over(in_force(self._versions) or self._revive())
+
+    def reread(self) -> None:
+        """Read the limits file again, and publish what it says if that never was a version."""
+        try:
+            limits = self._read()
+        except ConfigError as error:
+            self._say("limits.refused", version=self._followed.version.number, faults=list(error.problems))
+            return
+        for doubt in limits.warnings:
+            self._say("setting.doubted", detail=doubt)
+        before = self._followed.version
+        found = publish(self._versions, limits, self._by, Unless.KNOWN, self._say)
+        if found.version.name == before.name and before.digest == limits.content.digest:
+            self._say("limits.kept", version=before.number, file=str(limits.path))
+        self._go_over(found)
+
+    def _revive(self) -> InForce:
+        """The server has lost all versions: what was followed is in force again, as a new one."""
+        lost = self._followed.version
+        limits = read_limits(lost.content, lost.file)
+        own = LimitsFile(limits.policy, Path(lost.file), (), limits.content)
+        return publish(self._versions, own, self._by, Unless.ANY, self._say)
+
+    def _go_over(self, found: InForce) -> None:
+        before = self._followed.version
+        if found.version.name != before.name:
+            self._adopt(found)
+            origin = {"by": found.version.by, "file": found.version.file}
+            self._say("limits.followed", version=found.version.number, was=before.number, **origin)
+
+    def _adopt(self, found: InForce) -> None:
+        self._followed = found
+        name, policy = found.version.name, found.policy
+        self._gate.follow(name, policy)
+        self._outbox.follow(name, policy.dead_letters)
+        self._dispatcher = replace(self._dispatcher, policy=policy)

@@ -1,0 +1,160 @@
+"""``dispatcher limits``: what the limits file says, what it may say, and how much of it is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dispatcher.cli.context import limits_named, near, server_to_look_at, settings_in_force
+from dispatcher.cli.exits import DONE
+from dispatcher.cli.limits.change import apply, diff
+from dispatcher.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from dispatcher.app import LimitsFile
+    from dispatcher.cli.status.facts import Status
+    from dispatcher.core.category_rule import CategoryRule
+    from dispatcher.settings import Settings
+    from dispatcher.store.versions import Version
+
+
+@click.group(short_help="Check limits, put them in force, show their use.")
+def limits() -> None:
+    """Check the limits file, compare it with what is in force, put it in force, and show what is used."""
+
+
+@limits.command(short_help="Print every rule of a limits file as a sentence.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
+    """Print every rule of a limits file as a sentence; of the one in force, unless FILE is given.
+
+    Every fault is named with its line and column; the exit code is 78 then. Without FILE it is also said which version
+    is in force, where a server can be asked.
+    """
+    from dispatcher.settings import find_limits_file, load_limits, sentences
+
+    settings = None
+    if file is None:
+        settings = settings_in_force(terminal)
+        file = find_limits_file(settings, Path.cwd())
+    limits = load_limits(file)
+    rules = sentences(limits.policy)
+    for warning in limits.warnings:
+        terminal.doubt(warning)
+    version = None if settings is None else _version_there(settings)
+    if as_json:
+        facts = {"file": str(file), "rules": rules, "warnings": list(limits.warnings)}
+        terminal.print_json({**facts, "in_force": version and version.number})
+        return
+    terminal.say(f"limits in {near(file)}")
+    if version is not None:
+        same = version.digest == limits.content.digest
+        said = (
+            "which says the same" if same else f"which says something else: see 'dispatcher limits diff {near(file)}'"
+        )
+        terminal.say(f"in force is version {version.number}, {said}")
+    for rule in rules:
+        terminal.tell(rule)
+
+
+@limits.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def show(terminal: Terminal, *, as_json: bool) -> int:
+    """Show how much of each limit is used, and when there is room again.
+
+    The categories are those of the limits file, then those that have been seen and follow its defaults.
+    """
+    from dispatcher.app import build_readers, limits_to_look_at, open_versions
+    from dispatcher.cli.status.facts import read_status
+
+    settings = settings_in_force(terminal)
+    with server_to_look_at(settings) as server:
+        for doubt in server.warnings:
+            terminal.doubt(doubt)
+        in_force = limits_to_look_at(settings, open_versions(settings, server))
+        for doubt in in_force.warnings:
+            terminal.doubt(doubt)
+        status = read_status(build_readers(settings, server), in_force.policy)
+        shown = server.shown
+    if as_json:
+        terminal.print_json(document(status, in_force))
+        return DONE
+    from dispatcher.cli.limits.view import use_of_limits
+
+    terminal.say(f"{limits_named(in_force)}, namespace {settings.namespace} on {shown}")
+    terminal.draw(use_of_limits(status, in_force.policy))
+    return DONE
+
+
+@limits.command(short_help="Print the JSON Schema of the limits file.")
+@click.pass_obj
+def schema(terminal: Terminal) -> None:
+    """Print the JSON Schema of the limits file, for editors that complete and check it."""
+    from dispatcher.settings import limits_json_schema
+
+    terminal.print(json.dumps(limits_json_schema(), indent=2))
+
+
+limits.add_command(diff)
+limits.add_command(apply)
+
+
+def _version_there(settings: Settings) -> Version | None:
+    """The version in force; None where there is none, or nobody to ask."""
+    from dispatcher.app import open_server, open_versions
+    from dispatcher.errors import ConfigError, GateUnavailable
+
+    try:
+        with open_server(settings, start=False) as server:
+            return open_versions(settings, server).in_force()
+    except (ConfigError, GateUnavailable):
+        return None
+
+
+def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
+    """The use of the limits as JSON has it; ``in_file`` says whether the category is named there."""
+    from dispatcher.cli.status import category_documents, global_documents
+    from dispatcher.core.event import CATEGORY
+
+    policy = in_force.policy
+    return {
+        "file": str(in_force.path),
+        "version": in_force.version and in_force.version.number,
+        "global": {"limits": global_documents(status)},
+        "categories": {
+            name: {
+                "in_file": policy.knows(name),
+                "on_limit": policy.rule(name).on_limit.value,
+                "channel": policy.rule(name).channel,
+                "limits": category_documents(status, name),
+                "per_label": _per_label(policy.rule(name)),
+            }
+            for name in status.categories
+            if CATEGORY.fullmatch(name)
+        },
+        "unknown_categories": "reject" if policy.reject_unknown else "accept",
+        "defaults": {
+            "on_limit": policy.defaults.on_limit.value,
+            "channel": policy.defaults.channel,
+            "limits": [str(limit) for limit in policy.defaults.limits],
+            "per_label": _per_label(policy.defaults),
+        },
+    }
+
+
+def _per_label(rule: CategoryRule) -> dict[str, list[str]]:
+    """The limits by label; those that are not enforced end in ``shadow``."""
+    labels = dict.fromkeys((*rule.per_label, *rule.label_shadows))
+    return {
+        label: [
+            *(str(limit) for limit in rule.per_label.get(label, ())),
+            *(f"{limit} shadow" for limit in rule.label_shadows.get(label, ())),
+        ]
+        for label in labels
+    }

@@ -1,0 +1,121 @@
+"""``dispatcher send``: one event from the arguments, or a stream of them from stdin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from dispatcher.cli.terminal import Terminal
+from dispatcher.core.limits import US, Lane, parse_duration
+
+_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
+_CHANNEL: Final = re.compile(rf"#{_NAME.pattern}|[CGDUW][A-Z0-9]{{5,}}")
+"""A name, or Slack's id of a channel, a group, a conversation or a person."""
+
+
+class _Label(click.ParamType[tuple[str, str]]):
+    name = "K=V"
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> tuple[str, str]:
+        key, separator, text = str(value).partition("=")
+        if not key or not separator:
+            self.fail(f"{value!r}, expected KEY=VALUE, for example host=db1", param, ctx)
+        return key, text
+
+
+class _Seconds(click.ParamType[float]):
+    name = "SPAN"
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        try:
+            return float(str(value))
+        except ValueError:
+            pass
+        try:
+            return parse_duration(str(value)) / US
+        except ValueError as error:
+            self.fail(f"{error}, or seconds", param, ctx)
+
+
+class _Channel(click.ParamType[str]):
+    name = "CHANNEL"
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        channel = str(value)
+        if _CHANNEL.fullmatch(channel) is None:
+            self.fail(
+                f"{channel!r}, expected '#NAME' in quotes, or an id such as C0123ABCD{_meant(channel)}", param, ctx
+            )
+        return channel
+
+
+def _meant(channel: str) -> str:
+    return f"; did you mean '#{channel}'?" if _NAME.fullmatch(channel) else ""
+
+
+@click.command(short_help="Put events on the queue, and print their ids.")
+@click.argument("category", required=False)
+@click.argument("text", required=False)
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
+@click.option(
+    "--channel", type=_Channel(), help="Post there instead of to the category's channel: '#NAME' in quotes, or an id."
+)
+@click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
+@click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
+@click.option("--label", "labels", type=_Label(), multiple=True, help="May be repeated.")
+@click.option("--mrkdwn", is_flag=True, help="TEXT is Slack's markup, and sent as it is.")
+@click.option("--thread", help="A key of your own: go under the first message that named it.")
+@click.option("--thread-ts", help="Answer in the thread of this message.")
+@click.option("--max-age", type=_Seconds(), help="Give up after waiting so long: 30m, or seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object, instead of ids.")
+@click.pass_obj
+def send(
+    terminal: Terminal,
+    /,
+    from_stdin: bool,  # noqa: FBT001 - click passes by name
+    as_json: bool,  # noqa: FBT001 - as above
+    labels: Sequence[tuple[str, str]],
+    **fields: Any,  # noqa: ANN401 - the options that are fields of an event
+) -> int:
+    """Put events on the queue, and print their ids.
+
+    With --stdin there is an event on each line of stdin, in JSON.
+
+    A line that is no valid event is reported with its number, the others are sent, and the exit code is 1.
+    """
+    from dispatcher.cli.send.sending import send_line_by_line, send_one
+    from dispatcher.core.event import Event, encode_event
+
+    given = {name: value for name, value in fields.items() if value is not None and value is not False}
+    if labels:
+        given["labels"] = dict(labels)
+    if from_stdin:
+        if given:
+            raise click.UsageError(
+                "--stdin takes each event from its line: leave out CATEGORY, TEXT and their options."
+            )
+        return send_line_by_line(terminal, as_json=as_json)
+    for name in ("category", "text"):
+        if name not in given:
+            raise click.UsageError(f"Missing argument '{name.upper()}'; with --stdin events are read from stdin.")
+    event = Event.from_payload(given)
+    encode_event(event)
+    return send_one(terminal, event, as_json=as_json)

@@ -1,0 +1,218 @@
+"""``dispatcher status``: everything at one instant, for people and as JSON, and whether the books balance."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.terminal import Terminal
+from dispatcher.core.limits import US
+from dispatcher.core.mutes import EVERYTHING
+
+if TYPE_CHECKING:
+    from dispatcher.cli.status.facts import Shadowed, Status
+    from dispatcher.limiter import Usage
+    from dispatcher.store.snapshot import Snapshot
+
+
+_CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
+
+
+@click.command(short_help="Show what waits, what was sent, and what limits are used.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
+@click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
+@click.pass_obj
+def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> int:
+    """Show what waits, what was sent, and what limits are used.
+
+    With --check, say whether the books balance: every event taken from the queue has an outcome, or is held.
+    """
+    if watch:
+        _refuse_unless_watchable(as_json=as_json, check=check)
+    from dispatcher.app import build_readers, limits_to_look_at, open_versions
+    from dispatcher.cli.status.facts import read_status
+
+    settings = settings_in_force(terminal)
+    with server_to_look_at(settings) as server:
+        for doubt in server.warnings:
+            terminal.doubt(doubt)
+        readers = build_readers(settings, server)
+        if check:
+            if not as_json:
+                terminal.say(f"namespace {settings.namespace} on {server.shown}")
+            return _check(terminal, readers.books.snapshot(), as_json=as_json)
+        limits = limits_to_look_at(settings, open_versions(settings, server))
+        for doubt in limits.warnings:
+            terminal.doubt(doubt)
+        headline = f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}"
+        if watch:
+            from dispatcher.cli.status.watch import watch_status
+
+            watch_status(partial(read_status, readers, limits.policy), headline)
+            return DONE
+        facts = read_status(readers, limits.policy)
+    if as_json:
+        terminal.print_json(document(facts))
+    else:
+        from dispatcher.cli.status.view import tables
+
+        terminal.say(headline)
+        terminal.draw(*tables(facts))
+    return DONE
+
+
+def _refuse_unless_watchable(*, as_json: bool, check: bool) -> None:
+    if as_json or check:
+        raise click.UsageError("--watch draws a table again and again: leave out --json and --check.")
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in _CANNOT_REDRAW:
+        raise click.UsageError(
+            "--watch needs a terminal that can redraw, and stdout is none: leave it out to look once, "
+            "or use --json for a program."
+        )
+
+
+def _check(terminal: Terminal, look: Snapshot, *, as_json: bool) -> int:
+    imbalances = look.imbalances()
+    if as_json:
+        terminal.print_json({"balanced": not imbalances, "imbalances": imbalances})
+    elif imbalances:
+        for imbalance in imbalances:
+            terminal.print(f"the books do not balance: {imbalance}")
+    else:
+        terminal.print(balance(look))
+    return DOES_NOT_HOLD if imbalances else DONE
+
+
+def balance(look: Snapshot) -> str:
+    """The books of a look in one line, for one that balances; what is 0 is left out."""
+    counts = {**look.overall(), "parked": look.parked, "in flight": look.in_flight}
+    names = ("sent", "dropped", "digested", "dead", "duplicate", "parked", "in flight")
+    parts = [f"{counts[name]} {name}" for name in names if counts[name]]
+    return f"the books balance: {look.received} received = {' + '.join(parts) or '0 sent'}"
+
+
+def _paused(look: Snapshot) -> dict[str, Any] | None:
+    """Why nobody posts: by hand, or by what Slack answered; by hand wins, for then nobody tries."""
+    by_hand, pause = look.paused.get(EVERYTHING), look.pause
+    if by_hand is not None:
+        said = f"paused by {by_hand.by}" + (f": {by_hand.why}" if by_hand.why else "")
+        facts = {"kind": "hand", "code": "paused_by_hand", "detail": said}
+        return {**facts, "since": by_hand.since_us / US, "next_try": None}
+    if pause is None:
+        return None
+    facts = {"kind": pause.kind, "code": pause.code, "detail": pause.detail}
+    return {**facts, "since": pause.since_us / US, "next_try": pause.probe_us / US}
+
+
+def document(status: Status) -> dict[str, Any]:
+    """The status as JSON has it; instants are seconds since 1970."""
+    look, counts = status.look, status.counts()
+    return {
+        "now": look.now_us / US,
+        "queue": {"waiting": look.waiting, "in_flight": look.in_flight, "parked": look.parked},
+        "dead_letters": look.dead_letters,
+        "totals": look.overall(),
+        "categories": {
+            name: {**counts[name], "limits": category_documents(status, name)} for name in status.categories
+        },
+        "global": {"limits": global_documents(status)},
+        "lines": [
+            {
+                "scope": name,
+                "waiting": line.waiting,
+                "next": None if line.next_us is None else line.next_us / US,
+                **({} if line.scope is None else {"waits_for": line.scope}),
+            }
+            for name, line in sorted(look.lines.items())
+        ],
+        "in_other_lines": {"deferred": look.more_deferred, "for_channels": look.more_for_channels},
+        "suppressed": [
+            {
+                "category": id_.partition(":")[2],
+                "told_by": id_.partition(":")[0],
+                "count": tally.count,
+                "since": tally.first_us / US,
+            }
+            for id_, tally in sorted(look.tallies.items())
+        ],
+        "timers": {
+            "waiting": look.timers - look.own("timer"),
+            "next": None if look.next_timer_us is None else look.next_timer_us / US,
+        },
+        "cooldowns": [
+            {"scope": f"channel:{channel}", "until": until / US} for channel, until in sorted(look.cooldowns.items())
+        ],
+        "paused": _paused(look),
+        "paused_categories": [
+            {"category": name, "by": by_hand.by, "why": by_hand.why, "since": by_hand.since_us / US}
+            for name, by_hand in sorted(look.paused.items())
+            if name != EVERYTHING
+        ],
+        "muted": [
+            {
+                "category": mute.category,
+                "until": mute.until_us / US,
+                "why": mute.why,
+                "who": mute.who,
+                "since": mute.since_us / US,
+            }
+            for _, mute in sorted(look.muted.items())
+        ],
+        "workers": [
+            {
+                "name": each.name,
+                "host": each.host,
+                "pid": each.pid,
+                "last_heartbeat": each.last_heartbeat,
+                "state": each.state,
+                "alive": each.alive,
+            }
+            for each in status.workers
+        ],
+    }
+
+
+def global_documents(status: Status) -> list[dict[str, Any]]:
+    """The use of the limits of all events together, and of what the guarantees leave, as JSON has it."""
+    from dispatcher.core.policy import GLOBAL_SCOPE
+
+    used = [(GLOBAL_SCOPE, usage) for usage in status.together]
+    used += [] if status.shared is None else [("shared", status.shared)]
+    return [
+        *(_limit_document(*each) for each in used),
+        *_shadow_documents("global", status.shadows.get(GLOBAL_SCOPE, ())),
+    ]
+
+
+def category_documents(status: Status, name: str) -> list[dict[str, Any]]:
+    """The use of a category's limits, and of what is kept for it, as JSON has it."""
+    used = [(f"category:{name}", usage) for usage in status.categories[name]]
+    used += [(f"guarantee:{name}", status.shares[name])] if name in status.shares else []
+    scope = f"category:{name}"
+    return [*(_limit_document(*each) for each in used), *_shadow_documents(scope, status.shadows.get(scope, ()))]
+
+
+def _shadow_documents(scope: str, shadows: Sequence[Shadowed]) -> Iterator[dict[str, Any]]:
+    for each in shadows:
+        yield {**_limit_document(scope, each.usage), "shadow": True, "would_deny": each.would_deny}
+
+
+def _limit_document(scope: str, usage: Usage) -> dict[str, Any]:
+    limit = usage.limit
+    window_s = limit.window_us / US
+    return {
+        "scope": scope,
+        "max": limit.max,
+        "window_s": int(window_s) if window_s.is_integer() else window_s,
+        "kind": limit.kind.value,
+        "used": usage.used,
+        "next_free_s": usage.wait_us / US,
+    }

@@ -1,0 +1,95 @@
+"""What a status shows: one look at everything, and the use of each limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dispatcher.app import Readers
+from dispatcher.app.fleet import Worker, fleet
+from dispatcher.core.event import CATEGORY
+from dispatcher.core.limits import Scope
+from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
+from dispatcher.limiter import Usage
+from dispatcher.store.snapshot import Snapshot
+
+COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
+
+_SCOPES: Final = 200
+"""Scopes in one look at the use of limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadowed:
+    """How much of a shadow limit is used, and how many it would have refused."""
+
+    usage: Usage
+    would_deny: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One look, and how much of each limit is used; ``categories`` are those of the limits file and of the books.
+
+    Where there are guarantees, ``shares`` are what is kept for single categories, and ``shared`` is what that leaves.
+    ``shadows`` are the limits that are not enforced, by scope.
+    """
+
+    look: Snapshot
+    categories: Mapping[str, Sequence[Usage]]
+    together: Sequence[Usage]
+    workers: Sequence[Worker]
+    shares: Mapping[str, Usage] = field(default_factory=dict)
+    shared: Usage | None = None
+    shadows: Mapping[str, Sequence[Shadowed]] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What became of the events of each category, and how many wait."""
+        counted = {name: self.look.by_category(name) for name in COUNTS}
+        return {category: {name: counted[name].get(category, 0) for name in COUNTS} for category in self.categories}
+
+
+def read_status(readers: Readers, policy: Policy) -> Status:
+    """One look at everything; the categories of the limits file come first."""
+    look = readers.books.snapshot()
+    counted = {name for count in COUNTS for name in look.by_category(count)}
+    names = [*policy.categories, *sorted(counted - policy.categories.keys())]
+    scopes = {name: Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)}
+    shares = {name: share for name in policy.categories if (share := policy.share(name)) is not None}
+    pools = [*shares.values(), *([] if policy.shared is None else [policy.shared])]
+    asked = [Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values(), *pools]
+    together, *used = _use_of(readers, asked)
+    by_category = dict(zip(scopes, used, strict=False))
+    of_pools = [usage for (usage,) in used[len(scopes) :]]
+    return Status(
+        look=look,
+        categories={name: by_category.get(name, []) for name in names},
+        together=together,
+        workers=fleet(readers.workers(), look),
+        shares=dict(zip(shares, of_pools, strict=False)),
+        shared=None if policy.shared is None else of_pools[-1],
+        shadows=_shadows(readers, policy, names),
+    )
+
+
+def _shadows(readers: Readers, policy: Policy, names: Sequence[str]) -> dict[str, list[Shadowed]]:
+    """The use of shadow limits, but for those of labels, of which there may be any number."""
+    if not policy.has_shadows:
+        return {}
+    limits = {GLOBAL_SCOPE: policy.global_shadows, **{f"category:{name}": policy.rule(name).shadows for name in names}}
+    shown = {name: windows for name, windows in limits.items() if windows}
+    scopes = [Scope(SHADOW_PREFIX + name, windows) for name, windows in shown.items()]
+    refused = readers.books.shadowed()
+    return {
+        name: [Shadowed(usage, refused.get(f"{name} {usage.limit}", 0)) for usage in usages]
+        for name, usages in zip(shown, _use_of(readers, scopes), strict=True)
+    }
+
+
+def _use_of(readers: Readers, scopes: Sequence[Scope]) -> list[Sequence[Usage]]:
+    """How much of each scope's limits is used; of many scopes by several looks, none of which takes long."""
+    found: list[Sequence[Usage]] = []
+    for first in range(0, len(scopes), _SCOPES):
+        found += readers.limiter.usage_many(scopes[first : first + _SCOPES])
+    return found

@@ -1,0 +1,175 @@
+"""What became of the events of each category, and how much of its limits is used: a table that fits. Imports rich."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.cli.drawing import Fitting, Form, cut, plain_table, share_bar, span
+from dispatcher.cli.status.facts import COUNTS, Shadowed, Status
+from dispatcher.core.limits import US, Kind, Limit, format_duration
+from dispatcher.core.outcomes import NO_CATEGORY
+from dispatcher.core.policy import GLOBAL_SCOPE
+from dispatcher.core.rendering import one_line
+from dispatcher.limiter import Usage
+
+ALWAYS: Final = ("sent", "dropped", "dead", "parked")
+STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
+_READABLE: Final = 20
+_SHORTEST: Final = len("all together")
+SHARED: Final = "shared"
+"""What the guarantees leave of all together."""
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Which columns there are, how close to each other, and how long a name may be at most."""
+
+    counts: Sequence[str]
+    has_bars: bool = True
+    is_tight: bool = False
+    longest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UseRow:
+    """How much of one limit is used."""
+
+    figures: Text
+    bar: RenderableType = ""
+    room: Text = field(default_factory=Text)
+
+
+def categories(status: Status, rows: int) -> Fitting:
+    """Each category, and all together.
+
+    Where there is little room the bars go first, then long names are cut, then columns that hold nothing go.
+    """
+    totals = {name: sum(status.look.by_category(name).values()) for name in COUNTS}
+    shown = [name for name in COUNTS if name in ALWAYS or totals[name]]
+    needed = [name for name in shown if totals[name]] or ["sent"]
+    table = partial(_table, status, rows, totals)
+    return Fitting(
+        lambda: Form(table(_Shape(shown))),
+        lambda: Form(table(_Shape(shown, has_bars=False))),
+        lambda: Form(table(_Shape(shown, has_bars=False)), table(_Shape(shown, has_bars=False, longest=_READABLE))),
+        lambda: Form(
+            table(_Shape(shown, has_bars=False, is_tight=True)),
+            table(_Shape(shown, has_bars=False, is_tight=True, longest=_SHORTEST)),
+        ),
+        lambda: Form(
+            table(_Shape(needed, has_bars=False, is_tight=True)),
+            table(_Shape(needed, has_bars=False, is_tight=True, longest=_SHORTEST)),
+        ),
+        lambda: Form(table(_Shape((), has_bars=False, is_tight=True))),
+    )
+
+
+def _table(status: Status, rows: int, totals: Mapping[str, int], shape: _Shape) -> Table:
+    table = plain_table(tight=shape.is_tight)
+    table.add_column("Category")
+    for name in shape.counts:
+        table.add_column(name.capitalize(), justify="right", no_wrap=True)
+    for heading in ("Use", "Limit", "Room") if shape.has_bars else ("Limit", "Room"):
+        table.add_column(heading, no_wrap=True)
+    counts = status.counts()
+    chosen = most(
+        list(status.categories), rows, lambda name: (_fullest(status.categories[name]), counts[name]["parked"])
+    )
+    for category in chosen:
+        name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
+        uses = use_rows(
+            status.categories[category], status.shares.get(category), status.shadows.get(f"category:{category}")
+        )
+        limits = limit_cells(uses, has_bars=shape.has_bars)
+        table.add_row(cut(name, shape.longest), *_figures(counts[category], shape.counts), *limits)
+    say_how_many_more(table, len(status.categories) - len(chosen))
+    table.add_section()
+    together = use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE))
+    limits = limit_cells(together, has_bars=shape.has_bars)
+    table.add_row(Text("all together", "bold"), *_figures(totals, shape.counts), *limits)
+    if status.shared is not None:
+        limits = limit_cells(use_rows([status.shared]), has_bars=shape.has_bars)
+        table.add_row(SHARED, *("" for _ in shape.counts), *limits)
+    return table
+
+
+def _figures(counts: Mapping[str, int], shown: Sequence[str]) -> list[Text]:
+    return [Text(str(counts[name]), style=STYLES.get(name, "") if counts[name] else "dim") for name in shown]
+
+
+def use_rows(
+    usages: Sequence[Usage], share: Usage | None = None, shadows: Sequence[Shadowed] | None = None
+) -> list[UseRow]:
+    """A row for each limit, or one that says there is none; then for what is kept for a category, and shadow limits.
+
+    A share that is used up is no alarm: beyond it a category takes from what all share. Nor is a shadow limit.
+    """
+    rows = [_use_row(usage, "red") for usage in usages] or [rule_row("none")]
+    rows += [] if share is None else [_use_row(share, "", " kept")]
+    return [*rows, *(_shadow_row(each) for each in shadows or ())]
+
+
+def _shadow_row(shadowed: Shadowed) -> UseRow:
+    usage = shadowed.usage
+    figures = f"{usage.used}/{usage.limit.max} shadow {window(usage.limit)}"
+    refused = f"{shadowed.would_deny} over it" if shadowed.would_deny else ""
+    return UseRow(Text(figures, style="dim"), share_bar(usage.used, usage.limit.max, "green"), Text(refused))
+
+
+def rule_row(rule: str) -> UseRow:
+    """A row that has a rule and no use."""
+    return UseRow(Text(rule, style="dim"))
+
+
+def _use_row(usage: Usage, alarm: str, kept: str = "") -> UseRow:
+    limit = usage.limit
+    figures = f"{usage.used}/{limit.max}{kept} {window(limit)}"
+    bar = share_bar(usage.used, limit.max, alarm if usage.wait_us and alarm else "green")
+    return UseRow(Text(figures), bar, Text(_room(usage), style=alarm))
+
+
+def window(limit: Limit) -> str:
+    """``in 30m``, ``in 1m fixed``."""
+    return f"in {format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
+
+
+def limit_cells(rows: Sequence[UseRow], *, has_bars: bool = True) -> Sequence[RenderableType]:
+    """The rows as cells: a bar, unless that is not wanted, the figures, and when there is room."""
+    lines = Text("\n")
+    cells = (lines.join([row.figures for row in rows]), lines.join([row.room for row in rows]))
+    return (Group(*(row.bar for row in rows)), *cells) if has_bars else cells
+
+
+def _room(usage: Usage) -> str:
+    if not usage.wait_us:
+        return ""
+    if usage.wait_us > usage.limit.window_us:  # longer than any post counts: what is parked has to be posted first
+        return "held"
+    return f"in {span(usage.wait_us / US)}"
+
+
+def _fullest(usages: Sequence[Usage]) -> float:
+    return max((usage.used / usage.limit.max for usage in usages), default=0.0)
+
+
+def most(items: list[_Item], rows: int, weight: Callable[[_Item], Any]) -> list[_Item]:
+    """The weightiest items, in their own order; as many as leave room for a row about the others."""
+    if len(items) <= rows:
+        return items
+    ranked = sorted(range(len(items)), key=lambda place: weight(items[place]), reverse=True)
+    return [items[place] for place in sorted(ranked[: rows - 1])]
+
+
+def say_how_many_more(table: Table, count: int) -> None:
+    """A row about those that are left out, if any are."""
+    if count:
+        table.add_row(Text(f"and {count} more", style="dim"))

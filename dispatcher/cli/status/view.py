@@ -1,0 +1,215 @@
+"""The status as tables. Imports rich, so only for drawing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.app.fleet import Worker
+from dispatcher.cli.drawing import Fitting, Form, clock, cut, plain_table, span
+from dispatcher.cli.status.facts import COUNTS, Status
+from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
+from dispatcher.core.limits import US
+from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.rendering import one_line
+from dispatcher.store.snapshot import PausedByHand, Snapshot
+
+_CHANNEL: Final = "channel:"
+_LONGEST_NAME: Final = 24
+_MOST_TALLIES: Final = 5
+_STATES: Final = {"started": "idle"}
+"""RQ's words that say more of RQ than of the worker: one that has just started waits for work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The most rows of each table; of those beyond, one says how many they are."""
+
+    categories: int
+    others: int
+
+
+def tables(status: Status, rows: Rows | None = None) -> Iterator[RenderableType]:
+    """What there is to show, in order; a table without rows is left out.
+
+    With ``rows``, those that say most are shown, in their usual order.
+    """
+    rows = rows or Rows(sys.maxsize, sys.maxsize)
+    yield _summary(status)
+    for table in (
+        categories(status, rows.categories),
+        _deferred(status.look, rows.others),
+        _channels(status.look, rows.others),
+        _workers(status, rows.others),
+    ):
+        if table is not None:
+            yield Text("")
+            yield table
+
+
+def _summary(status: Status) -> Table:
+    look, totals = status.look, status.look.overall()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    grid.add_row("Queue", f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked")
+    ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
+    grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
+    if timers := look.timers - look.own("timer"):
+        when = "" if look.pause else f", the next {_in((look.next_timer_us or look.now_us) - look.now_us)}"
+        grid.add_row("Timers", f"{timers} parked{when}")
+    if look.tallies:
+        grid.add_row("Suppressed", Text(_suppressed(look)))
+    if look.dead_letters:
+        grid.add_row("Dead letters", f"{look.dead_letters} kept")
+    by_hand = look.paused.get(EVERYTHING)
+    if by_hand is not None:
+        grid.add_row("Posting", Text(_by_hand(look, by_hand, "dispatcher resume"), style="bold red"))
+    elif look.pause is not None:
+        grid.add_row("Posting", Text(_pause(look), style="bold red"))
+    for name, paused in sorted(look.paused.items()):
+        if name != EVERYTHING:
+            grid.add_row(
+                "Paused", Text(f"{name} {_by_hand(look, paused, f'dispatcher resume {name}')}", style="yellow")
+            )
+    for category, mute in sorted(look.muted.items()):
+        until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - look.now_us)})"
+        grid.add_row("Muted", Text(one_line(f"{category} {until} {mute.detail}", 200), style="yellow"))
+    if not status.workers:
+        grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
+    return grid
+
+
+def _counted(name: str, count: int) -> Text:
+    return Text(f"{count} {name}", style=STYLES.get(name, "") if count else "")
+
+
+def _others(totals: dict[str, int]) -> list[str]:
+    return [name for name in (*COUNTS, "replayed", "notices") if name not in ALWAYS and totals.get(name)]
+
+
+def _by_hand(look: Snapshot, paused: PausedByHand, command: str) -> str:
+    since = span(max(0.0, (look.now_us - paused.since_us) / US))
+    return one_line(
+        f"paused for {since} by {paused.by}{': ' if paused.why else ''}{paused.why}; go on with '{command}'"
+    )
+
+
+def _suppressed(look: Snapshot) -> str:
+    """What the open digests and notices have counted, the most first."""
+    tallies = sorted(look.tallies.items(), key=lambda item: (-item[1].count, item[0]))
+    said = []
+    for id_, tally in tallies[:_MOST_TALLIES]:
+        telling, _, category = id_.partition(":")
+        said.append(f"{one_line(category)} {tally.count} in {span((look.now_us - tally.first_us) / US)} ({telling})")
+    more = (len(tallies) if look.has_all_tallies else look.all_tallies) - _MOST_TALLIES
+    return ", ".join(said) + (f" and {more} more" if more > 0 else "")
+
+
+def _pause(look: Snapshot) -> str:
+    if look.pause is None:
+        return ""
+    since_s, next_s = ((look.now_us - look.pause.since_us) / US, (look.pause.probe_us - look.now_us) / US)
+    tries = f"tries again in {span(next_s)}" if next_s > 0 else "tries again with the next event"
+    why = one_line(f"{look.pause.code}: {look.pause.detail}" if look.pause.detail else look.pause.code)
+    return f"paused for {span(max(0.0, since_s))}, {tries}: {why}"
+
+
+def _deferred(look: Snapshot, rows: int) -> Table | None:
+    lines = {name: line for name, line in sorted(look.lines.items()) if line.scope is not None}
+    if not lines and not look.more_deferred:
+        return None
+    table = plain_table()
+    table.add_column("Deferred")
+    table.add_column("Waiting", justify="right", no_wrap=True)
+    table.add_column("Next", no_wrap=True)
+    table.add_column("Waits for")
+    chosen = most(list(lines), rows, lambda name: lines[name].waiting)
+    for name in chosen:
+        line = lines[name]
+        following = "now" if line.next_us is None else _in(line.next_us - look.now_us)
+        shown = one_line(name.removeprefix("category:").removeprefix("label:"))
+        table.add_row(cut(shown), str(line.waiting), following, cut(one_line(line.scope or "")))
+    hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
+    _say_what_is_left_out(table, len(lines) - len(chosen), hidden, look.more_deferred)
+    return table
+
+
+def _channels(look: Snapshot, rows: int) -> Table | None:
+    lines = {name.removeprefix(_CHANNEL): line for name, line in look.lines.items() if line.scope is None}
+    channels = sorted(lines.keys() | look.cooldowns.keys())
+    if not channels and not look.more_for_channels:
+        return None
+    table = plain_table()
+    table.add_column("Channel")
+    table.add_column("Waiting", justify="right", no_wrap=True)
+    for heading in ("Next post", "Cool-down"):
+        table.add_column(heading, no_wrap=True)
+    chosen = most(channels, rows, lambda channel: lines[channel].waiting if channel in lines else 0)
+    for channel in chosen:
+        line, until_us = lines.get(channel), look.cooldowns.get(channel, 0)
+        if line is None:
+            following = ""
+        elif look.pause is not None:
+            following = "when posting goes on"
+        elif line.next_us is None:
+            following = "after the one in flight"
+        else:
+            following = _in(line.next_us - look.now_us)
+        cooldown = span((until_us - look.now_us) / US) if until_us > look.now_us else ""
+        table.add_row(cut(one_line(channel)), str(line.waiting if line else 0), following, Text(cooldown, "red"))
+    hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
+    _say_what_is_left_out(table, len(channels) - len(chosen), hidden, look.more_for_channels)
+    if look.more_cooldowns:
+        table.add_row(Text(f"and {look.more_cooldowns} more that cool down", style="dim"))
+    return table
+
+
+def _say_what_is_left_out(table: Table, rows: int, hidden: int, more: int) -> None:
+    """How many rows are left out; where the look did not tell of all lines, how many events stand in the others."""
+    if more > 0:
+        table.add_row(Text(f"and {hidden + more} events in other lines", style="dim"))
+    else:
+        say_how_many_more(table, rows)
+
+
+def _in(wait_us: int) -> str:
+    return f"in {span(wait_us / US)}" if wait_us > 0 else "now"
+
+
+def _workers(status: Status, rows: int) -> Fitting | None:
+    """The name of a worker of ours holds its host and process id: they go where there is little room."""
+    if not status.workers:
+        return None
+    return Fitting(
+        lambda: Form(_worker_table(status, rows, ("Host", "PID"))),
+        lambda: Form(_worker_table(status, rows, ()), _worker_table(status, rows, (), longest=_LONGEST_NAME)),
+        lambda: Form(_worker_table(status, rows, ())),
+    )
+
+
+def _worker_table(status: Status, rows: int, headings: tuple[str, ...], longest: int | None = None) -> Table:
+    table = plain_table()
+    table.add_column("Worker")
+    for heading in (*headings, "State", "Heartbeat"):
+        table.add_column(heading, no_wrap=True)
+    chosen = most(list(status.workers), rows, lambda each: not each.alive)
+    for each in chosen:
+        ago = span(max(0.0, status.look.now_us / US - each.last_heartbeat))
+        facts = (Text(one_line(each.host)), str(each.pid)) if headings else ()
+        heartbeat = Text(f"{ago} ago", style="" if each.alive else "red")
+        table.add_row(cut(one_line(each.name), longest), *facts, _state(each), heartbeat)
+    say_how_many_more(table, len(status.workers) - len(chosen))
+    return table
+
+
+def _state(worker: Worker) -> Text:
+    if not worker.alive:
+        return Text("silent", style="red")
+    return Text(_STATES.get(worker.state, one_line(worker.state)))

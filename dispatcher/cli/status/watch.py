@@ -1,0 +1,96 @@
+"""``dispatcher status --watch``: the tables anew every second, on a screen of their own. Imports rich."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from dispatcher.cli.drawing import Filling, clock
+from dispatcher.cli.interruption import Interruption
+from dispatcher.cli.status.facts import Status
+from dispatcher.cli.status.view import Rows, tables
+from dispatcher.cli.terminal import console_on
+from dispatcher.core.rendering import one_line
+from dispatcher.errors import GateUnavailable
+
+EVERY_S: Final = 1.0
+_FEWEST: Final = 2
+"""Rows of a table, however low the screen is: one, and one about the others."""
+
+
+def watch_status(look: Callable[[], Status], headline: str) -> None:
+    """Show what ``look`` finds until SIGINT or SIGTERM; then the terminal is as it was before, with the last figures.
+
+    While the server is away the last figures stay, with the time since when and the reason. Raises ``GateUnavailable``
+    only for the first look.
+    """
+    page = _Page(headline, look(), time.time())
+    console = console_on(sys.stdout)
+    live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    with Interruption() as interruption:
+        try:
+            with interruption.held_back():
+                live.start()
+            while True:
+                live.update(page, refresh=True)
+                time.sleep(EVERY_S)
+                page = _next(page, look)
+                interruption.raise_if_asked()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            live.stop()
+    console.print(replace(page, is_last=True))
+
+
+def _next(page: _Page, look: Callable[[], Status]) -> _Page:
+    asked_at = time.time()
+    try:
+        return _Page(page.headline, look(), time.time())
+    except GateUnavailable as error:
+        away = _Away(asked_at if page.away is None else page.away.since, one_line(str(error)))
+        return _Page(page.headline, page.status, page.at, away)
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    since: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One screenful; ``at`` is when the figures were read. The last one stays when nothing is watched any more."""
+
+    headline: str
+    status: Status
+    at: float
+    away: _Away | None = None
+    is_last: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many rows of each table as the screen has room for."""
+        height = console.height - 1 if self.is_last else options.height or console.height  # room for a prompt
+        yield Filling(partial(self._drawn, height), height, _FEWEST)
+
+    def _drawn(self, height: int, categories: int) -> RenderableType:
+        return Group(*self._head(), *tables(self.status, Rows(categories, max(_FEWEST, height // 8))))
+
+    def _head(self) -> list[Text]:
+        goes_on = "" if self.is_last else ", again every second; Ctrl-C ends it"
+        lines = [
+            Text.assemble((clock(self.at), "bold"), (goes_on, "dim"), no_wrap=True, overflow="ellipsis"),
+            Text(self.headline),
+        ]
+        if self.away is not None:
+            said = f"server away since {clock(self.away.since)}, the figures are older: {self.away.reason}"
+            lines.append(Text(said, style="bold red"))
+        return [*lines, Text("")]

@@ -1,0 +1,279 @@
+"""Digest messages and notices: what they do and what they say. Pure: no I/O, no clock.
+
+Such a message goes the way of any event and does something else there: it looks at its tally, posts or edits, waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from dispatcher.core import transitions
+from dispatcher.core.leased_event import Candidate, Leased, Started
+from dispatcher.core.limits import (
+    US,
+    Ambiguous,
+    Demand,
+    Denied,
+    Message,
+    Paused,
+    PostResult,
+    Reason,
+    Receipt,
+    Rejected,
+    Retryable,
+)
+from dispatcher.core.mutes import Mute
+from dispatcher.core.outcomes import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
+from dispatcher.core.policy import Backoff, Policy, limit_reason
+from dispatcher.core.rendering import cut, escape, without_controls
+from dispatcher.core.tally import Counting, Tally, Telling
+
+_BEING: Final = {
+    "dropped": "are being dropped",
+    "dead": "are being kept as dead letters",
+    "deferred": "are being delayed",
+}
+_DONE: Final = {"dropped": "dropped", "dead": "kept as dead letters", "deferred": "delayed"}
+
+
+class Act(StrEnum):
+    """What an own event does next."""
+
+    WAIT = "wait"
+    POST = "post"
+    EDIT = "edit"
+    END = "end"
+
+
+class Plan(NamedTuple):
+    """The next act; ``wait_us`` until a look after it, ``ends`` says that it is the last word on this tally."""
+
+    act: Act
+    wait_us: int = 0
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is to be said; ``edits`` is the channel and ts of the message it takes the place of."""
+
+    message: Message
+    edits: tuple[str, str] | None
+
+
+def plan_of(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
+    """What the tally's own event does now; where the tally is gone, nothing any more."""
+    if not tally.count:
+        return Plan(Act.END, ends=True)
+    if tally.telling is Telling.NOTICE:
+        return _notice(tally, counting)
+    return _digest(tally, counting, can_edit=can_edit)
+
+
+def _digest(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
+    if tally.shown is None:
+        if can_edit:
+            return Plan(Act.POST)
+        quiet_us = min(tally.last_us + counting.delay_us, tally.first_us + counting.window_us) - tally.now_us
+        return Plan(Act.WAIT, quiet_us) if quiet_us > 0 else Plan(Act.POST, ends=True)
+    if not can_edit:
+        return Plan(Act.END, ends=True)
+    left_us = tally.next_us - tally.now_us
+    if tally.count > tally.shown or left_us <= 0:
+        return Plan(Act.EDIT, ends=left_us <= 0)
+    return Plan(Act.WAIT, left_us)
+
+
+def _notice(tally: Tally, counting: Counting) -> Plan:
+    quiet_us = tally.last_us + counting.delay_us - tally.now_us
+    if quiet_us <= 0:
+        return Plan(Act.POST, ends=True)
+    if tally.shown is None:
+        return Plan(Act.POST, quiet_us)
+    return Plan(Act.WAIT, quiet_us)
+
+
+def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate | Settlement:
+    """The own event as one that asks for its slots (an edit needs none), or what it waits for."""
+    tally, counting = _facts(leased, policy)
+    plan = plan_of(tally, counting, can_edit=can_edit)
+    if plan.act in {Act.POST, Act.EDIT}:
+        return Candidate(leased, policy.own_terms(leased, _demands(tally, plan, policy)))
+    edits = plan.act is Act.WAIT and tally.is_editing
+    shown = (tally.shown or 0) if plan.ends else tally.shown
+    told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends)
+    slots = Slots.RELEASE if leased.held else Slots.KEEP  # it was admitted to say what need not be said now
+    return Settlement(leased, policy.terms(leased), told, slots)
+
+
+def muted(candidate: Candidate, mute: Mute, now_us: int) -> Settlement | None:
+    """It waits until the mute ends: nobody is to be told of the category meanwhile. None of one admitted before."""
+    leased, terms = candidate
+    if leased.was_admitted:
+        return None
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    waits = Parked(Place.TIMER, Reason.MUTED, max(0, mute.until_us - now_us), detail=mute.detail)
+    return Settlement(leased, terms, waits, slots)
+
+
+def denied(candidate: Candidate, verdict: Denied) -> Settlement:
+    """Whatever refuses it, an own event waits until there is room."""
+    leased, terms = candidate
+    wait_us = min(verdict.retry_after_us, verdict.limit.window_us)
+    before = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    slots = Slots.HOLD if leased.was_admitted else before
+    parked = Parked(Place.TIMER, limit_reason(verdict.scope), wait_us, denied=verdict)
+    return Settlement(leased, terms, parked, slots, attempt=leased.attempt, unknown=leased.unknown)
+
+
+def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) -> Words:
+    """What it says now."""
+    tally, counting = _facts(leased, policy)
+    plan = plan_of(tally, counting, can_edit=can_edit)
+    look = policy.rule(tally.category).style.look
+    message = Message(leased.name, channel, text_of(tally, ends=plan.ends), look=look)
+    return Words(message, (tally.channel or channel, tally.ts or "") if plan.act is Act.EDIT else None)
+
+
+def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
+    started: Started, result: PostResult, policy: Policy, backoff: Backoff, *, can_edit: bool
+) -> Settlement | None:
+    """What becomes of it after a post or an edit; None where that is what becomes of any event, which it waits for.
+
+    It is never a dead letter: what cannot be posted is tried a window later.
+    """
+    leased, terms = started.candidate.leased, started.candidate.terms
+    tally, counting = _facts(leased, policy)
+    plan = plan_of(tally, counting, can_edit=can_edit)
+    is_edit, is_last = plan.act is Act.EDIT, started.attempt >= transitions.MAX_ATTEMPTS
+    match result:
+        case Receipt():
+            told = _told(tally, counting, plan, result, can_edit=can_edit)
+            return Settlement(leased, terms, told, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
+        case Rejected(code, detail):
+            told = _failed(tally, counting, plan, code, detail)
+            return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)
+        case Paused("unknown_method" as code, detail) if is_edit:  # a Web API of somebody else's that can only post
+            return Settlement(leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, reached=True)
+        case Retryable(code, detail, True, reached) if is_last:
+            told = _failed(tally, counting, plan, code, detail)
+            return Settlement(leased, terms, told, Slots.RELEASE, reached=reached)
+        case Ambiguous(code, detail) if is_edit and is_last:
+            return Settlement(
+                leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, arrived=True, reached=False
+            )
+        case Ambiguous(code, detail) if is_edit:  # the same edit twice is one edit
+            parked = Parked(Place.TIMER, Reason.RETRY, backoff(started.attempt), code, detail=detail)
+            return Settlement(
+                leased,
+                terms,
+                parked,
+                Slots.KEEP,
+                attempt=started.attempt,
+                unknown=leased.unknown,
+                arrived=True,
+                reached=False,
+            )
+        case _:
+            return None
+
+
+def after_look(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
+    """What a look-up means for it."""
+    leased = settlement.subject
+    if not isinstance(leased, Leased):
+        return settlement
+    tally, counting = _facts(leased, policy)
+    plan = plan_of(tally, counting, can_edit=can_edit)
+    match settlement.outcome:
+        case Sent(receipt):
+            return settlement._replace(outcome=_told(tally, counting, plan, receipt, can_edit=can_edit))
+        case DeadLettered(_, detail, code):
+            return settlement._replace(outcome=_failed(tally, counting, plan, code or "ambiguous", detail))
+        case _:
+            return settlement
+
+
+def _told(tally: Tally, counting: Counting, plan: Plan, receipt: Receipt, *, can_edit: bool) -> Told:
+    is_edit = plan.act is Act.EDIT
+    return Told(
+        Step.EDITED if is_edit else Step.POSTED,
+        counting,
+        plan.wait_us,
+        tally.count,
+        receipt=None if is_edit else receipt,
+        edits=can_edit and tally.telling is Telling.DIGEST,
+        ends=plan.ends,
+    )
+
+
+def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str) -> Told:
+    """An edit that Slack refuses leaves its message as it is: what came later is told of by another one."""
+    is_edit = plan.act is Act.EDIT
+    shown = tally.shown if is_edit else None
+    return Told(Step.FAILED, counting, counting.window_us, shown, ends=is_edit, code=code, detail=detail)
+
+
+def _facts(leased: Leased, policy: Policy) -> tuple[Tally, Counting]:
+    tally = leased.tally
+    if tally is None:
+        raise TypeError(f"{leased.id} is no own event")
+    counting = policy.counting(tally.category)
+    if counting is None or counting.id != tally.id:  # the limits file says otherwise now: what was suppressed is told
+        counting = policy.counting_as(tally.category, tally.telling)
+    return tally, counting
+
+
+def _demands(tally: Tally, plan: Plan, policy: Policy) -> tuple[Demand, ...]:
+    """The first message takes the slot that is kept for it; the end of a notice asks like any event."""
+    if plan.act is Act.EDIT:
+        return ()
+    return policy.scopes(tally.category, tells=tally.shown is None)
+
+
+def text_of(tally: Tally, *, ends: bool) -> str:
+    """The message about a tally, in Slack's markup, of which the count is the one that it shows."""
+    text = _digest_text(tally, ends=ends) if tally.telling is Telling.DIGEST else _notice_text(tally, ends=ends)
+    return cut(text)
+
+
+def _digest_text(tally: Tally, *, ends: bool) -> str:
+    name, first = f"*{escape(tally.category)}*", clock_of(tally.first_us)
+    if ends:
+        span = f"from {first} to {clock_of(tally.last_us)}"
+        heading = f"{tally.count} more {name} suppressed {span} ({_limit(tally)}), closed"
+    else:
+        last = clock_of(tally.last_us)
+        heading = f"{tally.count} more {name} suppressed since {first}, the last at {last} ({_limit(tally)})"
+    return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
+
+
+def _notice_text(tally: Tally, *, ends: bool) -> str:
+    name, first = f"*{escape(tally.category)}*", clock_of(tally.first_us)
+    if not ends:
+        being = _BEING.get(tally.outcome, "are being suppressed")
+        return f"{name}: over {_amount(tally)}, events {being} from {first} on"
+    done = _DONE.get(tally.outcome, "suppressed")
+    return f"{name}: over {_amount(tally)} from {first}, ended {clock_of(tally.last_us)}: {tally.count} {done}"
+
+
+def _limit(tally: Tally) -> str:
+    return f"limit {_amount(tally)}"
+
+
+def _amount(tally: Tally) -> str:
+    """The limit, and whose it is where that is not the category's."""
+    if tally.scope == f"category:{tally.category}":
+        return escape(tally.limit)
+    kind, _, rest = tally.scope.partition(":")
+    of = "all events together" if kind != "label" else rest.removeprefix(f"{tally.category}:")
+    return f"{escape(tally.limit)} for {escape(without_controls(of))}"
+
+
+def clock_of(instant_us: int) -> str:
+    """A time of day that Slack shows in each reader's own zone; elsewhere it is UTC."""
+    moment = datetime.fromtimestamp(instant_us // US, UTC)
+    return f"<!date^{instant_us // US}^{{time}}|{moment:%H:%M} UTC>"

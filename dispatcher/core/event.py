@@ -1,0 +1,316 @@
+"""An event as a producer hands it over: its fields, what is valid, and its JSON form.
+
+The one place that knows the event format; ``send`` and the worker refuse the same things with the same words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from hashlib import blake2b
+from math import isfinite, isnan
+from typing import Any, Final, NoReturn
+
+from dispatcher.core.limits import Lane
+from dispatcher.errors import InvalidEvent
+from dispatcher.jsonio import encode
+
+MAX_EVENT_BYTES: Final = 256 * 1024
+MAX_BLOCKS: Final = 50
+MAX_LABELS: Final = 32
+MAX_ID: Final = 128
+MAX_INSTANT: Final = 1e11
+LEAST_AGE: Final = 1e-6
+MAX_AGE: Final = 366 * 86_400
+MAX_CHANNEL: Final = 100
+MAX_THREAD: Final = 128
+SLOT_ID: Final = 16
+CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+
+_RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
+
+LONGEST: Final = 80
+MOST_TOLD: Final = 3
+
+_LONG_BITS: Final = 256
+_LONG_TEXT: Final = 64
+
+
+@dataclass(frozen=True)  # without slots: what a payload leaves out is read from the class
+class Event:
+    """One notification. ``category`` and one of ``text`` and ``blocks`` are required.
+
+    ``max_age`` is in seconds and ``created_at`` in seconds since 1970. Events of one ``thread``, a key of the
+    producer's own, go under the first one's message in their channel; ``thread_ts`` names such a message itself.
+    Construction checks everything and raises ``InvalidEvent``, so an ``Event`` that exists is valid.
+    """
+
+    category: str
+    text: str = ""
+    id: str | None = None
+    channel: str | None = None
+    blocks: tuple[dict[str, Any], ...] = ()
+    thread_ts: str | None = None
+    priority: Lane = Lane.NORMAL
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created_at: float | None = None
+    max_age: float | None = None
+    mrkdwn: bool = False
+    thread: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, _KEYS)
+
+    @classmethod
+    def from_payload(cls, payload: object) -> Event:
+        """The event in a decoded JSON object; raises ``InvalidEvent`` naming key, value and what was expected."""
+        if not isinstance(payload, dict):
+            raise InvalidEvent(f"event is {in_words(payload)}, expected a JSON object")
+        fields = dict(payload)
+        version = fields.pop("v", 1)
+        if type(version) is not int or version != 1:
+            raise InvalidEvent(f"v is {in_words(version)}, expected 1")
+        if not fields.keys() <= _KEYS:
+            raise InvalidEvent(_unknown_keys(sorted(fields.keys() - _KEYS, key=str)))
+        if "category" not in fields:
+            raise InvalidEvent("category is missing, expected a name such as errors")
+        if "text" not in fields and not fields.get("blocks"):
+            raise InvalidEvent("text is missing, expected some text, or blocks")
+        if isinstance(blocks := fields.get("blocks"), list):
+            fields["blocks"] = tuple(blocks)
+        event = object.__new__(cls)
+        event.__dict__.update(fields)
+        if "labels" not in fields:
+            event.__dict__["labels"] = {}
+        _check(event, fields)
+        return event
+
+    def to_payload(self) -> dict[str, Any]:
+        """The JSON object on the queue; keys at their default are left out."""
+        payload: dict[str, Any] = {"v": 1, "category": self.category}
+        for key in (
+            "text",
+            "id",
+            "channel",
+            "blocks",
+            "thread_ts",
+            "labels",
+            "created_at",
+            "max_age",
+            "mrkdwn",
+            "thread",
+        ):
+            value = getattr(self, key)
+            if value:
+                payload[key] = value
+        if self.priority is not Lane.NORMAL:
+            payload["priority"] = self.priority.value
+        return payload
+
+
+_KEYS: Final = frozenset(Event.__dataclass_fields__)
+
+
+def encode_event(event: Event) -> str:
+    """The event's JSON text; raises ``InvalidEvent`` when it is larger than ``MAX_EVENT_BYTES``.
+
+    Of all fields only ``blocks`` can hold what JSON has no form for.
+    """
+    payload = event.to_payload()
+    if not event.blocks:
+        try:
+            return _bounded(encode(payload).decode())
+        except TypeError:
+            pass  # the slower way says what is wrong
+    try:
+        text = json.dumps(payload, separators=(",", ":"), allow_nan=False, default=_refuse_type)
+    except RecursionError as error:
+        raise InvalidEvent("blocks are nested too deeply to be written as JSON") from error
+    except TypeError as error:
+        raise InvalidEvent("blocks hold an object with a key that is no string, which JSON has no form for") from error
+    except ValueError as error:
+        detail = "contain themselves" if "ircular" in str(error) else "hold a number that is infinite or not a number"
+        raise InvalidEvent(f"blocks {detail}, which JSON has no form for") from error
+    return _bounded(text)
+
+
+def _bounded(text: str) -> str:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > MAX_EVENT_BYTES:
+        raise InvalidEvent(f"event is {size} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
+    return text
+
+
+def _refuse_type(value: object) -> NoReturn:
+    raise InvalidEvent(f"blocks hold a {type(value).__name__}, which JSON has no form for")
+
+
+def job_id_for(event_id: str) -> str:
+    """The RQ job id of an event id: itself where RQ's alphabet allows, else a digest."""
+    if _RQ_ID.fullmatch(event_id):
+        return event_id
+    return "id-" + blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def slot_id(name: str) -> str:
+    """The id that owns slots under a name; a long one becomes a digest of 96 bits: each scope pays for every byte."""
+    if len(name) <= SLOT_ID:
+        return name
+    return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
+
+
+def new_event_id() -> str:
+    """A generated id: a UUID, which the dispatcher does not remember after the event is settled."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+def is_remembered(event: Event, job_id: str) -> bool:
+    """Whether the id was chosen by the producer, so that a repeat is recognised after the event is settled."""
+    return event.id is not None or not _UUID.fullmatch(job_id)
+
+
+def _check(event: Event, given: Iterable[str]) -> None:
+    """Look at the fields that were given; the first of those that are not valid is told, in the order of the rules."""
+    values = event.__dict__
+    if not all(map(_is_valid, given, map(values.__getitem__, given))):
+        _refuse(event)
+    if not event.text.strip() and not event.blocks:
+        raise InvalidEvent("text is empty, expected some text, or blocks")
+    if type(event.priority) is not Lane:
+        values["priority"] = Lane(event.priority)
+
+
+def _is_valid(name: str, value: object) -> bool:
+    return _IS_VALID[name](value)
+
+
+def _refuse(event: Event) -> NoReturn:
+    name, expected = next((name, expected) for name, is_valid, expected in _RULES if not is_valid(getattr(event, name)))
+    value = getattr(event, name)
+    _refuse_label(value if name == "labels" else None)
+    raise InvalidEvent(f"{name} is {in_words(value)}, expected {expected}")
+
+
+def _refuse_label(labels: object) -> None:
+    """Names the label that is wrong where one of few is; what is wrong with labels as a whole is not said here."""
+    if not isinstance(labels, Mapping) or len(labels) > MAX_LABELS:
+        return
+    for name, value in labels.items():
+        if isinstance(name, str) and not isinstance(value, str):
+            raise InvalidEvent(f"the label {in_words(name)} is {in_words(value)}, expected a string")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and (value.isascii() or not _LONE_SURROGATE.search(value))
+
+
+def _is_blocks(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) <= MAX_BLOCKS and all(map(_is_block, value))
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _is_labels(value: object) -> bool:
+    return value == {} or (
+        isinstance(value, Mapping)
+        and len(value) <= MAX_LABELS
+        and all(_is_text(key) and _is_text(text) for key, text in value.items())
+    )
+
+
+def _is_id(value: object) -> bool:
+    return value is None or _is_printable(value, MAX_ID)
+
+
+def _is_channel(value: object) -> bool:
+    return value is None or _is_printable(value, MAX_CHANNEL)
+
+
+def _is_thread_ts(value: object) -> bool:
+    return value is None or (isinstance(value, str) and _THREAD_TS.fullmatch(value) is not None)
+
+
+def _is_thread(value: object) -> bool:
+    return value is None or _is_printable(value, MAX_THREAD)
+
+
+def _is_printable(value: object, longest: int) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= longest and value.isprintable() and not value.isspace()
+
+
+def _is_number(value: object, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most  # NaN is neither
+
+
+def _unknown_keys(keys: list[Any]) -> str:
+    told = "; ".join(_unknown_key(key) for key in keys[:MOST_TOLD])
+    return told if len(keys) <= MOST_TOLD else f"{told}; and {len(keys) - MOST_TOLD} more"
+
+
+def _unknown_key(key: object) -> str:
+    near = get_close_matches(str(key)[:LONGEST], _KEYS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(sorted(_KEYS))}"
+    return f"{in_words(key)} is not a key of an event{hint}"
+
+
+_RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
+    (
+        "category",
+        lambda value: isinstance(value, str) and CATEGORY.fullmatch(value) is not None,
+        "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit",
+    ),
+    ("text", _is_text, "a string of well-formed Unicode"),
+    ("blocks", _is_blocks, f"a list of at most {MAX_BLOCKS} objects, each with a type"),
+    ("id", _is_id, f"1 to {MAX_ID} printable characters"),
+    ("channel", _is_channel, "a name such as #ops, or a channel id"),
+    ("thread_ts", _is_thread_ts, "Slack's ts, for example 1732100000.123456"),
+    ("priority", lambda value: value in tuple(Lane), "high, normal or low"),
+    ("labels", _is_labels, f"an object of at most {MAX_LABELS} strings of well-formed Unicode"),
+    ("created_at", lambda value: value is None or _is_number(value, 0, MAX_INSTANT), "seconds since 1970"),
+    (
+        "max_age",
+        lambda value: value is None or _is_number(value, LEAST_AGE, MAX_AGE),
+        "a number of seconds above 0, up to 366 days",
+    ),
+    ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
+    ("thread", _is_thread, f"a key of 1 to {MAX_THREAD} printable characters"),
+)
+_IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}
+
+
+def in_words(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    text = _as_json(value) if not isinstance(value, str) else repr(value)
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST - 3]}..."
+    return f"{text} ({len(value)} characters)" if isinstance(value, str) and len(value) > _LONG_TEXT else text
+
+
+def _as_json(value: object) -> str:
+    """A value in the words of JSON, not of Python: producers may be written in any language."""
+    match value:
+        case float() if not isfinite(value):
+            return "not a number" if isnan(value) else "infinite"
+        case int() if value.bit_length() > _LONG_BITS:
+            return "a number of very many digits"
+        case list() | tuple() if len(value) > MOST_TOLD:
+            return f"a list of {len(value)}"
+        case dict() if len(value) > MOST_TOLD:
+            return f"an object of {len(value)} keys"
+        case _:
+            pass
+    try:
+        return json.dumps(value, default=lambda other: type(other).__name__)
+    except (TypeError, ValueError, RecursionError):
+        return f"a {type(value).__name__}"

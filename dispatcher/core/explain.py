@@ -1,0 +1,332 @@
+"""What happened to an event, in one sentence: the same in ``explain``, in the log and with a dead letter. Pure.
+
+Instants are microseconds of the server's clock; a sentence names them in the zone of whoever reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, format_duration
+
+Clock: TypeAlias = Callable[[int], str]
+"""An instant as people read it."""
+
+_SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
+_SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
+_OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
+_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel")
+"""What a log line has of a decision as it is."""
+MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
+_HELD: Final = "admitted events held it that had yet to be posted"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
+
+    ``copies`` of it may stand in Slack, beside what was sent: posts of unknown fate that could not be looked up.
+    ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
+    refused it and are not enforced.
+    Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
+    """
+
+    id: str
+    at_us: int
+    outcome: str
+    reason: str
+    category: str | None = None
+    scope: str | None = None
+    limit: str | None = None
+    fits_at_us: int | None = None
+    code: str | None = None
+    detail: str | None = None
+    channel: str | None = None
+    ts: str | None = None
+    copies: int = 0
+    shadow: Sequence[str] = ()
+    since_us: int | None = None
+
+
+class State(StrEnum):
+    """Where an event is: on the queue, in some worker's hands, parked, at its end; or there is nothing to be told."""
+
+    WAITING = "waiting"
+    IN_FLIGHT = "in_flight"
+    PARKED = "parked"
+    SETTLED = "settled"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What happened to the event that was asked about by ``id``; ``job_id`` is the one on the queue.
+
+    ``at`` is when it was settled, ``first_seen`` when a worker first took it, ``fits_at`` when the limit that refused
+    it would have let it pass, ``next_at`` when it is expected to go on: all in seconds since 1970. ``before`` is how
+    many of its line or lane go before it. ``dead_letter`` says that it is kept as one. What is not known is None.
+    """
+
+    id: str
+    job_id: str
+    state: State
+    sentence: str
+    outcome: str | None = None
+    reason: str | None = None
+    at: float | None = None
+    category: str | None = None
+    channel: str | None = None
+    scope: str | None = None
+    limit: str | None = None
+    fits_at: float | None = None
+    first_seen: float | None = None
+    next_at: float | None = None
+    before: int | None = None
+    attempts: int = 0
+    replays: int = 0
+    worker: str | None = None
+    code: str | None = None
+    detail: str | None = None
+    ts: str | None = None
+    dead_letter: bool = False
+
+
+def clock_of(now_us: int, zone: tzinfo | None = None) -> Clock:
+    """Instants in the zone (None: of this machine), with the date unless that is today's."""
+    known: dict[int, str] = {}
+
+    def date_and_time(at_s: int) -> tuple[str, str]:
+        date, _, clock = datetime.fromtimestamp(at_s, UTC).astimezone(zone).isoformat(" ").partition(" ")
+        return date, clock[: len("12:03:11")]
+
+    today, _ = date_and_time(now_us // US)
+
+    def shown(at_us: int) -> str:
+        at_s = at_us // US
+        if at_s not in known:
+            date, clock = date_and_time(at_s)
+            known[at_s] = clock if date == today else f"{date} {clock}"
+        return known[at_s]
+
+    return shown
+
+
+def ended(decision: Decision, at: Clock) -> str:
+    """How the event came to its end, and whether it may stand in Slack though it was not known to be sent."""
+    sentence = _ended(decision, at)
+    if decision.outcome == "sent" or not decision.copies:
+        return sentence
+    return f"{sentence} It may stand in Slack: {_count(decision.copies, 'post', 'posts')} of it had no clear answer."
+
+
+def _ended(decision: Decision, at: Clock) -> str:
+    when = at(decision.at_us)
+    match decision.outcome:
+        case "sent":
+            copies = f"; {_count(decision.copies, 'copy', 'copies')} may stand beside it" if decision.copies else ""
+            against = " and ".join(decision.shadow)
+            shadow = f"; not enforced, {against} would have refused it" if against else ""
+            return f"Sent to {decision.channel} at {when}{copies}{shadow}."
+        case "duplicate":
+            return f"Duplicate at {when}: an event of this id came before."
+        case _:
+            what = _OUTCOMES.get(decision.outcome, decision.outcome.capitalize())
+    if decision.reason == Reason.CANCELLED:
+        return f"Cancelled at {when}{_words(decision.detail)}."
+    if _is_of_a_limit(decision) or decision.reason == Reason.MUTED:
+        return f"{what} at {when}: {why(decision, at)}."
+    code = f" ({decision.code})" if decision.code else ""
+    words = why(decision, at)
+    since = "" if decision.since_us is None else f", since {at(decision.since_us)}"
+    return f"{what} at {when}, {decision.reason}{code}{words and f': {words}'}{since}."
+
+
+def why(decision: Decision, at: Clock) -> str:
+    """What the reason stands for, without a full stop; empty where there is nothing to be added to it."""
+    if decision.reason == Reason.MUTED and decision.fits_at_us is not None:
+        return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
+    if _is_of_a_limit(decision):
+        return f"{_used_up(decision.scope or '', decision.limit or '')}; {_fits(decision, at)}"
+    return (decision.detail or "").removesuffix(".")
+
+
+def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") -> str:
+    """As ``ended``, of an event that a limit drops or digests now: for storms, in a quarter of the time."""
+    used_up, fits_us = _used_up(denied.scope, str(denied.limit)), denied.retry_after_us
+    if fits_us > denied.limit.window_us:
+        return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; {_HELD}."
+    return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; it would have fitted at {at(now_us + fits_us)}."
+
+
+def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
+    """The sentence of an event that ends now, of what its log line says."""
+    told: dict[str, Any] = {name: facts.get(name) for name in _IN_LINES}
+    wait_s, until_s = facts.get("retry_after_s"), facts.get("until")
+    fits_at_us = None if wait_s is None else now_us + round(wait_s * US)
+    decision = Decision(
+        id="",
+        at_us=now_us,
+        fits_at_us=fits_at_us if until_s is None else round(until_s * US),
+        copies=facts.get("perhaps_copies", 0),
+        since_us=None if facts.get("since") is None else round(facts["since"] * US),
+        **told,
+    )
+    return ended(decision, at)
+
+
+def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
+    """An event that waits in a category's line; ``next_us`` is when the next may pass, None while that is decided."""
+    room = f"Waits for room: {_scope(scope)} had used up a limit"
+    if scope.startswith("muted:"):
+        room = "Waits: its category was muted"
+    if before:
+        return f"{room}; it is behind {_others(before)}."
+    return f"{room}; as the next of its line it is expected {'now' if next_us is None else f'at {at(next_us)}'}."
+
+
+def muted(category: str, before: int, until: str) -> str:
+    """An event that waits for the end of a mute; ``until`` as ``mute_words`` has it."""
+    return f"Waits: category {category} is muted {until}{f'; it is behind {_others(before)}' if before else ''}."
+
+
+def mute_words(until_us: int, who: str, why: str, at: Clock) -> str:
+    """``until 14:00:00 by ops@host: maintenance``."""
+    return f"until {at(until_us)} by {who}: {why}"
+
+
+def for_channel(channel: str, before: int, hindrance: str) -> str:
+    """An admitted event that waits for its channel; the hindrance is one of the sentences' parts below."""
+    place = "it is the next" if not before else f"it is behind {_others(before)}"
+    return f"Admitted, and waits for channel {channel}: {hindrance}; {place}."
+
+
+def paused(since_us: int, words: str, at: Clock) -> str:
+    """A hindrance: nobody posts."""
+    return f"posting is paused since {at(since_us)} ({words})"
+
+
+def after_pause(hindrance: str, until: str) -> str:
+    """An admitted event whose answer has paused all: it waits by itself, and another one tries first."""
+    return f"Admitted, and waits by itself: {hindrance}; it goes on at {until} at the earliest."
+
+
+def paused_category(category: str, since_us: int, words: str, at: Clock) -> str:
+    """A hindrance: nothing of its category is posted."""
+    return f"category {category} is paused since {at(since_us)} ({words})"
+
+
+def failing(failures: int, until_us: int, at: Clock) -> str:
+    """A hindrance: the channel itself gave no clear answers."""
+    what = _count(failures, "post", "posts")
+    return f"the last {what} to it had no clear answer, so the next one tries at {at(until_us)}"
+
+
+def cooling(until_us: int, at: Clock) -> str:
+    """A hindrance: Slack asked for it, or posts there fail."""
+    return f"after Slack's 429, or posts without a clear answer, nobody posts there until {at(until_us)}"
+
+
+def paced(next_us: int | None, at: Clock) -> str:
+    """A hindrance: the channel's pace, or the post in flight."""
+    return "another post to it is in flight" if next_us is None else f"its pace lets the next go at {at(next_us)}"
+
+
+def alone(why: str, until: str) -> str:
+    """The only event that a limit suppressed, of a category that digests."""
+    return f"Suppressed ({why}), so far as the only one; a second one makes it a digest, else it is posted at {until}."
+
+
+def on_timer(why: str, attempts: int, most: int, until: str) -> str:
+    """An admitted event with an instant of its own."""
+    if why.startswith(Reason.RECONCILE):
+        return f"Posted with no clear answer ({why}); whether it has arrived is looked up at {until}."
+    return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
+
+
+def in_hands(worker: str | None, attempts: int, most: int, *, is_sending: bool) -> str:
+    """An event that a worker holds, or nobody since the last one gave it back or died."""
+    if worker is None:
+        return "In flight: its worker gave it back or died, it is among the next to be taken."
+    if is_sending:
+        return f"In flight: worker {worker} is posting it, attempt {attempts} of {most}."
+    return f"In flight: worker {worker} is deciding about it."
+
+
+def on_lane(lane: str, before: int | None, status: str) -> str:
+    """An event that no worker of ours has seen; ``before`` is None where it is not among the first of its lane."""
+    if status not in {"", "queued"}:
+        return f"Waits on the queue: no worker of ours has taken it, RQ says of its job that it is {status}."
+    place = "" if before is None else ", as the next" if not before else f", behind {_others(before)}"
+    return f"Waits on the queue, on lane {lane}{place}; no worker has taken it yet."
+
+
+def unknown(shown_id: str, remembered_until_us: int | None, at: Clock) -> str:
+    """There is no event of the id, and no decision."""
+    if remembered_until_us is not None:
+        return (
+            f"The event {shown_id} has ended, but what became of it is no longer kept; "
+            f"its id is remembered until {at(remembered_until_us)}."
+        )
+    return f"There is nothing about {shown_id}: it was never handed over, or what became of it is no longer kept."
+
+
+def limit_words(limit: str) -> str:
+    """``10 of 10 in 30 min`` of ``10/30m``; a text that is no limit stays as it is."""
+    parsed = _parsed(limit)
+    if parsed is None:
+        return limit
+    span = _SPAN.sub(
+        lambda part: f"{part[1]} {'min' if part[2] == 'm' else part[2]}", format_duration(parsed.window_us)
+    )
+    return f"{parsed.max} of {parsed.max} in {span}{'' if parsed.kind is Kind.ROLLING else f' ({parsed.kind})'}"
+
+
+def _is_of_a_limit(decision: Decision) -> bool:
+    return decision.scope is not None and decision.limit is not None and decision.reason != Reason.OVERFLOW
+
+
+def _fits(decision: Decision, at: Clock) -> str:
+    if decision.fits_at_us is None:
+        return "when it would have fitted is not known"
+    limit = _parsed(decision.limit or "")
+    if limit is not None and decision.fits_at_us - decision.at_us > limit.window_us:
+        return _HELD
+    return f"it would have fitted at {at(decision.fits_at_us)}"
+
+
+@lru_cache(maxsize=1024)
+def _used_up(scope: str, limit: str) -> str:
+    return f"{_scope(scope)} had used {limit_words(limit)}"
+
+
+def _parsed(limit: str) -> Limit | None:
+    try:
+        return Limit.parse(limit)
+    except ValueError:
+        return None
+
+
+def _scope(scope: str) -> str:
+    kind, _, name = scope.partition(":")
+    if kind == "label":
+        category, _, value = name.partition(":")
+        return f"{value} of category {category}"
+    return _SCOPES.get(scope, f"the guarantee of {name}" if kind == "guarantee" else f"{kind} {name}".strip())
+
+
+def _words(detail: str | None) -> str:
+    return f" {detail.removesuffix('.')}" if detail else ""
+
+
+def _others(count: int) -> str:
+    return _count(count, "other", "others")
+
+
+def _count(count: int, one: str, many: str) -> str:
+    return f"1 {one}" if count == 1 else f"{count} {many}"

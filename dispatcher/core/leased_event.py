@@ -1,0 +1,158 @@
+"""What a worker holds under its lease, on its way through the two steps.
+
+Those that every event needs are named tuples: they are made in a quarter of the time of a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from dispatcher.core.event import Event
+from dispatcher.core.limits import Demand, Limit, Reason, Scope
+from dispatcher.core.tally import Tally
+
+
+class Trouble(StrEnum):
+    """Where posts fail: in the whole fleet, or several in a row in one channel."""
+
+    OUTAGE = "outage"
+    CHANNEL = "channel"
+
+
+class Doubt(NamedTuple):
+    """The fate of an event's last post is unknown: it was marked as sending at ``sent_us``, the first at ``first_us``.
+
+    ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known; ``root`` is
+    what the post went under by the key of its thread. ``trouble`` says where posts fail meanwhile, if they do.
+    """
+
+    sent_us: int
+    first_us: int
+    looks: int = 0
+    channel: str | None = None
+    root: str | None = None
+    trouble: Trouble | None = None
+
+
+class Leased(NamedTuple):
+    """An event under this worker's lease. ``id`` is its identity (the RQ job id), ``seen_us`` its first sight.
+
+    ``seq`` is the number of that sight. ``line`` says that it came out of its category's line: it is the head of it.
+
+    ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
+    owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
+    it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
+    back; ``deaths`` how many workers died while they held it. ``doubt`` says that it is to be looked up before anything
+    else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow limits that
+    would have refused it when it was admitted.
+
+    ``lone`` says that it alone was suppressed, and waits for others or to be posted as itself. An own event, one of the
+    dispatcher's, has a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that
+    used up no attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last
+    post was answered with, if it did not arrive.
+    """
+
+    id: str
+    event: Event
+    seq: int
+    seen_us: int
+    attempt: int = 0
+    unknown: int = 0
+    held: bool = False
+    channel: str | None = None
+    takes: int = 1
+    replays: int = 0
+    deaths: int = 0
+    line: str | None = None
+    doubt: Doubt | None = None
+    resent: int = 0
+    shadowed: tuple[str, ...] = ()
+    lone: bool = False
+    tally: Tally | None = None
+    posts: int = 0
+    why: tuple[str, str | None] | None = None
+    code: str | None = None
+
+    @property
+    def was_admitted(self) -> bool:
+        """Whether the budget let it pass before: from then on it only waits."""
+        return bool(self.held or self.attempt or self.unknown)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody can have asked for slots for it before."""
+        return self.takes == 1 and not (self.was_admitted or self.line or self.lone)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is one of the dispatcher's own, a digest or a notice."""
+        return self.tally is not None
+
+    @property
+    def name(self) -> str:
+        """The id the producer knows."""
+        return self.event.id or self.id
+
+    @property
+    def slot(self) -> str:
+        """The id that owns its slots: a post of unknown fate keeps its own, the next one takes another."""
+        return f"{self.seq}#{self.unknown}" if self.unknown else str(self.seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """A payload under this worker's lease that is no event, and why."""
+
+    id: str
+    reason: Reason
+    detail: str
+    replays: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the policy says of one event: where it goes, how fast, against which scopes, until when."""
+
+    channel: str
+    pace: Limit | None
+    scopes: tuple[Demand, ...]
+    deadline_us: int
+    configured: bool
+    shadows: tuple[Scope, ...] = ()
+
+
+class Candidate(NamedTuple):
+    """An event and its terms."""
+
+    leased: Leased
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A post that may leave now: the store has marked it as sending, this is the ``attempt``-th.
+
+    ``thread_ts`` is the first message of its thread, where it names one that has begun. ``leaves_by_s`` is an instant
+    of ``boottime_s``, counted from before the mark was asked for: after it nothing is sent.
+    """
+
+    candidate: Candidate
+    attempt: int
+    thread_ts: str | None = None
+    leaves_by_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An event that was parked: admitted, by the pace step, or deferred, in the line of its category.
+
+    ``wait_us`` is the time until it (or the head of its line) may go, None while that is not known; ``scope`` what a
+    deferred one waits for.
+    """
+
+    candidate: Candidate
+    reason: Reason
+    wait_us: int | None
+    scope: str | None = None

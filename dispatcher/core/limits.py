@@ -1,0 +1,328 @@
+"""The values the dispatcher speaks of: limits, scopes, verdicts, messages and post results.
+
+Everything here is frozen, slotted, free of I/O and clock, and built on the standard library alone.
+Instants and spans of time are integer microseconds (``*_us``) of the Redis server's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Self, TypeAlias
+
+US: Final = 1_000_000
+"""Microseconds in a second."""
+
+_UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": 86_400 * US}
+_DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
+_LIMIT: Final = re.compile(r"([0-9]{1,15})/([0-9.]{1,22}(?:ms|s|m|h|d))(?: (fixed))?")
+
+MAX_WINDOW_US: Final = 366 * _UNITS_US["d"]
+MAX_LIMIT: Final = 10_000_000
+
+
+MAX_NAME: Final = 512
+"""Characters of a scope's name, and of an id that owns slots."""
+
+_SHOWN: Final = 40
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the text can be sent anywhere: half of a surrogate pair cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    text = str(value) if isinstance(value, Limit) else ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... of {len(text)} characters"
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds in a span such as ``250ms``, ``30m`` or ``1.5h``.
+
+    Raises ``ValueError`` that says what was expected; zero is refused.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}, expected a number and a unit of ms, s, m, h or d, for example 30m")
+    span_us = round(float(match[1]) * _UNITS_US[match[2]])
+    if span_us < 1:
+        raise ValueError(f"{text!r}, expected a span longer than zero")
+    return span_us
+
+
+def format_duration(span_us: int) -> str:
+    """The shortest exact spelling that ``parse_duration`` reads back: ``30m``, not ``1800s``."""
+    for unit in ("d", "h", "m", "s"):
+        if span_us % _UNITS_US[unit] == 0:
+            return f"{span_us // _UNITS_US[unit]}{unit}"
+    return f"{span_us // 1_000}.{span_us % 1_000:03}".rstrip("0").rstrip(".") + "ms"
+
+
+class Kind(StrEnum):
+    """How a window moves: with every event, or from one clock-aligned quota to the next."""
+
+    ROLLING = "rolling"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most ``max`` events in any window of ``window_us``."""
+
+    max: int
+    window_us: int
+    kind: Kind = Kind.ROLLING
+
+    def __post_init__(self) -> None:
+        if type(self.max) is not int or not 1 <= self.max <= MAX_LIMIT:
+            raise ValueError(f"limit max {self.max!r}, expected a whole number from 1 to {MAX_LIMIT}")
+        if type(self.window_us) is not int or not 1 <= self.window_us <= MAX_WINDOW_US:
+            raise ValueError(
+                f"limit window {self.window_us!r} us, expected a whole number from 1 to {MAX_WINDOW_US} (366d)"
+            )
+        if type(self.kind) is not Kind:
+            raise ValueError(f"limit kind {self.kind!r}, expected Kind.ROLLING or Kind.FIXED")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``100/30m`` or ``100/1h fixed``; raises ``ValueError`` that says what was expected."""
+        match = _LIMIT.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(f"{text!r}, expected MAX/WINDOW, for example 100/30m or 100/1h fixed")
+        return cls(int(match[1]), parse_duration(match[2]), Kind(match[3] or Kind.ROLLING))
+
+    def __str__(self) -> str:
+        quota = f"{self.max}/{format_duration(self.window_us)}"
+        return quota if self.kind is Kind.ROLLING else f"{quota} {self.kind}"
+
+
+def longest_of(limits: tuple[Limit, ...]) -> Limit | None:
+    """The limit of the longest window, of two the smaller; None of no limits."""
+    return max(limits, key=lambda limit: (limit.window_us, -limit.max), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What limits are counted against: ``global``, ``category:errors``, or a library user's own name.
+
+    Without ``ids`` only the instants are kept, in a fraction of the memory: nothing can be released, and asking again
+    is a new request. A change of ``ids`` begins with an empty history, and so does a change between fixed windows alone
+    and any other where no ids are kept.
+    """
+
+    name: str
+    limits: tuple[Limit, ...]
+    ids: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 1 <= len(self.name) <= MAX_NAME or not is_utf8(self.name):
+            raise ValueError(f"scope name {shown(self.name)}, expected 1 to {MAX_NAME} characters")
+        if not isinstance(self.limits, tuple) or any(type(limit) is not Limit for limit in self.limits):
+            raise TypeError(f"scope {self.name!r} has the limits {shown(self.limits)}, expected a tuple of Limit")
+        if type(self.ids) is not bool:
+            raise TypeError(f"scope {self.name!r} has ids={shown(self.ids)}, expected True or False")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOf:
+    """One slot in the first of these scopes that has room: a reserved share first, then what is shared by all."""
+
+    scopes: tuple[Scope, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.scopes, tuple) or len(self.scopes) < 2:  # noqa: PLR2004 - a choice has two
+            raise ValueError(f"FirstOf({shown(self.scopes)}), expected a tuple of at least two scopes")
+        for scope in self.scopes:
+            if type(scope) is not Scope:
+                raise TypeError(f"FirstOf holds {shown(scope)}, expected a Scope")
+
+
+Demand: TypeAlias = Scope | FirstOf
+"""What a request asks a slot of."""
+
+
+def all_scopes(demands: tuple[Demand, ...]) -> tuple[Scope, ...]:
+    """Every scope in which the request may own a slot."""
+    for each in demands:
+        if type(each) is FirstOf:
+            break
+    else:
+        return demands  # type: ignore[return-value]  # they are scopes all
+    return tuple(scope for each in demands for scope in (each.scopes if isinstance(each, FirstOf) else (each,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """One slot was charged for everything the request asked for; ``id`` owns them. Equal whatever the id."""
+
+    id: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Nothing was charged; false where a truth value is asked for. ``scope`` and ``limit`` are what frees up last.
+
+    With nothing else happening the same request is admitted exactly ``retry_after_us`` after the decision and not a
+    microsecond earlier.
+    """
+
+    scope: str
+    limit: Limit
+    retry_after_us: int
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Verdict: TypeAlias = Admitted | Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """From ``at_us`` on a scope has room for one more; ``room`` is for how many it has now."""
+
+    scope: str
+    at_us: int
+    room: int
+
+
+class Lane(StrEnum):
+    """A priority, and the RQ queue of that priority."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Reason(StrEnum):
+    """Why an event came to its outcome, or waits. A closed set: log key and metric label."""
+
+    OK = "ok"
+    LIMIT_GLOBAL = "limit:global"
+    LIMIT_CATEGORY = "limit:category"
+    LIMIT_LABEL = "limit:label"
+    PACE = "pace"
+    COOLDOWN = "cooldown"
+    PAUSED = "paused"
+    RETRY = "retry"
+    RECONCILE = "reconcile"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    INVALID = "invalid"
+    AMBIGUOUS = "ambiguous"
+    EXHAUSTED = "exhausted"
+    OVERFLOW = "overflow"
+    DUPLICATE = "duplicate"
+    MUTED = "muted"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post.
+
+    ``template_fault`` says why the category's template did not make the text.
+    """
+
+    event_id: str
+    channel: str
+    text: str
+    blocks: tuple[dict[str, object], ...] = ()
+    thread_ts: str | None = None
+    look: Look | None = None
+    template_fault: str | None = None
+
+
+# What a post came to. Values, because the caller goes on in every case.
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The sink's proof that the message was posted, but for what was ``left_out``; a webhook answers no ``ts``."""
+
+    channel: str
+    ts: str | None
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitedBySlack:
+    """Not posted; nobody may post to this channel for ``retry_after_us``. Uses no attempt."""
+
+    retry_after_us: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retryable:
+    """Certainly not posted; a later attempt may do better.
+
+    ``reached`` says whether Slack has answered: not where the request never left (refused, DNS, TLS); None where it was
+    not tried.
+    """
+
+    code: str
+    detail: str
+    uses_attempt: bool = True
+    reached: bool | None = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Certainly not posted and never will be as it is."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Perhaps posted, perhaps not."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Not posted, and nothing will be until an operator acts on ``detail``."""
+
+    code: str
+    detail: str
+
+
+PostResult: TypeAlias = Receipt | RateLimitedBySlack | Retryable | Rejected | Ambiguous | Paused
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Under which name and icon a message appears, where these are not the app's own."""
+
+    username: str | None = None
+    icon_emoji: str | None = None
+    icon_url: str | None = None
+
+
+class Part(StrEnum):
+    """A part of a message that can be left out where Slack does not take it."""
+
+    LOOK = "look"
+    BLOCKS = "blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of a message that was left out, since a post with it was refused with ``code``."""
+
+    part: Part
+    code: str
+    detail: str

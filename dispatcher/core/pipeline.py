@@ -1,0 +1,318 @@
+"""THE CORE: the way of a batch of events, step by step.
+
+Two steps, never mixed: the *budget* (global, category) is decided at once for every event and sets the policy; the
+*pace* (channel, cool-down, pause) only delays what the budget admitted. An outcome is durable before it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple, assert_never
+
+from dispatcher.core import reconciliation, transitions
+from dispatcher.core.boottime import boottime_s
+from dispatcher.core.kinds import DigestMessages, Kind, ProducerEvents
+from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
+from dispatcher.core.mutes import MUTED_SCOPE, Mute
+from dispatcher.core.outcomes import GRACE_US, Deferral, Lookup, Reading, Settlement, Turn
+from dispatcher.core.policy import Backoff, Policy, limit_reason
+from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.tally import Suppressed, Telling
+from dispatcher.errors import StaleLimits
+
+NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
+POST_S: Final = 10.0
+"""How long a post may take, unless the settings say otherwise."""
+
+LATE: Final = Retryable("too_late", "its time had passed before it began", uses_attempt=False, reached=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch between two steps: who goes on, and what has ended but is not durable yet.
+
+    ``candidates`` have not asked the gate, ``admitted`` and ``refused`` have.
+    """
+
+    candidates: Sequence[Candidate] = ()
+    ended: Sequence[Settlement] = ()
+    admitted: Sequence[Candidate] = ()
+    refused: Sequence[Deferral] = ()
+    has_asked: bool = False
+
+    @property
+    def undecided(self) -> list[Leased | Spoiled]:
+        """All of it, as it is decided by other limits: what has asked may own slots, and counts as taken once more."""
+        going = [*self.candidates, *self.admitted, *(each.candidate for each in self.refused)]
+        subjects = [*(each.leased for each in going), *(each.subject for each in self.ended)]
+        return [transitions.taken_again(each) for each in subjects] if self.has_asked else subjects
+
+
+class _LinedUp(NamedTuple):
+    """Ids of those that need not wait, and the ends of those for whom there was no place."""
+
+    going: set[str]
+    ended: list[Settlement]
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """One worker's collaborators, and the steps in order.
+
+    A post may take ``post_s``, which counts from the instant before its mark is asked for: whoever finds the mark of a
+    worker that is gone counts from the mark. ``clock`` gives that instant.
+    """
+
+    policy: Policy
+    gate: Gate
+    outbox: Outbox
+    sink: Sink
+    observer: Observer
+    backoff: Backoff
+    grace_us: int = GRACE_US
+    post_s: float = POST_S
+    clock: Callable[[], float] = boottime_s
+    _events: Kind = field(init=False)
+    _digests: Kind = field(init=False)
+
+    def __post_init__(self) -> None:
+        events = ProducerEvents(self.policy, self.sink, self.backoff, self.grace_us)
+        object.__setattr__(self, "_events", events)
+        object.__setattr__(self, "_digests", DigestMessages(self.policy, self.sink, self.backoff, self.grace_us))
+
+    def dispatch(
+        self,
+        batch: Sequence[Leased | Spoiled],
+        now_us: int,
+        free: int,
+        muted: Mapping[str, Mute] = NOTHING_MUTED,
+        begin: Callable[[Started], None] = lambda _: None,
+    ) -> list[Started]:
+        """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
+
+        ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``muted`` are the
+        categories of which nothing is posted that was not admitted before. ``begin`` gets each post as soon as it is
+        marked, before anything is told: no log line stands between a mark and its post. Raises ``GateUnavailable`` with
+        nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force,
+        also with nothing posted. What is to be looked up is left to ``lookups``.
+        """
+        found = self._arrive(batch, now_us)
+        try:
+            found = self._hold_muted(found, muted, now_us)
+            found = self._line_up_newcomers(found)
+            found = self._ask_gate(found)
+            found = self._line_up_refused(found)
+            found = self._settle_ended(found)
+            return self._start(found.admitted, free, begin)
+        except StaleLimits as error:
+            raise Overtaken(found.undecided, error.in_force) from error
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post one message and say what follows; touches no store, so any thread may do it.
+
+        What comes too late to be posted is not: another worker may have posted it meanwhile.
+        """
+        if started.leaves_by_s is not None and self.clock() >= started.leaves_by_s:
+            return self.not_made(started)
+        return self._kind_of(started.candidate.leased).deliver(started)
+
+    def not_made(self, started: Started) -> Settlement:
+        """What follows from a post that was never begun; it says nothing of Slack."""
+        return self.conclude(started, LATE)
+
+    def conclude(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        return self._kind_of(started.candidate.leased).after_post(started, result)
+
+    def lookups(self, batch: Sequence[Leased | Spoiled], now_us: int) -> list[Lookup]:
+        """What has to be looked up before anything else becomes of the events of a batch whose posts had no answer.
+
+        Raises ``GateUnavailable`` as ``dispatch`` does.
+        """
+        doubtful = [each for each in batch if isinstance(each, Leased) and each.doubt is not None]
+        found, ended = reconciliation.lookups(doubtful, self.policy, now_us)
+        self.settle(ended)
+        return found
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        """Read what was posted and say what follows for each event; touches no store, so any thread may do it."""
+        return self.conclude_look(lookup, self.sink.look(lookup.search))
+
+    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
+        """What follows from a reading."""
+        found = reconciliation.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
+        pairs = zip(lookup.candidates, found, strict=True)
+        return [self._kind_of(candidate.leased).after_look(settlement) for candidate, settlement in pairs]
+
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        """Make outcomes durable, then tell of them."""
+        if not settlements:
+            return
+        done = self.outbox.settle([transitions.at_pace(each, self.policy) for each in settlements])
+        pairs = list(zip(settlements, done.applied, strict=True))
+        self.observer.settled([each for each, is_applied in pairs if is_applied])
+        self.observer.lost([each.subject for each, is_applied in pairs if not is_applied])
+        self.observer.turned(done.turned)
+        if done.trimmed:
+            self.observer.trimmed(done.trimmed)
+
+    def _kind_of(self, leased: Leased) -> Kind:
+        return self._digests if leased.is_own else self._events
+
+    def _arrive(self, batch: Sequence[Leased | Spoiled], now_us: int) -> Batch:
+        """The events with their terms; what cannot be read or handled, or is too old, ends."""
+        ended: list[Settlement] = []
+        candidates: list[Candidate] = []
+        for item in batch:
+            if isinstance(item, Spoiled):
+                ended.append(transitions.spoiled(item))
+                continue
+            if item.doubt is not None:
+                continue
+            match self._kind_of(item).on_arrival(item, now_us):
+                case Candidate() as candidate:
+                    candidates.append(candidate)
+                case Settlement() as settlement:
+                    ended.append(settlement)
+        return Batch(candidates, ended)
+
+    def _hold_muted(self, batch: Batch, muted: Mapping[str, Mute], now_us: int) -> Batch:
+        """What a mute suppresses ends, or stands in line until it is over."""
+        if not muted:
+            return batch
+        left: list[Candidate] = []
+        ended: list[Settlement] = []
+        waiting: list[Deferral] = []
+        for candidate in batch.candidates:
+            mute = muted.get(candidate.leased.event.category)
+            match mute and self._kind_of(candidate.leased).muted(candidate, mute, now_us):
+                case Settlement() as settlement:
+                    ended.append(settlement)
+                case Deferral() as deferral:
+                    waiting.append(deferral)
+                case None:
+                    left.append(candidate)
+        self.outbox.expect(
+            [Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0) for category, mute in muted.items() if waiting]
+        )
+        return Batch(left, [*batch.ended, *ended, *self._line_up(waiting).ended])
+
+    def _line_up_newcomers(self, batch: Batch) -> Batch:
+        """Newcomers of a category that defers stand behind those who wait already."""
+        newcomers = {
+            each.leased.id: deferral
+            for each in batch.candidates
+            if (deferral := self._kind_of(each.leased).newcomer(each)) is not None
+        }
+        if not newcomers:
+            return batch
+        may_go, ended = self._line_up(list(newcomers.values()))
+        going = [each for each in batch.candidates if each.leased.id not in newcomers or each.leased.id in may_go]
+        return Batch(going, [*batch.ended, *ended])
+
+    def _ask_gate(self, batch: Batch) -> Batch:
+        """The budget: who was admitted, and who was refused and waits; other ends of a refusal are in ``ended``."""
+        heads = [each for each in batch.candidates if each.leased.line]
+        ahead = {scope.name: scope for each in heads for scope in all_scopes(each.terms.scopes)}
+        asking = [self._kind_of(each.leased).asking(each) for each in batch.candidates]
+        answer = self.gate.admit(asking, ahead=list(ahead.values()))
+        self.outbox.expect(answer.openings)
+        for place, shadowed in answer.shadowed.items():
+            leased, terms = asking[place].candidate
+            asking[place] = asking[place]._replace(candidate=Candidate(leased._replace(shadowed=shadowed), terms))
+        admitted: list[Candidate] = []
+        refused: list[Deferral] = []
+        ended: list[Settlement] = []
+        suppressed: dict[int, tuple[Asking, Denied]] = {}
+        for place, (each, verdict) in enumerate(zip(asking, answer.verdicts, strict=True)):
+            if place in answer.lost:
+                continue
+            match verdict:
+                case Admitted():
+                    admitted.append(each.candidate)
+                case Denied() if each.drops:
+                    suppressed[place] = (each, verdict)
+                case Denied():
+                    match self._kind_of(each.candidate.leased).denied(each.candidate, verdict):
+                        case Deferral() as deferral:
+                            refused.append(deferral)
+                        case Settlement() as settlement:
+                            ended.append(settlement)
+                case _:
+                    assert_never(verdict)
+        self.observer.lost([asking[place].candidate.leased for place in sorted(answer.lost)])
+        self._tell_of(suppressed, answer)
+        return Batch((), [*batch.ended, *ended], admitted, refused, has_asked=True)
+
+    def _tell_of(self, suppressed: dict[int, tuple[Asking, Denied]], answer: Admitting) -> None:
+        """Lines for those that a limit has dropped or digested, or set aside."""
+        waiting: list[Waiting] = []
+        dropped: list[tuple[Leased, Denied]] = []
+        digested = list(answer.joined)
+        known: dict[tuple[int, str], Denied] = {}
+        for place, (each, verdict) in suppressed.items():
+            leased, counting = each.candidate.leased, each.counting
+            if counting is None:
+                dropped.append((leased, verdict))
+                continue
+            denied = known.get((id(verdict), counting.id))
+            if denied is None:
+                denied = known[id(verdict), counting.id] = counting.known(verdict)
+            if place in answer.lone:
+                reason = limit_reason(denied.scope)
+                waiting.append(Waiting(each.candidate, reason, answer.lone[place], denied.scope))
+            elif counting.telling is Telling.DIGEST:
+                digested.append(Suppressed(leased.name, leased.event.category, denied))
+            else:
+                dropped.append((leased, denied))
+        self.observer.dropped(dropped)
+        self.observer.digested(digested)
+        self.observer.waiting(waiting)
+
+    def _line_up_refused(self, batch: Batch) -> Batch:
+        """Those that were refused and wait stand in line."""
+        ended = self._line_up(batch.refused).ended
+        return replace(batch, refused=(), ended=[*batch.ended, *ended])
+
+    def _line_up(self, deferrals: Sequence[Deferral]) -> _LinedUp:
+        """Let them stand in line, but for those that need not. Where as many wait as may is the end: an overflow."""
+        going: set[str] = set()
+        ended: list[Settlement] = []
+        waiting: list[Waiting] = []
+        lost: list[Leased] = []
+        answers = self.outbox.line_up(deferrals) if deferrals else []
+        for deferral, answer in zip(deferrals, answers, strict=True):
+            match answer:
+                case Waiting():
+                    waiting.append(answer)
+                case Turn.GO:
+                    going.add(deferral.candidate.leased.id)
+                case Turn.FULL:
+                    ended.append(transitions.overflow(deferral))
+                case Turn.LOST:
+                    lost.append(deferral.candidate.leased)
+                case _:
+                    assert_never(answer)
+        self.observer.waiting(waiting)
+        self.observer.lost(lost)
+        return _LinedUp(going, ended)
+
+    def _settle_ended(self, batch: Batch) -> Batch:
+        """What has ended is durable, and told."""
+        self.settle(batch.ended)
+        return replace(batch, ended=())
+
+    def _start(self, admitted: Sequence[Candidate], free: int, begin: Callable[[Started], None]) -> list[Started]:
+        if not admitted:
+            return []
+        by_s = self.clock() + self.post_s
+        answers = self.outbox.start(admitted, free)
+        started = [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
+        for each in started:
+            begin(each)
+        self.observer.waiting([answer for answer in answers if isinstance(answer, Waiting)])
+        self.observer.lost([each.leased for each, answer in zip(admitted, answers, strict=True) if answer is None])
+        return started

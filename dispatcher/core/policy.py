@@ -1,0 +1,286 @@
+"""What the limits file says, as values, and what follows from it for an event.
+
+Its terms, what a denial means, what comes after a post, when to give up. Pure: no I/O, no clock. ``settings`` builds a
+``Policy``; the core asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from dispatcher.core.category_rule import CategoryRule
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Leased, Terms
+from dispatcher.core.limits import US, Demand, FirstOf, Limit, Reason, Scope, longest_of
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
+from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
+
+Backoff: TypeAlias = Callable[[int], int]
+"""Microseconds to wait after the n-th attempt."""
+
+_AGAIN_FROM_US: Final = US
+_AGAIN_TO_US: Final = 3_600 * US
+_AGAIN_TIMES: Final = 5
+
+GLOBAL_SCOPE: Final = "global"
+GUARANTEE_PREFIX: Final = "guarantee:"
+"""What the names of scopes begin with that keep a category's guarantee."""
+SHARED_SCOPE: Final = "shared"
+"""What the guarantees leave of the longest global window, for all."""
+
+SHADOW_PREFIX: Final = "shadow:"
+"""What the scopes of shadow limits begin with."""
+
+_REASONS: Final = {
+    GLOBAL_SCOPE: Reason.LIMIT_GLOBAL,
+    SHARED_SCOPE: Reason.LIMIT_GLOBAL,
+    "guarantee": Reason.LIMIT_GLOBAL,
+    "kept": Reason.LIMIT_GLOBAL,
+    "label": Reason.LIMIT_LABEL,
+    "muted": Reason.MUTED,
+}
+
+_MAX_LABEL: Final = 64
+"""Longer values of a label stand in its scope as a digest."""
+
+_REMEMBERED: Final = 4_096
+"""Categories whose scopes are kept ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The whole limits file. ``categories`` holds the named ones; any other follows ``defaults``.
+
+    ``channels`` maps a channel to its pace; ``None`` is no pace. The guarantees together are no more than the longest
+    global window holds; ``settings`` sees to it.
+    """
+
+    global_limits: tuple[Limit, ...]
+    defaults: CategoryRule
+    categories: Mapping[str, CategoryRule]
+    default_pace: Limit | None
+    channels: Mapping[str, Limit | None] = field(default_factory=dict)
+    reject_unknown: bool = False
+    dead_letters: Bounds = DEFAULT_BOUNDS
+    global_shadows: tuple[Limit, ...] = ()
+    _scopes: dict[tuple[str, bool], tuple[Demand, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _countings: dict[str, Counting] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _terms: dict[tuple[object, ...], Terms] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def knows(self, category: str) -> bool:
+        """Whether the limits file names the category."""
+        return category in self.categories
+
+    def rule(self, category: str) -> CategoryRule:
+        """The rule of a category, the defaults where it is not named."""
+        return self.categories.get(category, self.defaults)
+
+    @property
+    def has_looks(self) -> bool:
+        """Whether any category's messages appear under a name or icon of their own."""
+        return any(rule.style.look is not None for rule in (self.defaults, *self.categories.values()))
+
+    @property
+    def guaranteed(self) -> int:
+        """How much of the longest global window is kept for single categories."""
+        return sum(rule.guarantee for rule in self.categories.values())
+
+    @property
+    def longest_global(self) -> Limit | None:
+        """The global limit that guarantees are a part of: that of the longest window, of two the smaller."""
+        return longest_of(self.global_limits)
+
+    def scopes(
+        self, category: str, labels: Mapping[str, str] | None = None, *, tells: bool = False
+    ) -> tuple[Demand, ...]:
+        """What an event is counted against, widest first; scopes without a limit are left out.
+
+        With guarantees an event takes a slot of its category's share while that has room, else one of what all share.
+        Where it is told what was suppressed, events leave one slot of the category's longest window, and one of its
+        share, to the message that ``tells``.
+        """
+        demands = self._scopes.get((category, tells))
+        if demands is None:
+            demands = (*self._global_demands(category, tells=tells), *self._own_scopes(category, tells=tells))
+            if len(self._scopes) < _REMEMBERED:
+                self._scopes[category, tells] = demands
+        if labels and (per_label := self.rule(category).per_label):
+            return (*demands, *_label_scopes(category, per_label, labels))
+        return demands
+
+    def share(self, category: str) -> Scope | None:
+        """What is kept for the category's events of the longest global window; None where nothing is."""
+        longest, rule = self.longest_global, self.rule(category)
+        guarantee = rule.guarantee - (rule.telling is not None)
+        if longest is None or guarantee < 1:
+            return None
+        return Scope(f"{GUARANTEE_PREFIX}{category}", (replace(longest, max=guarantee),))
+
+    def kept(self, category: str) -> Scope | None:
+        """What of the category's guarantee is kept for telling what was suppressed; None where nothing is."""
+        longest, rule = self.longest_global, self.rule(category)
+        if longest is None or not rule.guarantee or rule.telling is None:
+            return None
+        return Scope(f"kept:{category}", (replace(longest, max=1),))
+
+    def counting(self, category: str) -> Counting | None:
+        """Where the category's suppressed events are counted; None where nobody is told of them."""
+        counting = self._countings.get(category)
+        if counting is None and (telling := self.rule(category).telling) is not None:
+            counting = self.counting_as(category, telling)
+            if len(self._countings) < _REMEMBERED:
+                self._countings[category] = counting
+        return counting
+
+    def counting_as(self, category: str, telling: Telling) -> Counting:
+        """The same for a telling that the category may have had before."""
+        rule, whole = self.rule(category), self.longest_global
+        windows = (rule.limits, self.global_limits, *rule.per_label.values())
+        return counting_of(
+            telling,
+            category,
+            rule.digest_delay_us,
+            own=longest_of(rule.limits),
+            share=replace(whole, max=rule.guarantee) if whole is not None and rule.guarantee else None,
+            window=next((longest_of(each) for each in windows if each), None),
+        )
+
+    @property
+    def shared(self) -> Scope | None:
+        """What the guarantees leave of the longest global window; None where there are none, or nothing is left."""
+        longest, guaranteed = self.longest_global, self.guaranteed
+        if longest is None or not 0 < guaranteed < longest.max:
+            return None
+        return Scope(SHARED_SCOPE, (replace(longest, max=longest.max - guaranteed),))
+
+    @property
+    def has_shadows(self) -> bool:
+        """Whether any limit is counted and not enforced."""
+        rules = (self.defaults, *self.categories.values())
+        return bool(self.global_shadows) or any(rule.shadows or rule.label_shadows for rule in rules)
+
+    def shadows(self, category: str, labels: Mapping[str, str] | None = None) -> tuple[Scope, ...]:
+        """Where an event that was admitted is counted by limits that are not enforced."""
+        rule = self.rule(category)
+        if not (self.global_shadows or rule.shadows or rule.label_shadows):
+            return ()
+        scopes = (
+            Scope(GLOBAL_SCOPE, self.global_shadows),
+            Scope(f"category:{category}", rule.shadows),
+            *_label_scopes(category, rule.label_shadows, labels or {}),
+        )
+        return tuple(Scope(SHADOW_PREFIX + scope.name, scope.limits) for scope in scopes if scope.limits)
+
+    def _global_demands(self, category: str, *, tells: bool) -> Iterator[Demand]:
+        if not self.global_limits:
+            return
+        yield Scope(GLOBAL_SCOPE, self.global_limits)
+        kept = self.kept(category) if tells else None
+        pools = tuple(pool for pool in (kept, self.share(category), self.shared) if pool is not None)
+        if pools:
+            yield pools[0] if len(pools) == 1 else FirstOf(pools)
+
+    def _own_scopes(self, category: str, *, tells: bool) -> Iterator[Demand]:
+        rule = self.rule(category)
+        longest = longest_of(rule.limits)
+        if longest is None:
+            return
+        yield Scope(f"category:{category}", rule.limits)
+        if tells:
+            yield Scope(f"digest:{category}", (replace(longest, max=1),))
+        elif rule.telling is not None and longest.max > 1:
+            yield Scope(f"singles:{category}", (replace(longest, max=longest.max - 1),))
+
+    def channel(self, event: Event) -> str:
+        """Where the event is posted: its own channel, else its category's."""
+        return event.channel or self.rule(event.category).channel
+
+    def pace(self, channel: str) -> Limit | None:
+        """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""
+        return self.channels.get(channel, self.default_pace)
+
+    def max_age_us(self, event: Event) -> int:
+        """How long the event may wait from first sight: the category's bound, or the event's own if shorter."""
+        bound = self.rule(event.category).max_age_us
+        return bound if event.max_age is None else min(bound, round(event.max_age * US))
+
+    def terms(self, leased: Leased) -> Terms:
+        """Everything the policy says of one event. One that has waited keeps the channel it waited for.
+
+        Events of one batch that differ in nothing else share their terms.
+        """
+        event = leased.event
+        rule = self.rule(event.category)
+        if leased.is_own:
+            category = event.category
+            return self.own_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
+        if event.labels and (rule.per_label or rule.label_shadows):
+            return self._terms_of(leased)
+        key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age, leased.lone)
+        terms = self._terms.get(key)
+        if terms is None:
+            if len(self._terms) >= _REMEMBERED:
+                self._terms.clear()
+            terms = self._terms[key] = self._terms_of(leased)
+        return terms
+
+    def _terms_of(self, leased: Leased) -> Terms:
+        event = leased.event
+        channel = leased.channel or self.channel(event)
+        return Terms(
+            channel=channel,
+            pace=self.pace(channel),
+            scopes=self.scopes(event.category, event.labels, tells=leased.lone),
+            deadline_us=leased.seen_us + self.max_age_us(event),
+            configured=self.knows(event.category),
+            shadows=self.shadows(event.category, event.labels),
+        )
+
+    def own_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
+        """The terms of an own event of the category, which asks for ``scopes``. It has no age: nothing ends it."""
+        category = leased.event.category
+        channel = leased.channel or self.rule(category).channel
+        return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
+
+    def line(self, event: Event) -> str:
+        """The line in which the event waits for room: its category's, or one for the values of its limited labels."""
+        scopes = tuple(_label_scopes(event.category, self.rule(event.category).per_label, event.labels))
+        names = [scope.name for scope in scopes]
+        if len(names) > 1:  # parted by blanks, of which a value may have some
+            names = [name.replace("%", "%25").replace(" ", "%20") for name in names]
+        return " ".join(names) or f"category:{event.category}"
+
+
+def _label_scopes(
+    category: str, per_label: Mapping[str, tuple[Limit, ...]], labels: Mapping[str, str]
+) -> Iterator[Scope]:
+    for label, limits in per_label.items():
+        value = labels.get(label)
+        if value is not None and limits:
+            short = value if len(value) <= _MAX_LABEL else blake2b(value.encode(), digest_size=16).hexdigest()
+            yield Scope(f"label:{category}:{label}={short}", limits)
+
+
+def again_after_us(event_id: str, nth: int) -> int:
+    """How long an event waits to be posted again after its ``nth`` post whose arrival is not known.
+
+    Each may be a copy, so the waits grow fast: 1 s, 5 s, 25 s, up to an hour, of which the event's id chooses a part,
+    half of it at least. Eight posts take more than an hour: one of 503 ends no event.
+    """
+    whole_us: int = min(_AGAIN_FROM_US * _AGAIN_TIMES ** (nth - 1), _AGAIN_TO_US)
+    chosen = int.from_bytes(blake2b(f"{event_id}#{nth}".encode(), digest_size=4).digest()) / 2**32
+    return round(whole_us * (1 + chosen) / 2)
+
+
+def limit_reason(scope: str) -> Reason:
+    """The reason that names a denying scope; guarantees and what they leave are parts of the global limit.
+
+    ``muted:CATEGORY`` is what lines of a muted category wait for.
+    """
+    kind = scope.partition(":")[0]
+    return _REASONS.get(kind, Reason.LIMIT_CATEGORY)

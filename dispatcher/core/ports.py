@@ -1,0 +1,143 @@
+"""What the core needs of the world around it: the protocols that adapters fit, and what they are told and tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
+from dispatcher.core.outcomes import Deferral, Reading, Search, Settled, Settlement, Turn, Turned
+from dispatcher.core.tally import Counting, Suppressed
+
+
+class Asking(NamedTuple):
+    """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed.
+
+    It is counted by ``counting``. Of a category that digests, the only one that is suppressed does not end: it waits.
+    """
+
+    candidate: Candidate
+    drops: bool
+    counting: Counting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitting:
+    """A verdict for each that asked, but for the places in ``lost``: another worker has these, nothing was decided.
+
+    Those that were refused and drop have ended, but for those in ``lone``: each was parked for so many microseconds, as
+    the only one of its category. ``joined`` are such events of before that a second one has ended. ``shadowed``: by
+    place, the shadow limits that would have refused one that was admitted.
+    """
+
+    verdicts: list[Verdict]
+    openings: list[Opening]
+    lost: frozenset[int]
+    shadowed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    lone: Mapping[int, int] = field(default_factory=dict)
+    joined: Sequence[Suppressed] = ()
+
+
+class Overtaken(Exception):
+    """The limits have changed while a batch was decided: ``version`` is in force now.
+
+    ``undecided`` of the batch, which is still leased, is to be decided by that one.
+    """
+
+    def __init__(self, undecided: Sequence[Leased | Spoiled], version: str) -> None:
+        super().__init__(f"{len(undecided)} events are not decided by the limits in force, version {version}")
+        self.undecided = undecided
+        self.version = version
+
+
+class Gate(Protocol):
+    """The budget: one shared limiter. By other limits than those in force it decides nothing: ``StaleLimits``."""
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        """Decide for each, as if they asked one after another; then say when each scope ahead has room for one more.
+
+        What is refused and drops is dropped in the same step: durable, counted, on record.
+        """
+        ...
+
+
+class Outbox(Protocol):
+    """The events under this worker's lease.
+
+    By other limits than those in force nothing is lined up or started: ``StaleLimits``.
+    """
+
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+        """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO."""
+        ...
+
+    def expect(self, openings: Sequence[Opening]) -> None:
+        """With the next ``take``, tell from when on heads of lines may pass the scopes that this batch asked for."""
+        ...
+
+    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
+        """Mark up to ``free`` of them as sending; park the others in their channel's line. None: lease lost."""
+        ...
+
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """Make outcomes durable in one step."""
+        ...
+
+
+class Sink(Protocol):
+    """Where messages go."""
+
+    def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
+        """Post once, within a deadline; never raises for what the other side does.
+
+        ``by_s`` is an instant of ``boottime_s``: after it nothing is sent, and nothing that was sent before may arrive
+        late because of us. Without it the sink's own time-out counts from now.
+        """
+        ...
+
+    def look(self, search: Search) -> Reading:
+        """Look for posts of unknown fate, within a deadline; never raises for what the other side does."""
+        ...
+
+    @property
+    def can_update(self) -> bool:
+        """Whether what was posted can be edited."""
+        ...
+
+    def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
+        """Edit what was posted with this receipt; as ``post``. Only to be called where it can."""
+        ...
+
+
+class Observer(Protocol):
+    """Told of what is durable; may fail, never breaks the way of an event."""
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """One line for each event at its end, or where it is parked."""
+        ...
+
+    def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
+        """One line for each event that a limit has dropped."""
+        ...
+
+    def digested(self, events: Sequence[Suppressed]) -> None:
+        """One line for each event that has ended in a digest."""
+        ...
+
+    def waiting(self, events: Sequence[Waiting]) -> None:
+        """Events that wait in a line: admitted ones for their channel, deferred ones for room in a limit."""
+        ...
+
+    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
+        """Events another worker has taken over."""
+        ...
+
+    def turned(self, pauses: Sequence[Turned]) -> None:
+        """Pauses of posting that began or ended."""
+        ...
+
+    def trimmed(self, count: int) -> None:
+        """So many dead letters were lost to their bounds."""
+        ...

@@ -1,0 +1,141 @@
+"""What follows for events whose posts had no clear answer: they are looked up in what their channel shows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from dispatcher.core.category_rule import OnAmbiguous
+from dispatcher.core.leased_event import Candidate, Doubt, Leased, Trouble
+from dispatcher.core.limits import Reason
+from dispatcher.core.outcomes import (
+    LAST_LOOK,
+    MARGIN_US,
+    Absent,
+    DeadLettered,
+    Lookup,
+    Parked,
+    Place,
+    Reading,
+    ReadLater,
+    Search,
+    Sent,
+    Settlement,
+    Slots,
+    Unreadable,
+)
+from dispatcher.core.policy import Backoff, Policy, again_after_us
+from dispatcher.core.transitions import MAX_ATTEMPTS, as_candidate
+
+MAX_RESENT: Final = 2
+"""How often a post that never arrived is made again while others arrive; then it is a dead letter ``ambiguous``."""
+
+
+def lookups(doubtful: Sequence[Leased], policy: Policy, now_us: int) -> tuple[list[Lookup], list[Settlement]]:
+    """One look-up for each channel (and thread) that posts of unknown fate went to; and what cannot be handled."""
+    places: dict[tuple[str, str | None], list[Candidate]] = {}
+    ended: list[Settlement] = []
+    for leased in doubtful:
+        match as_candidate(leased, policy):
+            case Settlement() as settlement:
+                ended.append(settlement)
+            case candidate:
+                doubt = _doubt(candidate)
+                place = (doubt.channel or candidate.terms.channel, leased.event.thread_ts or doubt.root)
+                places.setdefault(place, []).append(candidate)
+    found = []
+    for (channel, thread_ts), candidates in places.items():
+        since_us = min(_doubt(each).first_us for each in candidates) - MARGIN_US
+        names = tuple(each.leased.name for each in candidates)
+        found.append(Lookup(tuple(candidates), Search(channel, names, since_us, thread_ts, now_us), now_us))
+    return found, ended
+
+
+def after_look(lookup: Lookup, reading: Reading, policy: Policy, backoff: Backoff, grace_us: int) -> list[Settlement]:
+    """What a reading means for each event it was made for.
+
+    What is found was sent. What is absent is looked for again when ``LAST_LOOK`` graces have passed since its post, and
+    then posted again, on the slot it has: ``MAX_RESENT`` times, where others are posted meanwhile. In an outage that
+    does not count; where posts to the channel fail one after another, it is posted ``MAX_ATTEMPTS`` times in all, with
+    long waits between. What cannot be read now is read later, until the event's deadline. Where nothing can be read,
+    the category's ``on_ambiguous`` says: a post made again takes another slot, and there are ``MAX_ATTEMPTS`` in all,
+    also in an outage.
+    """
+    settlements = []
+    for candidate in lookup.candidates:
+        receipt = reading.found.get(candidate.leased.name)
+        if receipt is not None:
+            sent = Sent(receipt, found=True, copies=candidate.leased.unknown)
+            settlements.append(_settlement(candidate, sent, reached=True))
+            continue
+        match reading.rest:
+            case Absent():
+                settlements.append(_absent(candidate, lookup.now_us, grace_us))
+            case ReadLater() as later:
+                settlements.append(_later(candidate, later, lookup.now_us, backoff))
+            case Unreadable() as never:
+                rule = policy.rule(candidate.leased.event.category)
+                settlements.append(_unreadable(candidate, never, rule.on_ambiguous))
+            case _:
+                assert_never(reading.rest)
+    return settlements
+
+
+def _absent(candidate: Candidate, now_us: int, grace_us: int) -> Settlement:
+    leased, doubt = candidate.leased, _doubt(candidate)
+    if now_us < doubt.sent_us + LAST_LOOK * grace_us:
+        waits = Parked(Place.LOOK, Reason.RECONCILE, LAST_LOOK * grace_us)
+        return _settlement(candidate, waits, looks=doubt.looks, reached=True)
+    again = Parked(Place.TIMER, Reason.RETRY, 0, "never_seen", detail="the channel does not show it: posted again")
+    if doubt.trouble is Trouble.OUTAGE:
+        return _settlement(candidate, again, Slots.HOLD, reached=True)
+    if leased.attempt >= MAX_ATTEMPTS or (leased.resent >= MAX_RESENT and doubt.trouble is None):
+        detail = f"{_posted(leased)}, and the channel never showed it"
+        return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, leased.code or again.code), reached=True)
+    if doubt.trouble is Trouble.CHANNEL:
+        again = replace(again, wait_us=again_after_us(leased.name, leased.attempt))
+        return _settlement(candidate, again, Slots.HOLD, reached=True)
+    return _settlement(candidate, again, Slots.HOLD, resent=leased.resent + 1, reached=True)
+
+
+def _later(candidate: Candidate, later: ReadLater, now_us: int, backoff: Backoff) -> Settlement:
+    doubt = _doubt(candidate)
+    facts: dict[str, Any] = {"reached": later.reached, "reading_us": later.retry_after_us, "pause": later.pause}
+    if now_us >= candidate.terms.deadline_us:
+        detail = f"perhaps {_posted(candidate.leased)}, and not to be looked up before its max_age: {later.detail}"
+        letter = DeadLettered(Reason.AMBIGUOUS, detail, candidate.leased.code or later.code)
+        return _settlement(candidate, letter, looks=doubt.looks + 1, **facts)
+    wait_us = backoff(doubt.looks + 1) if later.retry_after_us is None else later.retry_after_us
+    waits = Parked(Place.TIMER, Reason.RECONCILE, wait_us, later.code, detail=later.detail)
+    return _settlement(candidate, waits, looks=doubt.looks + 1, **facts)
+
+
+def _unreadable(candidate: Candidate, never: Unreadable, rule: OnAmbiguous) -> Settlement:
+    leased = candidate.leased
+    unknown = leased.unknown + 1
+    if rule is OnAmbiguous.DEAD_LETTER or max(unknown, leased.attempt) >= MAX_ATTEMPTS:
+        detail = f"perhaps {_posted(leased)}, and it cannot be looked up: {never.detail}"
+        return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, leased.code or never.code))
+    detail = f"perhaps posted, and posted again since it cannot be looked up: {never.detail}"
+    again = Parked(Place.TIMER, Reason.RETRY, again_after_us(leased.name, unknown), never.code, detail=detail)
+    return _settlement(candidate, again, unknown=unknown)
+
+
+def _posted(leased: Leased) -> str:
+    return f"posted {'once' if leased.posts == 1 else f'{leased.posts} times'}"
+
+
+def _settlement(
+    candidate: Candidate, outcome: Sent | DeadLettered | Parked, slots: Slots = Slots.KEEP, **effects: object
+) -> Settlement:
+    leased = candidate.leased
+    facts: dict[str, object] = {"attempt": leased.attempt, "unknown": leased.unknown, "resent": leased.resent}
+    facts["is_reading"] = True
+    return Settlement(leased, candidate.terms, outcome, slots, **(facts | effects))  # type: ignore[arg-type]  # fields by name
+
+
+def _doubt(candidate: Candidate) -> Doubt:
+    if candidate.leased.doubt is None:
+        raise ValueError(f"{candidate.leased.id} is looked up, and its fate is known")
+    return candidate.leased.doubt

@@ -1,0 +1,194 @@
+"""What an event looks like at Slack: escaped, without mentions, cut to length. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dispatcher.core.category_rule import PLAIN, Marked, Style, Template, TemplateFailed
+from dispatcher.core.event import Event
+from dispatcher.core.limits import US, Message
+
+MAX_TEXT: Final = 3_900
+"""Characters of a posted text, entities and mark included; Slack recommends 4,000."""
+
+CUT_MARK: Final = "… [cut]"
+
+_CONTROLS: Final = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+_DATE: Final = r"!date\^"  # `<!date^...>` is the one special form that notifies nobody
+_MENTION: Final = re.compile(rf"<(?=@|!(?!{_DATE[1:]}))")
+_LONGEST_PART_OF_ENTITY: Final = len("&amp")
+_DEEPEST: Final = 32  # Slack's own blocks nest a dozen levels
+
+
+def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what else is known of it
+    event: Event,
+    event_id: str,
+    channel: str,
+    style: Style = PLAIN,
+    *,
+    thread_ts: str | None = None,
+    seen_us: int = 0,
+) -> Message:
+    """The finished message of an event, in the style of its category; under ``thread_ts`` if the event names none.
+
+    Plain text is shown as it was written; with ``mrkdwn`` it is Slack's markup as it is, except that mentions
+    are shown without notifying anybody, unless the style allows them. Blocks are passed on with their mentions
+    neutralised alike; an event of blocks alone gets their words as its text, which Slack shows in notifications.
+    A template of the style makes the text of all that, and where it fails, the message says so in ``template_fault``.
+    ``seen_us`` is the event's first sight, for one that does not say when it was created.
+    """
+    quiet = not style.allow_mentions
+    text = _markup(event.text, quiet=quiet) if event.mrkdwn else escape(without_controls(event.text))
+    blocks = tuple(_block(block, quiet=quiet) for block in event.blocks)
+    if blocks and not text.strip():
+        text = "\n".join(_words(list(blocks))) or escape(event.category)
+    text, fault = cut(text), None
+    if style.template is not None:
+        try:
+            text = _templated(style.template, event, event_id, channel, text, seen_us)
+        except TemplateFailed as error:
+            fault = str(error)
+    return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.look, fault)
+
+
+def _templated(  # noqa: PLR0913, PLR0917 - what a template is told
+    template: Template, event: Event, event_id: str, channel: str, text: str, seen_us: int
+) -> str:
+    written = without_controls(event.text) if event.text.strip() else unescape(text)
+    created_at = seen_us / US if event.created_at is None else event.created_at
+    variables = {
+        "category": event.category,
+        "text": Marked(_shortened(written), text),
+        "id": event_id,
+        "labels": {name: _shortened(value) for name, value in event.labels.items()},
+        "priority": event.priority.value,
+        "created_at": int(created_at),
+        "channel": channel,
+    }
+    made = without_controls(template.render(variables))
+    if not made.strip():
+        raise TemplateFailed("it made no text")
+    return cut(made)
+
+
+def _shortened(text: str) -> str:
+    """A text that is not escaped, no longer than a message may be: what a template does with it takes no time."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - len(CUT_MARK)] + CUT_MARK
+
+
+def escape(text: str) -> str:
+    """The text with Slack's three special characters as entities, so that it is shown as it was written."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def unescape(text: str) -> str:
+    """What a reader sees of an escaped text; undoes ``escape``."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def without_controls(text: str) -> str:
+    """The text without control characters; newline and tab stay, a CR LF becomes a newline."""
+    return text.replace("\r\n", "\n").translate(_CONTROLS)
+
+
+def without_mentions(mrkdwn: str) -> str:
+    """Slack's markup with every mention of people, groups or channels' members shown as it was written.
+
+    ``<!here>``, ``<!subteam^S1|name>``, ``<@U1>`` and the like lose their opening bracket to an entity; links,
+    ``<#C1>`` and dates stay. Control characters go first, for one between the brackets could hide a mention.
+    """
+    return _MENTION.sub("&lt;", without_controls(mrkdwn))
+
+
+def cut(text: str, limit: int = MAX_TEXT) -> str:
+    """An escaped text of at most ``limit`` characters, with a visible mark where it was cut.
+
+    No entity is cut in two, and no ``<link>`` unless it takes more than half of the room. ``limit`` is at
+    least the length of ``CUT_MARK``.
+    """
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - len(CUT_MARK)]
+    entity = kept.rfind("&", max(0, len(kept) - _LONGEST_PART_OF_ENTITY))
+    if entity >= 0 and ";" not in kept[entity:]:
+        kept = kept[:entity]
+    link = kept.rfind("<")
+    if link > kept.rfind(">") and link > limit // 2:
+        kept = kept[:link]
+    return kept + CUT_MARK
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    r"""Foreign text fit for a log line, an error or a terminal: printable, on one line, at most ``limit`` long.
+
+    White space becomes a space; any other character that is not printable becomes its escape, such as
+    ``\x1b``.
+    """
+    shown = " ".join(text[: 4 * limit].split())
+    if not shown.isprintable():
+        shown = "".join(char if char.isprintable() else _visible(char) for char in shown)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _visible(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _markup(mrkdwn: str, *, quiet: bool) -> str:
+    return without_mentions(mrkdwn) if quiet else without_controls(mrkdwn)
+
+
+def _block(block: dict[str, Any], *, quiet: bool) -> dict[str, object]:
+    return {key: _part(part, 1, quiet=quiet) for key, part in _object(block, quiet=quiet).items()}
+
+
+def _part(part: object, depth: int, *, quiet: bool) -> object:
+    if depth > _DEEPEST:
+        return CUT_MARK  # Slack refuses such a block in any case; we only must not fail on it
+    if isinstance(part, dict):
+        return {key: _part(value, depth + 1, quiet=quiet) for key, value in _object(part, quiet=quiet).items()}
+    if isinstance(part, list | tuple):
+        return [_part(value, depth + 1, quiet=quiet) for value in part]
+    return part
+
+
+def _object(part: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    match part:
+        case {"type": "mrkdwn" | "markdown", "text": str(text)}:
+            return part | {"text": _markup(text, quiet=quiet)}
+        case _:
+            return _quiet(part) if quiet else part
+
+
+def _quiet(part: dict[str, Any]) -> dict[str, Any]:
+    """One object of Block Kit without markup that notifies nobody; what lies inside is not looked at."""
+    match part:
+        case {"type": "broadcast"}:
+            return {"type": "text", "text": f"@{part.get('range', 'channel')}"}
+        case {"type": "user"}:
+            return {"type": "text", "text": f"@{part.get('user_id', 'user')}"}
+        case {"type": "usergroup"}:
+            return {"type": "text", "text": f"@{part.get('usergroup_id', 'group')}"}
+        case _:
+            return part
+
+
+def _words(part: object) -> Iterator[str]:
+    """The texts in blocks that ``_block`` has been over, as escaped markup."""
+    match part:
+        case {"type": "mrkdwn" | "markdown", "text": str(text)}:
+            yield text
+        case {"type": "plain_text" | "text", "text": str(text)}:
+            yield escape(without_controls(text))
+        case {"type": "image", "alt_text": str(text)}:
+            yield escape(without_controls(text))
+        case dict():
+            for value in part.values():
+                yield from _words(value)
+        case list():
+            for value in part:
+                yield from _words(value)
+        case _:
+            return

@@ -1,0 +1,257 @@
+"""What follows for an event: from its arrival, from a refusal of the budget, from a post. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, assert_never
+
+from dispatcher.core.category_rule import OnLimit
+from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Terms
+from dispatcher.core.limits import (
+    Ambiguous,
+    Denied,
+    Paused,
+    PostResult,
+    RateLimitedBySlack,
+    Reason,
+    Receipt,
+    Rejected,
+    Retryable,
+)
+from dispatcher.core.mutes import Mute
+from dispatcher.core.outcomes import GRACE_US, DeadLettered, Deferral, Dropped, Parked, Place, Sent, Settlement, Slots
+from dispatcher.core.policy import Backoff, Policy, limit_reason
+from dispatcher.core.tally import Counting, Telling
+
+MAX_DEATHS: Final = 3
+"""Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
+
+_DISCARDS: Final = (OnLimit.DROP, OnLimit.DIGEST)
+"""What is never done with a replayed event."""
+
+MAX_ATTEMPTS: Final = 8
+"""Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
+
+
+def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settlement:
+    """The event with its terms, or what ends it before the gate is asked. Raises nothing.
+
+    A defect of ours that one event brings to light must not stop the events beside it.
+    """
+    match as_candidate(leased, policy):
+        case Settlement() as settlement:
+            return settlement
+        case candidate:
+            return refused_unseen(candidate, policy, now_us) or candidate
+
+
+def as_candidate(leased: Leased, policy: Policy) -> Candidate | Settlement:
+    """The event with its terms; where they cannot be found, its end."""
+    try:
+        return Candidate(leased, policy.terms(leased))
+    except Exception as error:  # noqa: BLE001 - see on_arrival; the payload is kept with the words
+        detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
+        return spoiled(Spoiled(leased.id, Reason.INVALID, detail, leased.replays))
+
+
+def spoiled(subject: Spoiled) -> Settlement:
+    """What cannot be read is a dead letter at once."""
+    return Settlement(subject, None, DeadLettered(subject.reason, subject.detail))
+
+
+def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
+    """What ends before the gate: an event that has waited as long as it may, or whose category is rejected."""
+    leased, terms = candidate.leased, candidate.terms
+    posted = not leased.held and (leased.unknown or leased.attempt)  # perhaps: then its slot stays
+    slots = Slots.KEEP if posted else Slots.RELEASE
+    if now_us >= terms.deadline_us:
+        detail = f"waited longer than its max_age, {_waited_for(leased, terms)}"
+        letter = DeadLettered(Reason.EXPIRED, detail, since_us=leased.seen_us)
+        if leased.unknown:
+            detail = f"perhaps posted, and {detail}"
+            letter = DeadLettered(Reason.AMBIGUOUS, detail, leased.code, since_us=leased.seen_us)
+        return Settlement(leased, terms, letter, slots, attempt=leased.attempt, unknown=leased.unknown)
+    if leased.deaths >= MAX_DEATHS:
+        detail = f"{leased.deaths} workers died while they held it"
+        return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), slots, attempt=leased.attempt)
+    if leased.attempt >= MAX_ATTEMPTS:
+        return Settlement(leased, terms, _tried_out(leased), slots, attempt=leased.attempt, unknown=leased.unknown)
+    if policy.reject_unknown and not terms.configured and not leased.held:
+        detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
+        return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"), slots)
+    return None
+
+
+def _waited_for(leased: Leased, terms: Terms) -> str:
+    """What an event waited for last."""
+    if leased.line is not None:
+        return f"for room in a limit (in the line {leased.line})"
+    reason, code = leased.why or (None, None)
+    match reason:
+        case None:
+            return "on the queue" if not leased.held else f"for its channel {terms.channel}"
+        case Reason.PACE | Reason.COOLDOWN:
+            return f"for its channel {terms.channel} ({reason})"
+        case Reason.PAUSED:
+            return f"for the end of a pause ({code})" if code else "for the end of a pause"
+        case Reason.RETRY | Reason.RECONCILE:
+            return f"for another attempt after {code or 'a lost worker'}"
+        case _:
+            return f"for room ({reason})"
+
+
+def _tried_out(leased: Leased) -> DeadLettered:
+    """The end of an event that has used up its attempts: rejected, where Slack refused it and took others."""
+    waited_for = leased.why[0] if leased.why is not None else None
+    reason = Reason.REJECTED if waited_for == Reason.PAUSED and leased.code else Reason.EXHAUSTED
+    perhaps = f"; {leased.unknown} of these posts may have arrived" if leased.unknown else ""
+    return DeadLettered(reason, f"used its {MAX_ATTEMPTS} attempts, posted {leased.posts} times{perhaps}", leased.code)
+
+
+def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
+    """The event as one that waits behind those before it, if its category defers and it comes for the first time."""
+    leased = candidate.leased
+    rule = policy.rule(leased.event.category)
+    if rule.on_limit is not OnLimit.DEFER or leased.line or leased.was_admitted:
+        return None
+    counting = policy.counting(leased.event.category)
+    return Deferral(candidate, policy.line(leased.event), rule.max_parked, counting=counting)
+
+
+def overflow(deferral: Deferral) -> Settlement:
+    """What becomes of an event that finds as many waiting as may."""
+    leased, terms = deferral.candidate.leased, deferral.candidate.terms
+    detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE
+    return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
+
+
+def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Settlement | Deferral | None:
+    """What becomes of an event of a muted category, which takes no slot; None of one that was admitted before.
+
+    As with a denial the category's ``on_limit`` says; what defers waits until the mute ends. Nobody is to be told of
+    the category meanwhile, so what digests is dropped.
+    """
+    leased, terms = candidate.leased, candidate.terms
+    if leased.was_admitted:
+        return None
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    left_us = max(0, mute.until_us - now_us)
+    rule = policy.rule(leased.event.category)
+    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit in _DISCARDS else rule.on_limit
+    match on_limit:
+        case OnLimit.DROP | OnLimit.DIGEST:
+            return Settlement(leased, terms, Dropped(None, Reason.MUTED, mute.detail, mute.until_us), slots)
+        case OnLimit.DEFER:
+            return Deferral(candidate, policy.line(leased.event), rule.max_parked, muted_us=left_us)
+        case OnLimit.DEAD_LETTER:
+            letter = DeadLettered(Reason.MUTED, mute.detail, until_us=mute.until_us)
+            return Settlement(leased, terms, letter, slots)
+        case _:
+            assert_never(on_limit)
+
+
+def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
+    """Whether a refusal ends the event with nothing else to be changed, since it was never admitted; who counts it."""
+    leased = candidate.leased
+    if leased.replays:
+        return False, None
+    match policy.rule(leased.event.category).on_limit:
+        case OnLimit.DROP if leased.is_fresh:
+            return True, policy.counting(leased.event.category)
+        case OnLimit.DIGEST if not leased.was_admitted:
+            return True, policy.counting(leased.event.category)
+        case _:
+            return False, None
+
+
+def taken_again(subject: Leased | Spoiled) -> Leased | Spoiled:
+    """What the gate was asked for by limits that are no longer in force, as one that may own slots already."""
+    return subject._replace(takes=subject.takes + 1) if isinstance(subject, Leased) else subject
+
+
+def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
+    """The settlement with its channel's pace as the policy has it: the post may have been started by older limits."""
+    terms = settlement.terms
+    if terms is None or (pace := policy.pace(terms.channel)) == terms.pace:
+        return settlement
+    return settlement._replace(terms=replace(terms, pace=pace))
+
+
+def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
+    """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says.
+
+    A replayed event is never dropped or digested: it becomes a dead letter again.
+    """
+    leased, terms = candidate.leased, candidate.terms
+    reason = limit_reason(verdict.scope)
+    if leased.was_admitted:
+        return Settlement(
+            leased,
+            terms,
+            # What rests on a held slot may take until its deadline; once that is posted, it takes a window.
+            Parked(Place.TIMER, reason, min(verdict.retry_after_us, verdict.limit.window_us), denied=verdict),
+            Slots.HOLD,
+            attempt=leased.attempt,
+            unknown=leased.unknown,
+            resent=leased.resent,
+        )
+    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    rule = policy.rule(leased.event.category)
+    counting = policy.counting(leased.event.category)
+    gives_notice = counting is not None and counting.telling is Telling.NOTICE
+    known = verdict if counting is None else counting.known(verdict)
+    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
+    match on_limit:
+        case OnLimit.DROP:
+            return Settlement(leased, terms, Dropped(known, reason, counting=counting), slots)
+        case OnLimit.DEFER:
+            return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict, counting=counting)
+        case OnLimit.DEAD_LETTER | OnLimit.DIGEST:  # of a digest only what was replayed comes here
+            detail = f"{known.scope} had used its {known.limit}"
+            letter = DeadLettered(reason, detail, denied=known, counting=counting if gives_notice else None)
+            return Settlement(leased, terms, letter, slots)
+        case _:
+            assert_never(on_limit)
+
+
+def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
+    started: Started, result: PostResult, backoff: Backoff, grace_us: int = GRACE_US
+) -> Settlement:
+    """What becomes of an event after a post.
+
+    Its slots: kept once it is or may be posted, held while it waits for another attempt, given back when it never will
+    be. Only a cause that a further attempt can run into again uses one up. What may have been posted is looked up
+    ``grace_us`` after the post was marked.
+    """
+    leased, terms = started.candidate.leased, started.candidate.terms
+    tried, spared = started.attempt, started.attempt - 1
+
+    def settlement(outcome: Sent | DeadLettered | Parked, slots: Slots, **effects: object) -> Settlement:
+        facts: dict[str, object] = {"attempt": tried, "unknown": leased.unknown, "resent": leased.resent, **effects}
+        return Settlement(leased, terms, outcome, slots, **facts)  # type: ignore[arg-type]  # fields by name
+
+    match result:
+        case Receipt():
+            sent = Sent(result, copies=leased.unknown)
+            return settlement(sent, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
+        case RateLimitedBySlack(retry_after_us, code):
+            waits = Parked(Place.LINE, Reason.COOLDOWN, retry_after_us, code)
+            return settlement(waits, Slots.HOLD, attempt=spared, cooldown_us=retry_after_us, reached=True)
+        case Retryable(code, detail, uses_attempt, reached):
+            if uses_attempt and tried >= MAX_ATTEMPTS:
+                return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=reached)
+            waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
+            return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
+        case Rejected(code, detail):
+            letter = DeadLettered(Reason.REJECTED, detail, code)
+            return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
+        case Ambiguous(code, detail):
+            waits = Parked(Place.LOOK, Reason.RECONCILE, grace_us, code, detail=detail)
+            return settlement(waits, Slots.KEEP, looks=0, arrived=True, reached=False)
+        case Paused(code, detail):
+            # The store knows whether that is the affair of this channel alone: only then an attempt is used.
+            waits = Parked(Place.TIMER, Reason.PAUSED, backoff(tried), code, detail=detail)
+            return settlement(waits, Slots.HOLD, pause=result)
+        case _:
+            assert_never(result)

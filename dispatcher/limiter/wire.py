@@ -1,0 +1,289 @@
+"""What goes to the gate's scripts and what comes back, as values: keys, one JSON object, and the answer read again.
+
+Pure: the blocking and the asyncio limiter differ in how they call, not in what they say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Final, TypeAlias
+
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, Verdict
+from dispatcher.errors import RateLimited, StaleLimits
+from dispatcher.jsonio import decode, encode
+from dispatcher.server.keys import Keys
+
+Request: TypeAlias = tuple[str, tuple[Demand, ...]]
+"""The id that is to own the slots, and what to ask a slot of."""
+
+BATCH: Final = 128
+"""Requests that go to the server in one call: more of them would keep it from others for a millisecond."""
+
+_ADMITTED: Final = Admitted()
+_ALONE: Final = b'{"verdicts":[0]}'
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a limit is used, and the time until it has room for one more (0: it has)."""
+
+    limit: Limit
+    used: int
+    wait_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """A request that waits for its turn: who waits, since when (None: just arrived), and the step of wait.lua."""
+
+    request: Request
+    token: str
+    step: str
+    arrived: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What wait.lua answered: admitted, or the denial and in how many seconds to ask again."""
+
+    arrived: str
+    denied: Denied | None
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Keys and facts for a script, and the scopes that its answer points to."""
+
+    keys: list[str]
+    facts: dict[str, Any]
+    scopes: list[Scope]
+    version: str = ""
+
+    def argument(self, now_us: int | None) -> bytes:
+        """The facts as JSON, with the instant that takes the place of the server's clock."""
+        return encode(self.facts if now_us is None else {"now": now_us, **self.facts})
+
+
+class Calls:
+    """Builds the calls of one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.keys = Keys(namespace)
+
+    def decide(  # noqa: PLR0913 - what gate.lua may be told, by name
+        self,
+        requests: Iterable[Request],
+        *,
+        peek: bool = False,
+        fresh: bool = False,
+        drains: bool = False,
+        ahead: Sequence[Scope] = (),
+        version: str | None = None,
+        shadows: Sequence[tuple[Scope, ...]] = (),
+    ) -> Call:
+        """For gate.lua; ``shadows`` for admit.lua, those of each request.
+
+        Raises ``ValueError`` when one name stands in it with two different lists of limits.
+        """
+        positions = _Positions()
+        known: dict[tuple[int, int], int] = {}
+        rows: list[list[Any]] = []
+        cast: list[list[Any]] = []
+        slots: list[str] = []
+        of: list[int] = []
+        for (slot, demands), shadow in zip(requests, shadows or repeat(()), strict=False):
+            row = known.get((id(demands), id(shadow)))
+            if row is None:
+                rows.append([0, *positions.of(demands)])
+                cast.append(positions.of(shadow))
+                row = known[id(demands), id(shadow)] = len(rows)
+            slots.append(slot)
+            of.append(row)
+        facts: dict[str, Any] = {}
+        if len(slots) == 1:
+            rows[0][0] = slots[0]
+            facts["requests"] = rows
+        else:
+            facts |= {"ids": slots, "of": of, "rows": rows}
+        if any(cast):
+            facts["shadows"] = cast
+        if peek:
+            facts["peek"] = True
+        if fresh:
+            facts["fresh"] = True
+        if drains:
+            facts["drains"] = True
+        if ahead:
+            facts["ahead"] = [positions.position(scope) for scope in ahead]
+        if version is None:
+            return self._call(positions.found, facts)
+        call = self._call(positions.found, facts | {"version": version})
+        return Call([*call.keys, self.keys.limits_version], call.facts, call.scopes, version)
+
+    def decide_many(
+        self, slots: Sequence[str], demands: Sequence[tuple[Demand, ...]], *, fresh: bool, version: str | None
+    ) -> list[Call]:
+        """For gate.lua, as many calls as it takes; raises as ``decide`` does, before the first is sent."""
+        return [
+            self.decide(
+                zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), fresh=fresh, version=version
+            )
+            for at in range(0, len(slots), BATCH)
+        ]
+
+    def rows(self, demands: Sequence[tuple[Demand, ...]]) -> Call:
+        """For take.lua: what is asked for, a row for each. Raises as ``decide`` does."""
+        positions = _Positions()
+        rows = [[0, *positions.of(each)] for each in demands]
+        return self._call(positions.found, {"rows": rows})
+
+    def wait(self, waiting: Sequence[WaitingRequest]) -> Call:
+        """For wait.lua."""
+        positions = _Positions()
+        turns: list[dict[str, Any]] = []
+        for each in waiting:
+            slot, demands = each.request
+            turn = {"request": [slot, *positions.of(demands)], "token": each.token, "step": each.step}
+            turns.append(turn if each.arrived is None else turn | {"arrived": each.arrived})
+        return self._with_lines(positions.found, {"turns": turns})
+
+    def release(self, slot: str, scopes: list[Scope]) -> Call:
+        """For release.lua."""
+        return self._with_lines(scopes, {"id": slot})
+
+    def usage(self, scopes: Sequence[Scope]) -> Call:
+        """For usage.lua."""
+        return self._call(list(scopes), {})
+
+    def _call(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
+        stores = [_store(scope.limits) if not scope.ids else "set" for scope in scopes]
+        said: dict[str, Any] = {"scopes": [_windows(scope.limits) for scope in scopes], **facts}
+        if not all(scope.ids for scope in scopes):
+            said["stores"] = stores
+        keys = [self._key(scope, store) for scope, store in zip(scopes, stores, strict=True)]
+        return Call(keys, said, scopes)
+
+    def _with_lines(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
+        call = self._call(scopes, facts | {"bells": self.keys.bells})
+        waiters = [self.keys.waiters(scope.name) for scope in scopes]
+        promises = [self.keys.promises(scope.name) for scope in scopes]
+        return Call([*call.keys, *waiters, *promises], call.facts, scopes)
+
+    def _key(self, scope: Scope, store: str) -> str:
+        match store:
+            case "log":
+                return self.keys.log(scope.name)
+            case "quota":
+                return self.keys.quota(scope.name)
+            case _:
+                return self.keys.scope(scope.name)
+
+
+class _Positions:
+    """The distinct scopes of a call, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.found: list[Scope] = []
+        self._by_name: dict[str, int] = {}
+
+    def of(self, demands: tuple[Demand, ...]) -> list[Any]:
+        """A request's positions, as they follow its id."""
+        return [
+            [self.position(scope) for scope in demand.scopes] if isinstance(demand, FirstOf) else self.position(demand)
+            for demand in demands
+        ]
+
+    def position(self, scope: Scope) -> int:
+        """Where the scope stands, counted from 1."""
+        position = self._by_name.get(scope.name)
+        if position is None:
+            self.found.append(scope)
+            position = self._by_name[scope.name] = len(self.found)
+        elif (known := self.found[position - 1]) is not scope and known != scope:
+            raise ValueError(
+                f"scope {scope.name!r} stands in one call with two different lists of limits, expected one"
+            )
+        return position
+
+
+@lru_cache(maxsize=4096)
+def _windows(limits: tuple[Limit, ...]) -> list[list[Any]]:
+    return [
+        [limit.max, limit.window_us] if limit.kind is Kind.ROLLING else [limit.max, limit.window_us, "fixed"]
+        for limit in limits
+    ]
+
+
+def _store(limits: tuple[Limit, ...]) -> str:
+    return "quota" if all(limit.kind is Kind.FIXED for limit in limits) else "log"
+
+
+def read_verdicts(answer: bytes | str, call: Call, ids: Sequence[str] | None) -> list[Verdict]:
+    """The verdicts of gate.lua; raises ``StaleLimits`` when the call named another version than the one in force."""
+    if ids is not None and len(ids) == 1 and answer == _ALONE:
+        return [Admitted(ids[0])]
+    facts = decode(answer)
+    if "stale" in facts:
+        raise StaleLimits(call.version, facts["stale"])
+    return verdicts_of(facts, call, ids)
+
+
+def verdicts_of(facts: dict[str, Any], call: Call, ids: Sequence[str] | None) -> list[Verdict]:
+    """The verdicts in an answer that was decoded."""
+    rows = facts["verdicts"]
+    known: dict[tuple[int, ...], Denied] = {}
+    verdicts: list[Verdict] = []
+    for n, row in enumerate(rows):
+        if row == 0:
+            verdicts.append(_ADMITTED if ids is None else Admitted(ids[n]))
+            continue
+        denial = tuple(row)
+        denied = known.get(denial)
+        if denied is None:
+            denied = known[denial] = denied_of(row, call.scopes)
+        verdicts.append(denied)
+    return verdicts
+
+
+def read_openings(answer: bytes | str, ahead: Sequence[Scope]) -> list[Opening]:
+    """What gate.lua says of the scopes ahead."""
+    return openings_of(decode(answer), ahead) if ahead else []
+
+
+def openings_of(facts: dict[str, Any], ahead: Sequence[Scope]) -> list[Opening]:
+    """The openings in an answer that was decoded."""
+    rows = facts["ahead"] if ahead else []
+    return [Opening(scope.name, int(at), room) for scope, (at, room) in zip(ahead, rows, strict=True)]
+
+
+def denied_of(row: Sequence[int], scopes: Sequence[Scope]) -> Denied:
+    """A denial as the scripts say it: the positions of scope and window, and the time until there is room."""
+    scope, window, retry_after_us = row
+    denier = scopes[scope - 1]
+    return Denied(denier.name, denier.limits[window - 1], retry_after_us)
+
+
+def read_usage(answer: bytes | str, scopes: Sequence[Scope]) -> list[list[Usage]]:
+    """For each scope of usage.lua's call what is used of each of its limits."""
+    return [
+        [Usage(limit, used, wait_us) for limit, (used, wait_us) in zip(scope.limits, rows, strict=True)]
+        for scope, rows in zip(scopes, json.loads(answer)["scopes"], strict=True)
+    ]
+
+
+def read_turns(answer: bytes | str, call: Call) -> list[Turn]:
+    """The answers of wait.lua."""
+    return [
+        Turn(arrived, denied_of(denial[:3], call.scopes), denial[3] / US) if denial else Turn(arrived, None)
+        for arrived, *denial in json.loads(answer)["turns"]
+    ]
+
+
+def limited(denied: Denied) -> RateLimited:
+    """The denial as an exception."""
+    return RateLimited(denied.scope, str(denied.limit), denied.retry_after_us / US)

@@ -1,0 +1,169 @@
+"""Builds redis-py's clients, blocking and asyncio, for a server's address or for that of Sentinels.
+
+No client repeats a command by itself: after a lost reply only the caller knows what may be said twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import ConnectionError as Unreachable
+from redis.exceptions import TimeoutError as Unanswered
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+from dispatcher.errors import ConfigError
+from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
+
+_CONNECT_S: Final = 2.0
+_UNKNOWN_OPTION: Final = re.compile("unexpected keyword argument '([^']*)'")
+
+
+class SentinelsRefuse(AuthenticationError):
+    """Sentinels answer and will not say where the primary is, for a reason that does not pass by itself.
+
+    A kind of ``AuthenticationError`` since redis-py's callers treat it alike: what is wrong is who asks, or for what.
+    """
+
+
+def build(url: str, timeout_s: float) -> redis.Redis:
+    """A blocking client; see ``connection.connect``."""
+    client: redis.Redis = _checked(url, timeout_s, _Sentinels, redis.Redis.from_url, Retry(NoBackoff(), 0))
+    return client
+
+
+def build_async(url: str, timeout_s: float) -> redis.asyncio.Redis:
+    """A client for asyncio; see ``connection.connect_async``."""
+    client: redis.asyncio.Redis = _checked(
+        url, timeout_s, _AsyncSentinels, redis.asyncio.Redis.from_url, AsyncRetry(NoBackoff(), 0)
+    )
+    return client
+
+
+def _checked(
+    url: str, timeout_s: float, sentinels: Callable[..., Any], of_server: Callable[..., Any], retry: object
+) -> Any:  # noqa: ANN401 - the two kinds of client have no common type
+    options: dict[str, Any] = {"retry": retry, "protocol": 2}
+    if not url.startswith("unix://"):
+        options["socket_keepalive"] = True
+    try:
+        if url.startswith(SENTINEL):
+            address = SentinelAddress.parse(url)
+            asking, answering = _spans(address, timeout_s, options)
+            client = sentinels(address, asking).master_for(address.service, **answering)
+        else:
+            spans = {"socket_timeout": timeout_s, "socket_connect_timeout": min(timeout_s, _CONNECT_S)}
+            client = of_server(url, **options, **spans)
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # else an option would be found wrong at the first command
+    except TypeError as error:
+        name = _UNKNOWN_OPTION.search(str(error))
+        detail = f"the option {name[1]!r}, which is not known" if name else f"an option that cannot be used: {error}"
+        raise ConfigError(f"DISPATCHER_REDIS_URL has {detail}") from error
+    except (ValueError, RedisError) as error:
+        raise ConfigError(f"DISPATCHER_REDIS_URL cannot be used: {error}") from error
+    return client
+
+
+def _spans(
+    address: SentinelAddress, timeout_s: float, options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options for the Sentinels' connections and for the primary's.
+
+    Together they keep to the time-out: half of it for the answer, a quarter to connect, a quarter to ask all Sentinels.
+    """
+    each_s = timeout_s / 4 / len(address.hosts) / 2
+    tls = {} if address.tls is None else {"ssl": True, **address.tls}
+    asking = {"socket_timeout": each_s, "socket_connect_timeout": each_s}
+    answering = {"socket_timeout": timeout_s / 2, "socket_connect_timeout": timeout_s / 4, "db": address.database}
+    return {**options, **asking, **address.sentinel_login, **tls}, {**options, **answering, **address.login, **tls}
+
+
+class _Sentinels(Sentinel):
+    """redis-py's Sentinel, which says in our words why there is no primary."""
+
+    def __init__(self, address: SentinelAddress, options: dict[str, Any]) -> None:
+        super().__init__(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call] # redis-py's
+        self._address = address
+        self._asking = threading.Lock()  # threads ask over the same connections
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """The primary's address, of the first Sentinel that knows it; raises ``MasterNotFoundError``."""
+        with self._asking:
+            return self._ask(service_name)
+
+    def _ask(self, service_name: str) -> tuple[str, int]:
+        answers: list[object] = []
+        for sentinel in list(self.sentinels):
+            try:
+                states: Any = sentinel.sentinel_masters()
+            except (Unreachable, Unanswered) as failure:
+                answers.append(failure)
+                continue
+            finally:
+                sentinel.close()  # the next question comes with the next failover
+            answers.append(states)
+            state = states.get(service_name)
+            if state and self.check_master_state(state, service_name):  # type: ignore[no-untyped-call] # redis-py's
+                return str(state["ip"]), int(state["port"])
+        raise _no_primary(self._address, answers)
+
+
+class _AsyncSentinels(AsyncSentinel):
+    """``_Sentinels`` for asyncio."""
+
+    def __init__(self, address: SentinelAddress, options: dict[str, Any]) -> None:
+        super().__init__(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call] # redis-py's
+        self._address = address
+        self._asking = asyncio.Lock()  # tasks ask over the same connections
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """As ``_Sentinels.discover_master``."""
+        async with self._asking:
+            return await self._ask(service_name)
+
+    async def _ask(self, service_name: str) -> tuple[str, int]:
+        answers: list[object] = []
+        for sentinel in list(self.sentinels):
+            try:
+                states: Any = await sentinel.sentinel_masters()
+            except (Unreachable, Unanswered) as failure:
+                answers.append(failure)
+                continue
+            finally:
+                await sentinel.aclose()
+            answers.append(states)
+            state = states.get(service_name)
+            if state and self.check_master_state(state, service_name):
+                return str(state["ip"]), int(state["port"])
+        raise _no_primary(self._address, answers)
+
+
+def _no_primary(address: SentinelAddress, answers: Sequence[object]) -> Unreachable:
+    """Why nobody named a primary: it is down, nobody can be reached, or the question is wrong."""
+    known = [answer for answer in answers if isinstance(answer, Mapping)]
+    refused = [answer for answer in answers if isinstance(answer, AuthenticationError)]
+    if any(address.service in states for states in known):
+        return MasterNotFoundError(f"the Sentinels at {address} see no primary of {address.service!r} that is up")
+    if known:
+        names = sorted({str(name) for states in known for name in states})
+        return SentinelsRefuse(
+            f"the Sentinels at {address} know no service {address.service!r}: in DISPATCHER_REDIS_URL, name one that "
+            f"they watch, which {'is' if len(names) == 1 else 'are'} {', '.join(names) or 'none'}"
+        )
+    if refused:
+        return SentinelsRefuse(
+            f"the Sentinels at {address} refuse us ({refused[0]}): in DISPATCHER_REDIS_URL, put their own password "
+            "behind the database as in ?sentinel_password=PASSWORD, and ?sentinel_username=NAME where there is one"
+        )
+    return MasterNotFoundError(f"no Sentinel at {address} can be reached: {answers[0]}")

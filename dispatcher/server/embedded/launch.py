@@ -1,0 +1,61 @@
+"""Starts the server of a data directory, under its guard."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from dispatcher.errors import ConfigError
+from dispatcher.server.embedded.binary import ServerBinary
+from dispatcher.server.embedded.data_dir import DataDir
+
+_GUARD: Final = Path(__file__).with_name("guard.py")
+
+_ARGUMENTS: Final = (
+    *("--port", "0", "--unixsocketperm", "700"),
+    # Written before it is acknowledged; on the disk within a second, and at a clean end.
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+    # Commands, not a snapshot, so that another server can read the data.
+    *("--aof-use-rdb-preamble", "no"),
+    *("--maxmemory-policy", "noeviction"),
+    *("--daemonize", "no", "--loglevel", "notice"),
+)
+
+# What the programs may need of our environment. They outlive us, so tokens and passwords stay behind.
+_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ", "LANG", "LC_ALL")
+
+
+def launch(data: DataDir, binary: ServerBinary, lock: int, timeout_s: float) -> None:
+    """Start the guard, which starts the server at ``data.socket`` and keeps ``lock`` held as long as it lives.
+
+    Returns before the server answers. Raises ``OSError`` or ``ConfigError`` when not even the guard starts.
+    """
+    listen = data.socket
+    elsewhere = "" if listen.parent == data.path else listen.parent
+    if data.log.exists():
+        data.log.replace(data.log.with_suffix(".log.1"))
+    try:
+        with data.log.open("wb") as log:
+            subprocess.run(
+                [
+                    *(sys.executable, "-I", "-S", _GUARD, data.clients_lock, elsewhere),
+                    *(binary.path, "--unixsocket", listen, *_ARGUMENTS),
+                ],
+                cwd=data.path,
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[lock],
+                start_new_session=True,  # Ctrl-C and a closed terminal are for the clients
+                umask=0o077,
+                timeout=timeout_s,
+                check=False,  # the guard says what is wrong by freeing the lock, with its reason in the log
+            )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"{sys.executable} did not start the guard of the embedded server within {timeout_s:g} s"
+        ) from error

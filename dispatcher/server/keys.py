@@ -1,0 +1,326 @@
+"""Every Redis key of a namespace: one attribute each, with its type and lifetime.
+
+All of them share the hash tag ``{NAMESPACE}``, so one script may touch any of them, on Cluster too. RQ's own keys
+(the intake, ``dispatcher.store.rq_keys``) carry no hash tag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LAYOUT_VERSION: Final = "2"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one namespace.
+
+    *Permanent* ones stay for as long as the namespace is used; *empty* ones are gone when their last member is.
+    """
+
+    namespace: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.namespace, str) or not self.namespace or set(self.namespace) & set("{} \n"):
+            raise ValueError(f"namespace {self.namespace!r}, expected a name without braces or white space")
+
+    def _key(self, name: str) -> str:
+        return f"{{{self.namespace}}}:{name}"
+
+    @property
+    def layout(self) -> str:
+        """STRING, version of this layout; permanent."""
+        return self._key("layout")
+
+    @property
+    def totals(self) -> str:
+        """HASH, the books: ``sent``, ``sent errors``, ``parked errors`` ...; permanent."""
+        return self._key("totals")
+
+    @property
+    def names(self) -> str:
+        """SET, up to 1,000 category names counted that no limits file knows; permanent."""
+        return self._key("names")
+
+    @property
+    def seq(self) -> str:
+        """STRING, counter of first sights; permanent."""
+        return self._key("seq")
+
+    @property
+    def events(self) -> str:
+        """HASH, id -> record, from an event's first sight until it is settled; empty."""
+        return self._key("events")
+
+    @property
+    def leases(self) -> str:
+        """ZSET, owner -> end of its lease (us); empty."""
+        return self._key("leases")
+
+    @property
+    def leased_prefix(self) -> str:
+        """What the keys of ``leased`` begin with."""
+        return self._key("leased:")
+
+    def leased(self, owner: str) -> str:
+        """SET, ids that one worker holds; empty."""
+        return self.leased_prefix + owner
+
+    @property
+    def orphans(self) -> str:
+        """ZSET, id -> seq, events whose lease ended, next to be taken; empty."""
+        return self._key("orphans")
+
+    @property
+    def parked(self) -> str:
+        """ZSET, id -> deadline (us), everything that waits; empty."""
+        return self._key("parked")
+
+    @property
+    def lines(self) -> str:
+        """ZSET, ``channel:#ops`` and ``scope:global`` -> instant (us) at which the next may pass; empty."""
+        return self._key("lines")
+
+    @property
+    def line_prefix(self) -> str:
+        """What the keys of ``line`` begin with."""
+        return self._key("line:")
+
+    def line(self, name: str) -> str:
+        """ZSET, who waits in one line, in order; empty.
+
+        ``channel:#ops``: id -> class and seq.
+        ``category:errors`` or ``label:deploys:host=db1``: id -> priority and seq.
+        """
+        return self.line_prefix + name
+
+    @property
+    def waits_prefix(self) -> str:
+        """What the keys of ``waits`` begin with."""
+        return self._key("waits:")
+
+    def waits(self, scope: str) -> str:
+        """ZSET, lines of categories that wait for one scope -> rank of their heads; empty."""
+        return self.waits_prefix + scope
+
+    @property
+    def awaited(self) -> str:
+        """HASH, line of a category -> the scope it waits for; empty."""
+        return self._key("awaited")
+
+    @property
+    def deferred(self) -> str:
+        """HASH, category -> how many of its events wait for room in a limit; empty."""
+        return self._key("deferred")
+
+    @property
+    def deciding(self) -> str:
+        """HASH, owner -> what it took and has not decided; empty."""
+        return self._key("deciding")
+
+    @property
+    def freed(self) -> str:
+        """HASH, scope -> number of the last slot that became free of it; lives while somebody is deciding."""
+        return self._key("freed")
+
+    @property
+    def timers(self) -> str:
+        """ZSET, id -> its instant (us); empty."""
+        return self._key("timers")
+
+    @property
+    def posting(self) -> str:
+        """HASH, channel -> id whose post is in flight or whose turn it is; empty."""
+        return self._key("posting")
+
+    @property
+    def cooldowns(self) -> str:
+        """ZSET, channel -> end of its cool-down (us); lives as long as the longest cool-down."""
+        return self._key("cooldowns")
+
+    @property
+    def pause(self) -> str:
+        """HASH, kind, code, detail, since, probe, prober, gap; only while posting is paused by what Slack answers."""
+        return self._key("pause")
+
+    @property
+    def muted(self) -> str:
+        """HASH, category -> until when, since when, by whom and why it is muted; lives as long as the longest mute."""
+        return self._key("muted")
+
+    @property
+    def paused(self) -> str:
+        """HASH, ``*`` or category -> JSON, what is paused by hand; empty."""
+        return self._key("paused")
+
+    @property
+    def failures(self) -> str:
+        """HASH, channel -> its posts in a row without a clear answer; lives an hour after the last."""
+        return self._key("failures")
+
+    @property
+    def failing(self) -> str:
+        """HASH, channel -> its failures since Slack last answered a post, '' -> those that never left.
+
+        It lives an hour after the last.
+        """
+        return self._key("failing")
+
+    @property
+    def denials(self) -> str:
+        """HASH, channel -> instant (us) at which it last asked for an operator; lives an hour after the last."""
+        return self._key("denials")
+
+    @property
+    def posted(self) -> str:
+        """STRING, instant (us) of the last post of the fleet that succeeded; lives an hour."""
+        return self._key("posted")
+
+    @property
+    def turns(self) -> str:
+        """HASH, channel -> turns taken in its line, by 16; gone with the line."""
+        return self._key("turns")
+
+    @property
+    def guarantees(self) -> str:
+        """SET, scopes of guarantees that lines wait for; empty."""
+        return self._key("guarantees")
+
+    @property
+    def reopening(self) -> str:
+        """HASH, how far lines and timers were let to ask anew, a page in each ``take``; empty."""
+        return self._key("reopening")
+
+    @property
+    def places(self) -> str:
+        """HASH, channel as events name it -> Slack's id of it; permanent."""
+        return self._key("places")
+
+    @property
+    def strays(self) -> str:
+        """ZSET, id -> first seen (us) in a stock worker's intermediate list; lives ten minutes after the last."""
+        return self._key("strays")
+
+    @property
+    def sweep(self) -> str:
+        """STRING, who swept last; lives for the interval between two sweeps."""
+        return self._key("sweep")
+
+    @property
+    def beat(self) -> str:
+        """HASH, last call of any worker and the grace after an interruption; permanent."""
+        return self._key("beat")
+
+    @property
+    def seen(self) -> str:
+        """ZSET, settled id -> instant (us) at which it is forgotten; lives as long as the last one is remembered."""
+        return self._key("seen")
+
+    @property
+    def threads(self) -> tuple[str, str]:
+        """ZSET, thread -> instant (us) at which it is forgotten, and HASH, thread -> ts; both live as the last one."""
+        return self._key("threads"), self._key("threads:roots")
+
+    @property
+    def dead(self) -> str:
+        """STREAM, dead letters, bounded; permanent."""
+        return self._key("dead")
+
+    @property
+    def dead_ids(self) -> str:
+        """HASH, id -> entry of its dead letter; empty."""
+        return self._key("dead:ids")
+
+    @property
+    def dead_bytes(self) -> str:
+        """STRING, how many bytes all dead letters are; empty."""
+        return self._key("dead:bytes")
+
+    @property
+    def decisions(self) -> tuple[str, str, str, str]:
+        """HASHES, id -> decision: of what a limit suppressed, its older part, of all others, its older part.
+
+        They live for seven days after the last decision.
+        """
+        limited, others = self._key("decisions:limited"), self._key("decisions:others")
+        return limited, f"{limited}:older", others, f"{others}:older"
+
+    @property
+    def shadowed(self) -> str:
+        """HASH, ``category:errors 10/30m`` -> how many that shadow limit would have refused; permanent."""
+        return self._key("shadowed")
+
+    @property
+    def tallies(self) -> str:
+        """SET, ``digest:errors`` and the like: categories of which something was suppressed and not told; empty."""
+        return self._key("tallies")
+
+    @property
+    def tally_prefix(self) -> str:
+        """What the keys of ``tally`` begin with."""
+        return self._key("tally:")
+
+    def tally(self, tally_id: str) -> str:
+        """HASH, what was suppressed and not told; lives until all of it is told."""
+        return self.tally_prefix + tally_id
+
+    @property
+    def wake(self) -> str:
+        """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
+        return self._key("wake")
+
+    @property
+    def scope_prefix(self) -> str:
+        """What the keys of ``scope`` begin with."""
+        return self._key("scope:")
+
+    def scope(self, name: str) -> str:
+        """ZSET, the slots of one scope (``category:errors``, ``pace:#ops``); lives at least its longest window."""
+        return self.scope_prefix + name
+
+    def log(self, name: str) -> str:
+        """LIST, the instants charged to a scope without ids, the newest first; lives at least its longest window."""
+        return self._key(f"log:{name}")
+
+    def quota(self, name: str) -> str:
+        """STRING, what was charged in the aligned windows of a scope without ids; lives for the longest of them."""
+        return self._key(f"quota:{name}")
+
+    def waiters(self, name: str) -> str:
+        """ZSET, who waits in ``acquire`` for a scope -> arrival (us); lives as long as the last promise."""
+        return self._key(f"waiters:{name}")
+
+    def promises(self, name: str) -> str:
+        """ZSET, who waits in ``acquire`` for a scope -> instant (us) it must come by; lives as long as the last."""
+        return self._key(f"promises:{name}")
+
+    @property
+    def bells(self) -> str:
+        """What the channels begin with on which those who wait in ``acquire`` are woken early."""
+        return self._key("bell:")
+
+    @property
+    def limits_version(self) -> str:
+        """STRING, version of the limits in force, of workers ``NUMBER-DIGEST``; permanent."""
+        return self._key("limits:version")
+
+    def named(self, name: str) -> str:
+        """The key that a script knows by this name: that of the attribute, or of one part of several."""
+        if name in _PARTS:
+            attribute, place = _PARTS[name]
+            return str(getattr(self, attribute)[place])
+        return str(getattr(self, name))
+
+    @property
+    def limits_versions(self) -> tuple[str, str]:
+        """HASH, number -> version of the limits, the last 20; ZSET, digest of its content -> number; permanent."""
+        return self._key("limits:files"), self._key("limits:digests")
+
+
+_PARTS: Final = {
+    "limited": ("decisions", 0),
+    "limited_older": ("decisions", 1),
+    "others": ("decisions", 2),
+    "others_older": ("decisions", 3),
+}

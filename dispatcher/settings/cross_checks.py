@@ -1,0 +1,76 @@
+"""What a limits file asks for that cannot be: guarantees that do not fit, a digest that leaves no room for events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dispatcher.core.category_rule import CategoryRule, OnLimit
+from dispatcher.core.limits import longest_of
+from dispatcher.core.policy import Policy
+from dispatcher.core.tally import Telling
+from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
+from dispatcher.settings.limits_values import REJECT
+from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path
+
+
+def impossible_sums(file: LimitsFile, tree: Tree) -> list[Problem]:
+    """Every fault of the file as a whole, each value by itself being sound."""
+    return [*_guarantees(file, tree), *_tellings(file, tree)]
+
+
+def _tellings(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    """A digest or a notice takes one slot of the longest window, so there has to be another one."""
+    policy = policy_of(file)
+    sections: list[tuple[Path, RuleSection, CategoryRule]] = [(("defaults",), file.defaults, policy.defaults)]
+    sections += [(("categories", name), section, policy.rule(name)) for name, section in file.categories.items()]
+    for path, section, rule in sections:
+        written = section.model_fields_set
+        key = next((key for key in ("on_limit", "notice", "limits") if key in written), None)
+        longest = longest_of(rule.limits)
+        if {"on_limit", "notice"} <= written and section.notice and section.on_limit is OnLimit.DIGEST:
+            at: Path = (*path, "notice")
+            said = "true, but a digest tells of what is suppressed already; expected one of the two"
+            yield Problem(tree.position(at), shown_path(at), said)
+        if key is None or rule.telling is None or longest is None or longest.max > 1:
+            continue
+        at = (*path, "notice" if rule.telling is Telling.NOTICE and "notice" in written else key)
+        said = (
+            f"a {rule.telling} takes one message of the longest window, and {longest} leaves none for events; "
+            "expected a limit of at least 2"
+        )
+        yield Problem(tree.position(at), shown_path(at), said)
+
+
+def _guarantees(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    asking = {name: section for name, section in file.categories.items() if section.guarantee}
+    if not asking:
+        return
+    longest = policy_of(file).longest_global
+    total = 0
+    for name, section in asking.items():
+        path: Path = ("categories", name, "guarantee")
+        if longest is None:
+            said = f"{section.guarantee}, a guarantee is a part of the longest global window, and global.limits is []"
+            yield Problem(tree.position(path), shown_path(path), said)
+            continue
+        total += section.guarantee
+        if total > longest.max:
+            said = (
+                f"{section.guarantee} makes {total} guaranteed in all, expected at most the {longest} of global.limits"
+            )
+            yield Problem(tree.position(path), shown_path(path), said)
+            return
+    if longest is not None and total == longest.max and (others := _without(policy_of(file))):
+        said = f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for {others}"
+        yield Problem(tree.position(("categories",)), "categories", said)
+    elif longest is not None and total == longest.max and file.unknown_categories != REJECT:
+        said = (
+            f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for categories that "
+            "are not named; leave some, or set unknown_categories: reject"
+        )
+        yield Problem(tree.position(("categories",)), "categories", said)
+
+
+def _without(policy: Policy) -> str:
+    """The categories for whose events nothing is kept; a guarantee of 1 may be the digest's alone."""
+    return ", ".join(name for name, rule in policy.categories.items() if rule.guarantee <= (rule.telling is not None))

@@ -1,0 +1,182 @@
+"""A policy in plain English, one sentence for each rule, for an operator to read before it goes live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, assert_never
+
+from dispatcher.core.category_rule import CategoryRule, OnAmbiguous, OnLimit, Style
+from dispatcher.core.limits import US, Kind, Limit, longest_of
+from dispatcher.core.outcomes import Bounds
+from dispatcher.core.policy import Policy
+from dispatcher.core.tally import Telling
+from dispatcher.settings.limits_values import written_size
+
+_UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
+_DAY_US: Final = 86_400 * US
+_NOT_ACCEPTED: Final = "not accepted, its events become dead letters"
+
+
+def sentences(policy: Policy) -> list[str]:
+    """Every rule of the policy as a sentence: all together, each category, any other, channels, dead letters."""
+    return list(rules(policy).values())
+
+
+def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
+    """The sentences by what they are about; ``also`` for these categories, which need not be named."""
+    return {
+        "global": f"All events together: {_together(policy)}.",
+        **{f"category {name}": _category(name, policy) for name in dict.fromkeys([*policy.categories, *also])},
+        "unknown categories": _unknown(policy),
+        **dict(_channels(policy)),
+        "dead letters": _dead_letters(policy.dead_letters),
+        "decisions": _decisions(policy.dead_letters),
+    }
+
+
+def _category(name: str, policy: Policy) -> str:
+    if policy.reject_unknown and not policy.knows(name):
+        return f"{name}: {_NOT_ACCEPTED}."
+    return f"{name}: {_rule(policy.rule(name), policy)}."
+
+
+def _together(policy: Policy) -> str:
+    own = f"{_limits(policy.global_limits) or 'no limit'}{_kept(policy)}"
+    return "; ".join([own, *_shadows(policy.global_shadows)])
+
+
+def _shadows(limits: tuple[Limit, ...], each: str = "") -> list[str]:
+    """What is counted and not enforced."""
+    return [f"counted and not enforced: {_limits(limits)}{each}"] if limits else []
+
+
+def _kept(policy: Policy) -> str:
+    """What the guarantees cost the others."""
+    longest = policy.longest_global
+    if longest is None or not policy.guaranteed:
+        return ""
+    names = [name for name, rule in policy.categories.items() if rule.guarantee]
+    return (
+        f"; {policy.guaranteed} of the {longest.max} in {_each(longest)} {_window(longest)} are kept for "
+        f"{_listed(names)} even while they are not used, {longest.max - policy.guaranteed} are left for all"
+    )
+
+
+def _unknown(policy: Policy) -> str:
+    others = "Any other category" if policy.categories else "Any category"
+    if policy.reject_unknown:
+        return f"{others}: {_NOT_ACCEPTED}."
+    return f"{others}, each by itself: {_rule(policy.defaults, policy)}."
+
+
+def _rule(rule: CategoryRule, policy: Policy) -> str:
+    own = _limits(rule.limits) or "no limit of its own"
+    parts = [f"{own}, posted to {rule.channel}"]
+    if rule.guarantee and policy.longest_global is not None:
+        longest = policy.longest_global
+        share = f"{rule.guarantee} in {_each(longest)} {_window(longest)}"
+        parts.append(f"{share} are kept for it, whatever the others send")
+    for label, limits in rule.per_label.items():
+        parts.append(f"{_limits(limits) or 'no limit'} for each value of the label {label}")
+    parts += _shadows(rule.shadows)
+    for label, limits in rule.label_shadows.items():
+        parts += _shadows(limits, f" for each value of the label {label}")
+    has_own = rule.limits or rule.per_label
+    if has_own or policy.global_limits:
+        beyond = "beyond that" if has_own else "beyond the limit of all events together"
+        parts.append(f"{beyond} the event {_on_limit(rule)}")
+        if rule.telling is Telling.NOTICE:
+            parts.append(
+                "a line says when that begins, and one when it has ended, after "
+                f"{_span(rule.digest_delay_us)} without such an event"
+            )
+        if rule.telling is not None and (most := longest_of(rule.limits)) is not None:
+            parts.append(f"of the {most.max} in {_each(most)} {_window(most)} one is kept for the {rule.telling}")
+    parts += _style(rule.style)
+    parts.append(f"waits at most {_span(rule.max_age_us)}")
+    if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
+        parts.append("one that was perhaps posted is kept as a dead letter")
+    return "; ".join(parts)
+
+
+def _style(style: Style) -> Iterator[str]:
+    if style.look is not None:
+        name = f' as "{style.look.username}"' if style.look.username else ""
+        icon = style.look.icon_emoji or style.look.icon_url
+        yield f"shown{name}{f' with {icon}' if icon else ''}"
+    if style.template is not None:
+        yield "its text is made by a template"
+    if style.allow_mentions:
+        yield "mentions in its events' own markup notify people"
+
+
+def _on_limit(rule: CategoryRule) -> str:
+    match rule.on_limit:
+        case OnLimit.DROP:
+            return "is dropped with a log line"
+        case OnLimit.DEAD_LETTER:
+            return "is kept as a dead letter"
+        case OnLimit.DEFER:
+            return f"waits in line until there is room, with at most {rule.max_parked} of its category"
+        case OnLimit.DIGEST:
+            return (
+                f"is counted in a digest, posted {_span(rule.digest_delay_us)} after the first and kept up to date; "
+                "if it is the only one, it is posted itself"
+            )
+        case _:
+            assert_never(rule.on_limit)
+
+
+def _channels(policy: Policy) -> Iterator[tuple[str, str]]:
+    for name, pace in policy.channels.items():
+        yield f"channel {name}", f"Channel {name}: {_pace(pace)}."
+    yield "channels", f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
+
+
+def _dead_letters(bounds: Bounds) -> str:
+    size = written_size(bounds.max_bytes)
+    kept = f"at most {bounds.max} are kept, at most {size} in all, each for at most {_span(bounds.max_age_us)}"
+    return f"Dead letters: {kept}; the oldest go first."
+
+
+def _decisions(bounds: Bounds) -> str:
+    return (
+        f"Decision record: at most {bounds.decisions} events that a limit suppressed, and as many others; "
+        "the oldest go first."
+    )
+
+
+def _pace(pace: Limit | None) -> str:
+    if pace is None:
+        return "no pace, messages are posted as they come"
+    return f"{_limits((pace,))}; more wait their turn, none is dropped for it"
+
+
+def _limits(limits: tuple[Limit, ...]) -> str:
+    """``at most 5 in any second and 100 in any 30 minutes``; empty for no limit."""
+    listed = _listed([f"{limit.max} in {_each(limit)} {_window(limit)}" for limit in limits])
+    return f"at most {listed}" if listed else ""
+
+
+def _listed(parts: list[str]) -> str:
+    *firsts, last = parts or [""]
+    return f"{', '.join(firsts)} and {last}" if firsts else last
+
+
+def _each(limit: Limit) -> str:
+    return "any" if limit.kind is Kind.ROLLING else "each clock-aligned"
+
+
+def _window(limit: Limit) -> str:
+    return _span(limit.window_us).removeprefix("1 ")
+
+
+def _span(span_us: int) -> str:
+    """``30 minutes``; days from two on, since ``24 hours`` says what a rolling day is."""
+    if span_us % _DAY_US == 0 and span_us > _DAY_US:
+        return f"{span_us // _DAY_US} days"
+    for name, unit_us in _UNITS:
+        if span_us % unit_us == 0:
+            count = span_us // unit_us
+            return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    return f"{span_us} microseconds"

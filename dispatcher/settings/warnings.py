@@ -1,0 +1,126 @@
+"""What a limits file says that is allowed but hardly meant: each a warning with its reason and place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from dispatcher.core.limits import US, Kind, Limit
+from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
+from dispatcher.settings.limits_values import Shadow, enforced
+from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
+
+_TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
+_COMMENTED_CHANNEL: Final = re.compile(r"\s*(#(?!default:)[\w-]+):(?:\s|$)")
+_HELD_SLOTS_COUNT_FROM_US: Final = 60 * US
+"""Shorter windows skip the slots that admitted events hold while they wait."""
+
+
+def doubts(file: LimitsFile, tree: Tree) -> list[Problem]:
+    """Every doubt about a file without faults."""
+    return [
+        *_empty_file(tree),
+        *_truth_words(file, tree),
+        *_commented_channels(tree),
+        *_windows_that_never_bind(file, tree),
+        *_guarantees_out_of_reach(file, tree),
+        *_two_icons(file, tree),
+    ]
+
+
+def implies(first: Limit, second: Limit) -> bool:
+    """Whether ``second`` can never deny what ``first`` admits.
+
+    A window of W is covered by ceil(W / w) windows of w, so it holds at most ceil(W / w) times as many; by one more
+    where those of w stand at the clock's marks and W does not begin at one. Not so where ``second`` counts held slots
+    and ``first`` does not see them.
+    """
+    if _counts_held(second) and not _counts_held(first):
+        return False
+    windows = -(-second.window_us // first.window_us)
+    aligned = second.kind is Kind.FIXED and second.window_us % first.window_us == 0
+    if first.kind is Kind.FIXED and not aligned:
+        windows += 1
+    return first.max * windows <= second.max
+
+
+def _counts_held(limit: Limit) -> bool:
+    return limit.kind is Kind.FIXED or limit.window_us >= _HELD_SLOTS_COUNT_FROM_US
+
+
+def _empty_file(tree: Tree) -> Iterator[Problem]:
+    if tree.data is None:
+        yield Problem(Position(1, 1), "", "the file is empty, the built-in defaults hold")
+
+
+def _truth_words(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    for name in file.categories:
+        path: Path = ("categories", name)
+        if name.lower() in _TRUTH_WORDS and path in tree.bare_keys:
+            said = f'read as the category named "{name}"; if that is meant, write it in quotes'
+            yield Problem(tree.keys[path], shown_path(path), said)
+
+
+def _commented_channels(tree: Tree) -> Iterator[Problem]:
+    """Lines such as ``#ops: {pace: 1/1s}`` below ``channels``: to YAML a comment, so that no pace is set."""
+    if ("channels",) not in tree.keys:
+        return
+    first = tree.keys["channels",].line
+    sections = [at.line for path, at in tree.keys.items() if len(path) == 1]
+    end = min((line for line in sections if line > first), default=len(tree.lines) + 1)
+    for number in range(first + 1, end):
+        if name := _COMMENTED_CHANNEL.match(tree.lines[number - 1]):
+            said = f'{name[1]} is a comment here and sets nothing; if meant, write "{name[1]}" in quotes'
+            yield Problem(Position(number, name.start(1) + 1), "channels", said)
+
+
+def _windows_that_never_bind(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    everywhere = [("global.limits", limit) for limit in enforced(file.global_.limits)]
+    yield from _never_bind(("global",), file.global_.limits, [], tree)
+    yield from _never_bind(("defaults",), file.defaults.limits, everywhere, tree)
+    for name, section in file.categories.items():
+        if "limits" in section.model_fields_set:
+            yield from _never_bind(("categories", name), section.limits, everywhere, tree)
+
+
+def _guarantees_out_of_reach(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    """Guarantees larger than what the category's own limits ever admit in that window."""
+    policy = policy_of(file)
+    longest = policy.longest_global
+    for name, rule in policy.categories.items():
+        if longest is None or not rule.guarantee:
+            continue
+        for limit in rule.limits:
+            if limit.max * -(-longest.window_us // limit.window_us) < rule.guarantee:
+                path: Path = ("categories", name, "guarantee")
+                said = f"{rule.guarantee} can never be used up, since the category's own limit is {limit}"
+                yield Problem(tree.position(path), shown_path(path), said)
+
+
+def _two_icons(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    """Of two icons in one place, Slack shows the emoji."""
+    sections: list[tuple[Path, RuleSection]] = [(("defaults",), file.defaults)]
+    sections += [(("categories", name), section) for name, section in file.categories.items()]
+    for where, section in sections:
+        if section.icon_emoji and section.icon_url:
+            path = (*where, "icon_url")
+            yield Problem(
+                tree.position(path), shown_path(path), "the image is not shown, since icon_emoji stands beside it"
+            )
+
+
+def _never_bind(
+    section: Path, limits: tuple[Limit | Shadow, ...], others: Iterable[tuple[str, Limit]], tree: Tree
+) -> Iterator[Problem]:
+    """Limits of one list that another limit makes idle; only those that stand in the file. A shadow limit never is."""
+    candidates = [*others, *((shown_path((*section, "limits")), limit) for limit in enforced(limits))]
+    for item, limit in enumerate(limits):
+        path: Path = (*section, "limits", item)
+        if path not in tree.values or not isinstance(limit, Limit):
+            continue
+        for name, other in candidates:
+            if other is not limit and implies(other, limit):
+                said = f"{limit} can never bind, since {name} allows no more than {other}"
+                yield Problem(tree.values[path], shown_path(path), said)
+                break

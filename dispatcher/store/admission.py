@@ -1,0 +1,214 @@
+"""The budget as a worker asks for it: one script decides a batch and ends what is refused and dropped, in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dispatcher.core.event import Event, is_remembered
+from dispatcher.core.leased_event import Candidate
+from dispatcher.core.limits import Admitted, Denied, Limit, Scope, Verdict
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
+from dispatcher.core.policy import SHADOW_PREFIX, Policy
+from dispatcher.core.ports import Admitting, Asking
+from dispatcher.core.tally import Counting, Suppressed, Telling
+from dispatcher.errors import StaleLimits
+from dispatcher.jsonio import decode, decode_answer, encode
+from dispatcher.limiter.wire import Call, Calls, openings_of, verdicts_of
+from dispatcher.server.connection import Client, Script
+from dispatcher.server.keys import Keys
+from dispatcher.store.decisions import told_of
+from dispatcher.store.prefilter import Door
+from dispatcher.store.tallies import collects_us, samples_of
+
+
+class Admission:
+    """Decides for one owner, over the slots of its namespace; ``leased`` gives the key of what the owner holds.
+
+    ``StaleLimits``: it follows another version of the limits than the one in force, and nothing was decided.
+    Redis being away raises ``GateUnavailable``: whether a slot was charged, or an event dropped, is then unknown until
+    the same is asked again, and what was not dropped is still leased. At the ``door`` it names the categories whose
+    events it has dropped.
+    """
+
+    def __init__(  # noqa: PLR0913 - collaborators first, figures by name
+        self,
+        client: Client,
+        keys: Keys,
+        leased: Callable[[], str],
+        *,
+        remember_us: int,
+        bounds: Bounds = DEFAULT_BOUNDS,
+        door: Door | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._calls = Calls(keys.namespace)
+        self._admit = Script(client, "admit")
+        self._keys = keys
+        self._leased = leased
+        self._remember_us = remember_us
+        self._door = door
+        self._policy: Policy | None = None
+        self._version = ""
+        self._has_shadows = True
+        self._facts = self._facts_of(bounds)
+        self._clock = clock
+
+    def follow(self, version: str, policy: Policy) -> None:
+        """From now on ask by this version of the limits."""
+        self._version = version
+        self._facts = self._facts_of(policy.dead_letters) | {"version": version}
+        self._has_shadows = policy.has_shadows
+        self._policy = policy
+        if self._door is not None:
+            self._door.open()
+
+    def _facts_of(self, bounds: Bounds) -> dict[str, Any]:
+        return {"remember_us": self._remember_us, "most_decisions": bounds.decisions}
+
+    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
+        """See ``ports.Gate.admit``."""
+        if not asking:
+            return Admitting([], [], frozenset())
+        leased = [each.candidate.leased for each in asking]
+        fresh = all(each.is_fresh for each in leased)
+        requests = [(each.candidate.leased.slot, each.candidate.terms.scopes) for each in asking]
+        shadows = [_shadows(each.candidate) for each in asking] if self._has_shadows else []
+        call = self._calls.decide(requests, fresh=fresh, ahead=ahead, shadows=shadows)
+        if not call.keys:
+            return Admitting([Admitted()] * len(asking), [], frozenset())
+        keys = self._keys
+        limited, older, _, _ = keys.decisions
+        names = [
+            *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older,
+            keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
+            keys.deciding, keys.freed, keys.tallies, keys.guarantees,
+        ]  # fmt: skip
+        ends = Ends(asking)
+        names += [keys.tally(counting.id) for counting in ends.tallies]
+        said = call.facts | self._facts | ends.facts(call, keys)
+        if any(shadows):
+            said["shadow_names"] = _shadow_names(call)
+        if self._clock is not None:
+            said["now"] = self._clock()
+        facts = decode_answer(self._admit(names, [encode(said)]))
+        if "stale" in facts:
+            raise StaleLimits(self._version, facts["stale"])
+        verdicts = verdicts_of(facts, call, None)
+        self._close(asking, verdicts)
+        return Admitting(
+            verdicts,
+            openings_of(facts, ahead),
+            frozenset(n - 1 for n in facts["lost"]),
+            _shadowed(facts["shadowed"], call),
+            {n - 1: wait_us for n, wait_us in facts.get("lone", ())},
+            [read_joined(name, why) for name, why in facts.get("joined", ())],
+        )
+
+    def _close(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
+        if self._door is None or self._policy is None:
+            return
+        named: set[str] = set()
+        for each, verdict in zip(asking, verdicts, strict=True):
+            if isinstance(verdict, Denied) and each.drops and each.counting is None:
+                leased, terms = each.candidate
+                category = leased.event.category
+                if category not in named and not self._policy.rule(category).per_label:
+                    self._door.close(category, terms.scopes, verdict, configured=terms.configured)
+                named.add(category)
+
+
+def _shadows(candidate: Candidate) -> tuple[Scope, ...]:
+    """Where the event is counted if it is admitted; of one that was admitted before, it was."""
+    leased = candidate.leased
+    return () if leased.was_admitted else candidate.terms.shadows
+
+
+def _shadow_names(call: Call) -> dict[str, list[str]]:
+    """The fields in which it is counted what shadow limits would have refused; the values of a label in one."""
+    return {
+        str(position): [f"{scope.name.removeprefix(SHADOW_PREFIX).partition('=')[0]} {limit}" for limit in scope.limits]
+        for position, scope in enumerate(call.scopes, 1)
+        if scope.name.startswith(SHADOW_PREFIX)
+    }
+
+
+def _shadowed(rows: Sequence[Sequence[int]], call: Call) -> dict[int, tuple[str, ...]]:
+    found: dict[int, tuple[str, ...]] = {}
+    for place, position, window in rows:
+        scope = call.scopes[position - 1]
+        told = f"{scope.name.removeprefix(SHADOW_PREFIX)} {scope.limits[window - 1]}"
+        found[place - 1] = (*found.get(place - 1, ()), told)
+    return found
+
+
+class Ends:
+    """Those of a batch that a refusal ends, by kinds, and the ``tallies`` in the order in which the kinds name them."""
+
+    def __init__(self, asking: Sequence[Asking]) -> None:
+        self._asking = asking
+        self.tallies: list[Counting] = []
+        self._positions: dict[str, int] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._rows: list[list[Any]] = []
+        self._counted: list[list[tuple[int, Event]]] = []
+        self._kind_of = [self._kind(place, each) if each.drops else 0 for place, each in enumerate(asking, 1)]
+
+    def facts(self, call: Call, keys: Keys) -> dict[str, Any]:
+        """What is said beside the gate's call."""
+        named: dict[str, tuple[str, Limit]] = {}
+        for counting in self.tallies:
+            named |= counting.named
+        facts: dict[str, Any] = {
+            "jobs": [each.candidate.leased.id for each in self._asking],
+            "kind": self._kind_of,
+            "kinds": self._rows,
+            "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
+        }
+        if not self.tallies:
+            return facts
+        counted = [(place, event) for events in self._counted for place, event in events]
+        leased_at = [self._asking[place - 1].candidate.leased for place, _ in counted]
+        return facts | {
+            "tallies": [
+                {"id": counting.id, "delay_us": collects_us(counting), "samples": samples_of(events)}
+                for counting, events in zip(self.tallies, self._counted, strict=True)
+            ],
+            "names": {
+                str(place): leased.name
+                for (place, _), leased in zip(counted, leased_at, strict=True)
+                if leased.name != leased.id
+            },
+            "release": [place for (place, _), leased in zip(counted, leased_at, strict=True) if leased.takes > 1],
+            "scope": keys.scope_prefix,
+            "waits": keys.waits_prefix,
+        }
+
+    def _kind(self, place: int, asking: Asking) -> int:
+        leased, terms = asking.candidate
+        counting, remember = asking.counting, is_remembered(leased.event, leased.id)
+        tally = 0 if counting is None else self._tally(counting)
+        if tally:
+            self._counted[tally - 1].append((place, leased.event))
+        key = (leased.event.category, remember, terms.deadline_us if tally else 0)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = len(self._kinds) + 1
+            outcome = "digested" if counting is not None and counting.telling is Telling.DIGEST else "dropped"
+            row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us)]
+            self._rows.append(row)
+        return kind
+
+    def _tally(self, counting: Counting) -> int:
+        position = self._positions.get(counting.id)
+        if position is None:
+            self.tallies.append(counting)
+            self._counted.append([])
+            position = self._positions[counting.id] = len(self.tallies)
+        return position
+
+
+def read_joined(name: str, why: str) -> Suppressed:
+    """An event that admit.lua has ended with the second one."""
+    _, category, _, (scope, limit, retry_after_us), _ = decode(why)
+    return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us))

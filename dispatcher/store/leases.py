@@ -1,0 +1,291 @@
+"""The events under one worker's lease: take, line up, start, settle, renew, give back. Each is one script."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from dispatcher.core.leased_event import Candidate, Started, Waiting
+from dispatcher.core.limits import US, Opening
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, GRACE_US, Bounds, Deferral, Settled, Settlement, Turn, Turned
+from dispatcher.errors import GateUnavailable, StaleLimits
+from dispatcher.jsonio import decode_answer
+from dispatcher.server.connection import Client, JsonScript
+from dispatcher.server.keys import Keys
+from dispatcher.server.scripts import script_keys
+from dispatcher.store.reader import Reader
+from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.script_rows import Table, deferral_row, settlement_row
+from dispatcher.store.take import Door, Taken, lined_up, read_taken, started
+
+THREADS_US: Final = 24 * 3_600 * US
+"""A thread is kept for so long after its last message, or for as long as ids are remembered."""
+AHEAD: Final = 2
+"""Batches that may be asked for before the one in hand is decided."""
+
+
+class Outbox:
+    """One owner's view of a namespace.
+
+    ``line_up`` and ``start`` raise ``StaleLimits``, and change nothing, when it follows another version of the limits
+    than the one in force. Every method raises ``GateUnavailable`` when the server is away; whether the script ran is
+    then unknown, and ``keep_only`` puts things right: what this worker does not hold goes back, and it goes on under a
+    new name, so that a call which arrives late does nothing in its name.
+    """
+
+    def __init__(  # noqa: PLR0913 - collaborators first, figures by name
+        self,
+        client: Client,
+        keys: Keys,
+        queue: QueueKeys,
+        *,
+        owner: str,
+        lease_us: int,
+        remember_us: int,
+        bounds: Bounds = DEFAULT_BOUNDS,
+        grace_us: int = GRACE_US,
+        door: Door | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.owner = owner
+        self._name = owner
+        self._names = 1
+        self._keys = keys
+        self._queue = queue
+        self._lease_us = lease_us
+        self._remember_us = remember_us
+        self._bounds = bounds
+        self._grace_us = grace_us
+        self._version: dict[str, str] = {}
+        self._opened: dict[str, list[Any]] = {}
+        self._door = door
+        self._is_new = True
+        self._reader: Reader[Taken] | None = None
+        self._promised: deque[int] = deque()
+        self._nth = 0
+        self._goes_on = True
+        self._broken: GateUnavailable | None = None
+        """What has kept a batch from arriving, while another one that did was told of first."""
+        self._take, self._line_up, self._pace, self._settle, self._renew = (
+            JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
+        )
+
+    @property
+    def ahead(self) -> int:
+        """Batches that were asked for and not taken."""
+        return len(self._promised)
+
+    def follow(self, version: str, bounds: Bounds) -> None:
+        """From now on ask by this version of the limits: by any other nothing is lined up or started."""
+        self._version, self._bounds = {"version": version}, bounds
+        self._opened = {}
+
+    def take(self, new: int, due: int) -> Taken:
+        """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``.
+
+        It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for: the first
+        batch and, where that is small, what else has arrived.
+        """
+        if self._broken is not None:
+            raise self._forget_broken()
+        if self.ahead:
+            taken = self._arrived()
+            while self._reader is not None and self.ahead and 2 * len(taken.batch) < new and self._reader.has_result():
+                taken = self._with_next(taken)
+            if taken.batch or taken.turned_away or self.ahead or self._broken:
+                return taken
+        call: dict[str, Any] = {"new": new, "due": due}
+        if self._opened:
+            call["opened"], self._opened = self._opened, {}
+        if self._is_new:
+            call["starts"] = True
+        self._nth, self._goes_on = 0, True
+        taken = self._ask(call)()
+        self._is_new = False
+        return taken
+
+    def take_ahead(self, taken: Taken, new: int, due: int) -> None:
+        """Let the server take another batch while this one is decided, if there is more and nothing against it.
+
+        It brings new events, and admitted ones that are due. Up to ``AHEAD`` batches are asked for at once: one is read
+        while the server takes the next, so that neither waits for the other. When one tells of something that does not
+        come ahead, no more are asked for until all of them are decided.
+        """
+        has_room = len(self._promised) < AHEAD and self._goes_on
+        if has_room and taken.more and not taken.suspended and taken.undecided is not None:
+            due = max(0, due - taken.old - sum(self._promised))
+            self._reader = self._reader or Reader()
+            self._reader.ask(self._ask({"new": new, "due": due, "undecided": taken.undecided._asdict()}))
+            self._promised.append(due)
+
+    def adopt(self, job_id: str, payload: str) -> Taken:
+        """Enter one event that a stock RQ worker is running, as if it had been taken from its lane."""
+        return self._ask({"new": 0, "due": 0, "adopt": {"id": job_id, "payload": payload}})()
+
+    def expect(self, openings: Sequence[Opening]) -> None:
+        """See ``ports.Outbox.expect``."""
+        self._opened |= {each.scope: [str(each.at_us), each.room] for each in openings}
+
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+        """See ``ports.Outbox.line_up``."""
+        table = Table(self._keys, self._names_of("line_up"))
+        call = {
+            "owner": self.owner,
+            **self._version,
+            **self._prefixes,
+            "events": [deferral_row(each, table) for each in deferrals],
+        }
+        answer = self._current(decode_answer(self._line_up(table.keys, call)))
+        return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
+
+    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
+        """See ``ports.Outbox.start``."""
+        table = Table(self._keys, self._names_of("pace"))
+        events = [
+            {
+                **table.subject(each.leased, each.terms),
+                "attempt": each.leased.attempt + 1,
+                "deadline": str(each.terms.deadline_us),
+                **({"shadow": each.leased.shadowed} if each.leased.shadowed else {}),
+            }
+            for each in candidates
+        ]
+        facts = {"owner": self.owner, "free": free, **self._prefixes, **self._version}
+        call = facts | {"channels": table.channels, "events": events, **self._threads(table)}
+        answer = self._current(decode_answer(self._pace(table.keys, call)))
+        return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
+
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """See ``ports.Outbox.settle``."""
+        table = Table(self._keys, self._names_of("settle"))
+        call = {
+            "remember_us": self._remember_us,
+            "dead": self._bounds.of_letters(),
+            "most_decisions": self._bounds.decisions,
+            **self._prefixes,
+            **self._version,
+            "events": [settlement_row(each, table) for each in settlements],
+            "channels": table.channels,
+            **self._threads(table),
+        }
+        answer = decode_answer(self._settle(table.keys, call))
+        return Settled(
+            [row == 1 for row in answer["settled"]], answer["trimmed"], [_turned(row) for row in answer["turned"]]
+        )
+
+    def renew(self) -> None:
+        """Prolong the lease."""
+        self._renewed({"lease_us": self._lease_us})
+
+    def arrivals(self) -> Iterator[Taken]:
+        """What was asked for ahead, as it arrives: nobody decides it any more, ``keep_only`` gives it back."""
+        while self.ahead:
+            yield self._arrived()
+
+    def keep_only(self, ids: Iterable[str]) -> int:
+        """Renew the lease under a new name and give back everything else this worker holds; returns how many.
+
+        What was asked for ahead has to have arrived: see ``arrivals``. So it is with ``give_back``.
+        """
+        self._opened, self._broken = {}, None
+        self._names += 1
+        self.owner = f"{self._name}/{self._names}"
+        return self._renewed({"lease_us": self._lease_us, "keep": list(ids), "name": self._name})
+
+    def give_back(self, keep: Iterable[str] = ()) -> int:
+        """End the lease: what is not kept is the next to be taken, in order; returns how many."""
+        return self._renewed({"lease_us": 0, "keep": list(keep), "name": self._name})
+
+    def leased_key(self) -> str:
+        """The key of what this worker holds, under the name it has now."""
+        return self._keys.leased(self.owner)
+
+    def _current(self, answer: Any) -> Any:  # noqa: ANN401 - what a script has answered
+        if "stale" in answer:
+            raise StaleLimits(self._version["version"], answer["stale"])
+        return answer
+
+    def _arrived(self) -> Taken:
+        if self._reader is None:
+            raise RuntimeError("nothing was asked for ahead")
+        self._promised.popleft()
+        taken = self._reader.result()
+        self._nth += 1
+        self._goes_on = self._goes_on and taken.undecided is not None
+        if taken.nth > self._nth and self.ahead:  # a later call was there before, on another connection
+            try:
+                return self._arrived().and_then(taken)
+            except GateUnavailable as error:
+                self._broken = error
+                return replace(taken, batch=[])  # it is decided after the one that did not arrive, and given back
+        return taken
+
+    def _with_next(self, taken: Taken) -> Taken:
+        """With the batch behind it; where that does not arrive, the next ``take`` says so."""
+        try:
+            return taken.and_then(self._arrived())
+        except GateUnavailable as error:
+            self._broken = error
+            return taken
+
+    def _forget_broken(self) -> GateUnavailable:
+        error, self._broken = self._broken, None
+        return error or GateUnavailable("what was asked for ahead did not arrive")
+
+    def _threads(self, table: Table) -> dict[str, Any]:
+        if table.threads is None:
+            return {}
+        return {"threads": {**table.threads, "keep_us": max(THREADS_US, self._remember_us)}}
+
+    @property
+    def _prefixes(self) -> dict[str, str]:
+        keys = self._keys
+        return {
+            "line": keys.line_prefix,
+            "waits": keys.waits_prefix,
+            "scope": keys.scope_prefix,
+            "tally": keys.tally_prefix,
+        }
+
+    def _names_of(self, script: str) -> list[str]:
+        """The keys of a script, in its order."""
+        queue = self._queue
+        ours = {"leased": self.leased_key(), "suspended": queue.suspended}
+        ours |= dict(zip(("lane_high", "lane_normal", "lane_low"), queue.lanes, strict=True))
+        return [ours.get(name) or self._keys.named(name) for name in script_keys(script)]
+
+    def _ask(self, call: dict[str, Any]) -> Callable[[], Taken]:
+        keys, names = self._keys, self._names_of("take")
+        closed = None if self._door is None else self._door.closed()
+        call |= {
+            "grace_us": self._grace_us,
+            "owner": self.owner,
+            "lease_us": self._lease_us,
+            "leased": keys.leased_prefix,
+            "most_decisions": self._bounds.decisions,
+            "remember_us": self._remember_us,
+            **self._version,
+            **self._prefixes,
+        }
+        if closed is None:
+            answer = self._take.ask(names, call)
+        else:
+            answer = self._take.ask([*names, *closed.keys], call, closed.text)
+        return lambda: read_taken(answer(), closed)
+
+    def _renewed(self, call: dict[str, Any]) -> int:
+        facts = {"owner": self.owner, "leased": self._keys.leased_prefix, "grace_us": self._grace_us, **self._prefixes}
+        returned = 0
+        while True:
+            number, is_more = self._renew(self._names_of("renew"), facts | call)
+            returned += int(number)
+            if not is_more:
+                return returned
+
+
+def _turned(row: dict[str, str]) -> Turned:
+    if "began" in row:
+        return Turned(row["began"], began=True, code=row["code"], detail=row["detail"])
+    return Turned(row["ended"], began=False)

@@ -1,0 +1,54 @@
+"""Pausing and muting in an operator's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dispatcher.server.connection import Client, JsonScript
+from dispatcher.server.keys import Keys
+from dispatcher.server.scripts import script_keys
+
+
+class Pausing:
+    """Stops posting and lets it go on, of everything or of one category.
+
+    Raises ``GateUnavailable`` when the server is away.
+    """
+
+    def __init__(self, client: Client, keys: Keys, *, clock: Callable[[], int] | None = None) -> None:
+        self._names = [keys.named(name) for name in script_keys("pause")]
+        self._line = keys.line_prefix
+        self._script = JsonScript(client, "pause", clock)
+
+    def pause(self, what: str, by: str, why: str = "") -> bool:
+        """From now on nothing of it is posted; posts in flight end. Whether it was not paused by hand before."""
+        return not self._run(what, {"by": by, "why": why})
+
+    def resume(self, what: str) -> bool:
+        """What waits goes on; whether it was paused, by hand or, of everything, by what Slack answered."""
+        return self._run(what, {})
+
+    def _run(self, what: str, facts: dict[str, Any]) -> bool:
+        return bool(self._script(self._names, {"what": what, "line": self._line, **facts}))
+
+
+class Muting:
+    """Mutes and unmutes categories of a namespace. Raises ``GateUnavailable`` when the server is away."""
+
+    def __init__(self, client: Client, keys: Keys, *, clock: Callable[[], int] | None = None) -> None:
+        self._names = [keys.named(name) for name in script_keys("mute")]
+        self._waits = keys.waits_prefix
+        self._script = JsonScript(client, "mute", clock)
+
+    def mute(self, category: str, for_us: int, who: str, why: str) -> int:
+        """Mute it from now on for so long, in place of a mute it has; returns the instant at which that ends."""
+        until, _ = self._script(
+            self._names, {"waits": self._waits, "category": category, "for_us": for_us, "who": who, "why": why}
+        )
+        return int(until)
+
+    def unmute(self, category: str) -> bool:
+        """End its mute, and let what waits for that go; whether it was muted."""
+        _, was_muted = self._script(self._names, {"waits": self._waits, "category": category})
+        return bool(was_muted)

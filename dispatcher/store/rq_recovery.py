@@ -1,0 +1,101 @@
+"""Brings back what stock RQ workers and their maintenance leave: ids nobody works on, jobs of ours in RQ's registries.
+
+It also takes the names of workers that were killed out of RQ's registry.
+
+A stock worker that is killed leaves its job in the intermediate list or the started registry, RQ's maintenance moves
+it to the failed one, and a job with dependencies waits in the deferred one, because ours end without telling RQ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from redis.exceptions import OutOfMemoryError
+
+from dispatcher.core.limits import Lane
+from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.keys import Keys
+from dispatcher.store.envelope import names_us
+from dispatcher.store.rq_keys import QueueKeys
+
+EVERY: Final = timedelta(seconds=60)
+"""How often one worker of the fleet sweeps."""
+
+_MOST: Final = 200
+_MOST_NAMES: Final = 1_000
+_FAILED, _DEFERRED, _STARTED = 3, 4, 5  # positions in the keys of sweep.lua
+_GIVEN_UP_S: Final = 60
+
+
+class Sweep:
+    """Sweeps the lanes of one queue. Raises ``GateUnavailable`` when the server is away; what was moved stays moved."""
+
+    def __init__(
+        self, client: Client, keys: Keys, queue: QueueKeys, *, owner: str, clock: Callable[[], int] | None = None
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._queue = queue
+        self._owner = owner
+        self._sweep = JsonScript(client, "sweep", clock)
+
+    def sweep_if_due(self) -> int:
+        """Sweep, unless somebody did within the interval; returns how many ids are back on their lanes.
+
+        A full server is left alone: what would go back on a lane needs room.
+        """
+        with answered():
+            try:
+                is_mine = self._client.set(self._keys.sweep, self._owner, nx=True, px=EVERY)
+            except OutOfMemoryError:
+                return 0
+        return self.sweep() if is_mine else 0
+
+    def sweep(self) -> int:
+        """Sweep now."""
+        self._forget_workers()
+        return sum(self._sweep_lane(lane) for lane in Lane)
+
+    def _forget_workers(self) -> None:
+        """Take the names of workers that were killed out of RQ's registry: their entries have ended, the names stay."""
+        registries = [self._queue.workers(lane) for lane in Lane]
+        with answered():
+            names: list[Any] = sorted(self._client.sunion(registries))[:_MOST_NAMES]
+            with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.exists(name)
+                alive = pipe.execute()
+            gone = [name for name, is_alive in zip(names, alive, strict=True) if not is_alive]
+            if gone:
+                with self._client.pipeline(transaction=False) as pipe:
+                    for registry in (self._queue.all_workers, *registries):
+                        pipe.srem(registry, *gone)
+                    pipe.execute()
+
+    def _sweep_lane(self, lane: Lane) -> int:
+        keys, queue = self._keys, self._queue
+        registries = {
+            _FAILED: queue.failed(lane),
+            _DEFERRED: queue.deferred(lane),
+            _STARTED: queue.started(lane),
+        }
+        found = [(member, position) for position in registries for member in self._members(position, registries)]
+        jobs = [(member, member.split(":")[0], position) for member, position in found]
+        mine = [job for job in jobs if self._is_ours(job[1])]
+        names = [queue.lane(lane), f"{queue.lane(lane)}:intermediate", *registries.values(), keys.strays]
+        names += [queue.job(job_id) for _, job_id, _ in mine]
+        return int(self._sweep(names, {"jobs": [list(job) for job in mine]}))
+
+    def _members(self, position: int, registries: dict[int, str]) -> list[str]:
+        newest = "+inf" if position != _STARTED else str(int(time.time()) - _GIVEN_UP_S)
+        with answered():
+            members: Any = self._client.zrangebyscore(registries[position], "-inf", newest, start=0, num=_MOST)
+        return [member.decode("utf-8", "replace") for member in members]
+
+    def _is_ours(self, job_id: str) -> bool:
+        with answered():
+            data: Any = self._client.hget(self._queue.job(job_id), "data")
+        return data is not None and names_us(data)

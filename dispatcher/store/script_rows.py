@@ -1,0 +1,290 @@
+"""What the outbox's scripts are told of events: rows of JSON, and the keys that they point to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+
+from dispatcher.core.event import Event, is_remembered
+from dispatcher.core.leased_event import Leased, Spoiled, Terms
+from dispatcher.core.limits import US, Kind, all_scopes
+from dispatcher.core.mutes import MUTED_SCOPE
+from dispatcher.core.outcomes import (
+    NO_CATEGORY,
+    DeadLettered,
+    Deferral,
+    Dropped,
+    Outcome,
+    Parked,
+    Sent,
+    Settlement,
+    Step,
+    Told,
+)
+from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
+from dispatcher.core.tally import Counting
+from dispatcher.server.keys import Keys
+from dispatcher.store.decisions import is_limited, refusal_text, why_of
+from dispatcher.store.tallies import OWN_NAME, collects_us, sample_of
+
+CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
+"""How Slack's own ids of channels look."""
+
+HOLDING_US: Final = 60 * US
+"""Windows that are shorter do not count held slots: in a scope that has no others a slot stays charged as it was."""
+
+
+class Table:
+    """Collects the keys of a call, each once, and the channels that point to them."""
+
+    def __init__(self, keys: Keys, fixed: Sequence[str]) -> None:
+        self.keys = list(fixed)
+        self.channels: list[dict[str, Any]] = []
+        self.threads: dict[str, int] | None = None
+        """Where the keys of threads stand; None where no event names one."""
+        self._names = keys
+        self._positions: dict[str, int] = {}
+        self._channel_positions: dict[str, int] = {}
+
+    def subject(self, leased: Leased, terms: Terms) -> dict[str, Any]:
+        """What every script is told of an event."""
+        return {
+            "id": leased.id,
+            **_books(leased),
+            "configured": terms.configured,
+            "channel": self._channel(terms),
+            "priority": leased.event.priority.value,
+            **self._slots(terms),
+            **self._thread(leased.event, terms),
+        }
+
+    def scopes(self, terms: Terms) -> list[int]:
+        """Where the keys of the slots stand."""
+        scopes = (*all_scopes(terms.scopes), *terms.shadows)
+        return [self._position(self._names.scope(scope.name)) for scope in scopes]
+
+    def _slots(self, terms: Terms) -> dict[str, Any]:
+        scopes = self.scopes(terms)
+        holds = [
+            position
+            for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False)  # shadows hold nothing
+            if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
+        ]
+        places: dict[str, Any] = {"scopes": scopes, "holds": holds}
+        for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False):
+            if scope.name.startswith(GUARANTEE_PREFIX):
+                places["guarantee"] = position
+        return places
+
+    def _thread(self, event: Event, terms: Terms) -> dict[str, str]:
+        if event.thread is None or event.thread_ts is not None:
+            return {}
+        if self.threads is None:
+            names, roots = map(self._position, self._names.threads)
+            self.threads = {"names": names, "roots": roots}
+        return {"thread": f"{terms.channel}\n{event.thread}"}
+
+    def _channel(self, terms: Terms) -> int:
+        known = self._channel_positions.get(terms.channel)
+        if known is not None:
+            return known
+        channel: dict[str, Any] = {
+            "name": terms.channel,
+            "line": self._position(self._names.line(f"channel:{terms.channel}")),
+        }
+        if terms.pace is not None:
+            pace = self._position(self._names.scope(f"pace:{terms.channel}"))
+            channel |= {"pace": pace, "max": terms.pace.max, "window_us": terms.pace.window_us}
+        self.channels.append(channel)
+        self._channel_positions[terms.channel] = len(self.channels)
+        return len(self.channels)
+
+    def tally_key(self, counting: Counting) -> int:
+        """Where the key of a tally stands."""
+        return self._position(self._names.tally(counting.id))
+
+    def tally(self, counting: Counting, event: Event) -> dict[str, Any]:
+        """Where an event that was suppressed is counted."""
+        sample = sample_of(event)
+        return {
+            "id": counting.id,
+            "key": self.tally_key(counting),
+            "delay_us": collects_us(counting),
+            "samples": [sample] if sample else [],
+        }
+
+    def _position(self, key: str) -> int:
+        if key not in self._positions:
+            self.keys.append(key)
+            self._positions[key] = len(self.keys)
+        return self._positions[key]
+
+
+def _books(leased: Leased) -> dict[str, str]:
+    if leased.is_own:
+        return {"category": OWN_NAME, "of": leased.event.category}
+    return {"category": leased.event.category}
+
+
+def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
+    """One of line_up.lua's events."""
+    leased, terms = deferral.candidate.leased, deferral.candidate.terms
+    row: dict[str, Any] = {
+        "id": leased.id,
+        "seq": leased.seq,
+        "category": leased.event.category,
+        "configured": terms.configured,
+        "line": deferral.line,
+        "priority": leased.event.priority.value,
+        "max": deferral.most,
+        "deadline": str(terms.deadline_us),
+    }
+    denied = deferral.denied
+    if denied is not None:  # what rests on a held slot may say a day: once that is posted, it takes a window
+        row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
+    elif deferral.muted_us is not None:
+        row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
+    if leased.takes > 1:  # a worker that died may have been admitted with it
+        row["release"] = table.scopes(terms)
+    if (counting := deferral.counting) is not None and not leased.line:
+        refusal = counting.known(denied) if denied is not None else counting.refusal()
+        reason = limit_reason(refusal.scope)
+        why = refusal_text("deferred", reason, leased.event.category, refusal)
+        row["tally"] = table.tally(counting, leased.event) | {"why": why}
+    return row
+
+
+def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
+    """One of settle.lua's events."""
+    subject, terms = settlement.subject, settlement.terms
+    row: dict[str, Any]
+    if isinstance(subject, Spoiled) or terms is None:
+        row = {"id": subject.id, "category": NO_CATEGORY, "configured": True, "scopes": []}
+    else:
+        row = table.subject(subject, terms)
+        row["deadline"] = str(terms.deadline_us)
+        if not isinstance(settlement.outcome, Parked | Told) and is_remembered(subject.event, subject.id):
+            row["remember"] = True
+    row["slots"] = settlement.slots.value
+    if (why := why_of(settlement)) is not None:
+        row |= {"why": why, "limited": is_limited(settlement)}
+    row |= _ended(settlement.outcome, settlement)
+    row |= _counted(settlement, table)
+    if isinstance(settlement.outcome, Dropped):
+        del row["channel"]  # it never had a turn or a place in a line
+    if settlement.replied:
+        row["replied"] = True
+    if settlement.arrived:
+        row["arrived"] = True
+    if settlement.resume:
+        row["resume"] = True
+    if settlement.cooldown_us is not None:
+        row["cooldown_us"] = settlement.cooldown_us
+    return row | _reach(settlement)
+
+
+def _reach(settlement: Settlement) -> dict[str, Any]:
+    """What the whole fleet learns from a post or a reading."""
+    facts: dict[str, Any] = {}
+    outcome = settlement.outcome
+    if settlement.reached is not None:
+        facts["reached" if settlement.reached else "failed"] = True
+    if settlement.is_reading:
+        facts["reading"] = True
+    elif settlement.attempt and (settlement.pause is not None or settlement.reached is False):
+        facts["spared"] = settlement.attempt - 1
+    if settlement.pause is not None:
+        facts |= {"pause": True, "said": {"code": settlement.pause.code, "detail": settlement.pause.detail}}
+    elif isinstance(outcome, Parked | DeadLettered) and settlement.reached is not None:
+        facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
+    if settlement.reading_us is not None:
+        facts["reading_us"] = settlement.reading_us
+    return facts | _posted_to(outcome, settlement.terms)
+
+
+def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
+    """Slack's own id of the channel, where it is not the name that the event bears."""
+    receipt = outcome.receipt if isinstance(outcome, Sent | Told) else None
+    if receipt is None or terms is None or receipt.channel == terms.channel:
+        return {}
+    return {"channel_id": receipt.channel} if CHANNEL_ID.fullmatch(receipt.channel) else {}
+
+
+def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
+    match outcome:
+        case Sent(receipt):
+            return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
+        case Dropped():
+            return {"outcome": "dropped"}
+        case Told():
+            return {"outcome": "told"}
+        case DeadLettered():
+            return {"outcome": "dead", "letter": _letter(outcome, settlement)}
+        case Parked(place, reason, wait_us, code):
+            return {
+                "outcome": "parked",
+                "place": place.value,
+                "wait_us": wait_us,
+                "attempt": settlement.attempt,
+                "unknown": settlement.unknown,
+                **({"resent": settlement.resent} if settlement.resent else {}),
+                **({"doubt": settlement.looks} if settlement.looks is not None else {}),
+                "why_parked": [reason.value, code],
+            }
+        case _:
+            assert_never(outcome)
+
+
+def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
+    """What the settlement changes in a tally."""
+    match settlement:
+        case Settlement(outcome=Told() as told):
+            return _told(told, table)
+        case Settlement(Leased() as leased, outcome=Dropped(counting=Counting() as counting)):
+            return {"tally": table.tally(counting, leased.event)}
+        case Settlement(Leased() as leased, outcome=DeadLettered(counting=Counting() as counting)):
+            return {"tally": table.tally(counting, leased.event)}
+        case _:
+            return {}
+
+
+def _told(told: Told, table: Table) -> dict[str, Any]:
+    counting = told.counting
+    facts: dict[str, Any] = {"wait_us": told.wait_us, "delay_us": collects_us(counting)}
+    if told.shown is not None:
+        facts["shown"] = told.shown
+    facts |= {name: True for name in ("edits", "ends") if getattr(told, name)}
+    if told.step is Step.FAILED:
+        facts["failed"] = True
+    if told.receipt is not None:
+        window_us = max(counting.window_us, counting.delay_us)
+        is_fixed = counting.fixed and window_us == counting.window_us
+        facts |= {"posted": {"channel": told.receipt.channel}, "window_us": window_us, "fixed": is_fixed}
+        if told.receipt.ts is not None:
+            facts["posted"]["ts"] = told.receipt.ts
+    return {"told": facts, "tally": {"key": table.tally_key(counting)}}
+
+
+def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
+    letter = {"reason": outcome.reason.value, "detail": outcome.detail, "attempts": str(settlement.attempt)}
+    if settlement.subject.replays:
+        letter["replays"] = str(settlement.subject.replays)
+    if outcome.code is not None:
+        letter["code"] = outcome.code
+    if outcome.denied is not None:
+        letter |= {
+            "scope": outcome.denied.scope,
+            "limit": str(outcome.denied.limit),
+            "retry_after_us": str(outcome.denied.retry_after_us),
+        }
+    if outcome.until_us is not None:
+        letter["fits_at"] = str(outcome.until_us)
+    if outcome.since_us is not None:
+        letter["since"] = str(outcome.since_us)
+    if settlement.perhaps_posted:
+        letter["copies"] = str(settlement.perhaps_posted)
+    if isinstance(settlement.subject, Leased):
+        letter |= {"posts": str(settlement.subject.posts + settlement.is_posted)}
+        letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
+    return letter

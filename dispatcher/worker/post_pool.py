@@ -1,0 +1,161 @@
+"""The posts and look-ups in flight: a bounded number of threads, each at one at a time, by a deadline."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias
+
+from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import Started
+from dispatcher.core.limits import Ambiguous, PostResult
+from dispatcher.core.outcomes import Lookup, Reading, ReadLater, Settlement
+
+Errand: TypeAlias = Started | Lookup
+"""What a thread does at Slack: make one post, or look for several."""
+
+
+class Courier(Protocol):
+    """Runs errands and says what follows; touches no store."""
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post one message and say what follows."""
+        ...
+
+    def not_made(self, started: Started) -> Settlement:
+        """What follows from a post that was never begun."""
+        ...
+
+    def conclude(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        ...
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        """Read what was posted and say what follows for each event."""
+        ...
+
+    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
+        """What follows from a reading."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    errand: Errand
+    overdue_at: float
+    _begun: threading.Lock = field(default_factory=threading.Lock)
+
+    def claim(self) -> bool:
+        """True for the first caller: its thread begins the errand then, or the loop says that it never began."""
+        return self._begun.acquire(blocking=False)
+
+    @property
+    def ids(self) -> list[str]:
+        candidates = [self.errand.candidate] if isinstance(self.errand, Started) else self.errand.candidates
+        return [each.leased.id for each in candidates]
+
+
+class Senders:
+    """Runs up to ``size`` errands at once.
+
+    The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
+    ambiguous, a look-up as broken off; whatever its thread brings later is left alone.
+
+    A post that its thread has not begun by then is not made at all, and counts as not made: the process stood still
+    meanwhile, and somebody else may have the event.
+
+    ``wake`` tells the loop that something can be collected. ``clock`` is the one that posts have their deadlines by.
+    """
+
+    def __init__(
+        self,
+        courier: Courier,
+        *,
+        size: int,
+        deadline_s: float,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = boottime_s,
+    ) -> None:
+        self._courier = courier
+        self._size = size
+        self._deadline_s = deadline_s
+        self._wake = wake
+        self._clock = clock
+        self._flights: dict[str, _Flight] = {}
+        """By the id of the first event; what is taken at once has no other errand."""
+        self._ready: SimpleQueue[_Flight] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        """Threads that wait for an errand; one that is kept past its deadline is replaced by a new one."""
+        self._landed: SimpleQueue[tuple[_Flight, list[Settlement]]] = SimpleQueue()
+
+    @property
+    def free(self) -> int:
+        """How many errands can be started now."""
+        return max(0, self._size - len(self._flights))
+
+    @property
+    def ids(self) -> list[str]:
+        """The events whose posts and look-ups are in flight."""
+        return [id_ for flight in self._flights.values() for id_ in flight.ids]
+
+    def start(self, errand: Errand) -> None:
+        """Run one errand in a thread that has nothing else to do."""
+        flight = _Flight(errand, self._clock() + self._deadline_s)
+        self._flights[flight.ids[0]] = flight
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._fly_all, daemon=True, name="sender").start()
+        self._ready.put(flight)
+
+    def collect(self) -> list[Settlement]:
+        """What the errands that ended, or whose deadline has passed, came to; each once."""
+        settlements: list[Settlement] = []
+        while not self._landed.empty():
+            flight, landed = self._landed.get()
+            if self._forget(flight):
+                settlements += landed
+        now = self._clock()
+        for flight in [each for each in self._flights.values() if each.overdue_at <= now]:
+            self._forget(flight)
+            settlements += self._overdue(flight)
+        return settlements
+
+    def overdue_in_s(self) -> float | None:
+        """Seconds until the earliest deadline of an errand in flight."""
+        first = min((flight.overdue_at for flight in self._flights.values()), default=None)
+        return None if first is None else max(0.0, first - self._clock())
+
+    def _forget(self, flight: _Flight) -> bool:
+        key = flight.ids[0]
+        if self._flights.get(key) is not flight:
+            return False
+        del self._flights[key]
+        return True
+
+    def _fly_all(self) -> None:
+        while True:
+            self._fly(self._ready.get())
+            self._idle.release()
+
+    def _fly(self, flight: _Flight) -> None:
+        errand = flight.errand
+        if self._clock() >= flight.overdue_at or not flight.claim():
+            return  # what becomes of it is said by its deadline
+        try:
+            landed = [self._courier.deliver(errand)] if isinstance(errand, Started) else self._courier.look(errand)
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
+            landed = self._without_answer(errand, "internal", f"{type(error).__name__}: {error}")
+        self._landed.put((flight, landed))
+        self._wake()
+
+    def _overdue(self, flight: _Flight) -> list[Settlement]:
+        errand = flight.errand
+        if isinstance(errand, Started) and flight.claim():
+            return [self._courier.not_made(errand)]
+        return self._without_answer(errand, "deadline", f"no answer within {self._deadline_s:g} s")
+
+    def _without_answer(self, errand: Errand, code: str, detail: str) -> list[Settlement]:
+        if isinstance(errand, Started):
+            return [self._courier.conclude(errand, Ambiguous(code, detail))]
+        return self._courier.conclude_look(errand, Reading({}, ReadLater(code, detail)))

@@ -1,0 +1,316 @@
+"""The worker's loop: settle what was posted, take a batch, dispatch it, sleep until there is more."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Final
+
+from rq.worker import WorkerStatus
+
+from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.limits import US
+from dispatcher.core.outcomes import Settlement
+from dispatcher.core.ports import Overtaken
+from dispatcher.errors import ConfigError, GateUnavailable
+from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, hurry
+from dispatcher.store.leases import AHEAD, Outbox
+from dispatcher.store.snapshot import Books
+from dispatcher.store.take import Taken
+from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog
+from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.housekeeping import Housekeeping
+from dispatcher.worker.post_pool import Senders
+from dispatcher.worker.rq_presence import RqPresence
+
+STOP_GRACE_S: Final = 5.0
+"""Beyond the Slack time-out, how long a stop may take."""
+
+_STOP_MARGIN_S: Final = 2.0
+"""What the last steps may take, and how much later than the sink's own deadline a post's is."""
+
+SAME_SIGNAL_S: Final = 1.0
+
+_RECONNECT_FROM_S: Final = 0.05
+_RECONNECT_TO_S: Final = 1.0  # others take over 2 s after the server is back
+_BURST_LOOK_S: Final = 0.05
+_LAST_ANSWER_S: Final = 0.5  # of a server that did not answer before, when there is no time left
+
+
+class Worker:
+    """One worker process: it takes events of all lanes, decides them by the batch, and posts in threads.
+
+    RQ's registry shows it (``presence``). Signals end or change its work from ``heed_signals`` on.
+    """
+
+    def __init__(  # noqa: PLR0913 - collaborators, all by name, built in app
+        self,
+        *,
+        name: str,
+        client: Client,
+        presence: RqPresence,
+        limits: FleetLimits,
+        outbox: Outbox,
+        books: Books,
+        housekeeping: Housekeeping,
+        doorbell: Doorbell,
+        log: WorkerLog,
+        batch: int,
+        senders: int,
+        post_deadline_s: float,
+        lease_s: float,
+        clock: Callable[[], float] = boottime_s,
+        is_hung_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.name = name
+        self._client = client
+        self._presence = presence
+        self._limits = limits
+        self._outbox = outbox
+        self._books = books
+        self._housekeeping = housekeeping
+        self._doorbell = doorbell
+        self._log = log
+        self._batch = batch
+        self._beat_s = lease_s / 3
+        self._beat_due = 0.0
+        self._post_deadline_s = post_deadline_s
+        self._clock = clock
+        self._is_hung_up = is_hung_up
+        self._is_stopping = False
+        self._asked_at = 0.0
+        self._rereads = False
+        self._unsettled: list[Settlement] = []
+        self._lost: GateUnavailable | None = None
+        self._failure: Exception | None = None
+        self._senders = Senders(
+            CurrentCourier(limits), size=senders, deadline_s=post_deadline_s, wake=doorbell.ring, clock=clock
+        )
+
+    def run(self, *, burst: bool = False) -> None:
+        """Work until a signal or, in burst, until nothing admitted is left to post; then sign off.
+
+        Raises what ended it otherwise: ``ConfigError`` where the limits in force cannot be read, or a defect of ours.
+        """
+        try:
+            while (taken := self.next_batch(burst=burst)) is not None:
+                self.dispatch(taken)
+        except Exception as error:
+            self._failure = error
+            raise
+        finally:
+            self.sign_off()
+
+    def next_batch(self, *, burst: bool = False) -> Taken | None:
+        """Settle what was posted and take the next batch, whenever there is one; None when the work is to end."""
+        while not self._is_stopping:
+            try:
+                self._presence.enter()
+                self._settle_posts()
+                self._beat()
+                self._reread_limits()
+                taken = self._take()
+                if taken.batch:
+                    return taken
+                if burst and self._is_done(taken):
+                    return None
+                self._sleep(taken, burst=burst)
+            except GateUnavailable as error:
+                self._reconnect(error)
+        return None
+
+    def dispatch(self, taken: Taken) -> None:
+        """Decide a batch and start its posts and look-ups, by the limits in force, whichever these are in the end."""
+        self._presence.state = WorkerStatus.BUSY
+        try:
+            for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.old else ():
+                self._senders.start(lookup)
+            batch: Sequence[Leased | Spoiled] = taken.batch
+            while batch:
+                dispatcher, free = self._limits.dispatcher, self._senders.free
+                try:
+                    dispatcher.dispatch(batch, taken.now_us, free, taken.muted, begin=self._senders.start)
+                except Overtaken as error:
+                    batch = error.undecided
+                    self._limits.follow(error.version)
+                else:
+                    return
+        except GateUnavailable as error:
+            self._reconnect(error)
+
+    def sign_off(self) -> None:
+        """Finish, give back, leave; a server that is away changes nothing of that: the lease ends by itself.
+
+        A post that is still in flight stays leased, and whoever takes it over looks it up: to give it back would say
+        that it was not made. After a failure nothing is given back: if an event has caused it, the end of its lease
+        counts as a death. That the limits cannot be read is no event's fault.
+        """
+        returned = 0
+        try:
+            returned = self._finish_posts()
+            self._tell_arrivals()
+            if self._may_give_back:
+                returned += self._outbox.give_back(self._in_hand())
+            self._doorbell.close()
+            self._presence.leave()
+        except GateUnavailable as error:
+            self._log.say("worker.stopped", worker=self.name, detail=str(error))
+            return
+        self._log.say("worker.stopped", worker=self.name, given_back=returned)
+
+    def heed_signals(self) -> None:
+        """From now on a signal ends or changes the loop's work, though it may not have begun yet."""
+        signal.signal(signal.SIGINT, self.request_stop)
+        signal.signal(signal.SIGTERM, self.request_stop)
+        signal.signal(signal.SIGHUP, self._hear_hangup)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child
+
+    def request_stop(self, signum: int, frame: FrameType | None) -> None:
+        """First signal: finish the posts in flight, give the rest back. Second: stop at once, leases end.
+
+        One that follows within a second is the same one: a service manager and our parent may both send it.
+        """
+        del frame
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._asked_at = self._clock()
+            self._doorbell.ring()
+        elif self._clock() - self._asked_at > SAME_SIGNAL_S:
+            os._exit(128 + signum)
+
+    def _hear_hangup(self, signum: int, frame: FrameType | None) -> None:
+        if self._is_hung_up():
+            self.request_stop(signum, frame)
+        else:
+            self._rereads = True
+            self._doorbell.ring()
+
+    def _settle_posts(self) -> None:
+        """Make durable what the posts and look-ups that ended came to."""
+        self._unsettled += self._senders.collect()
+        if self._unsettled:
+            self._limits.dispatcher.settle(self._unsettled)
+            self._unsettled = []
+
+    def _beat(self) -> None:
+        """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""
+        if self._clock() < self._beat_due:
+            return
+        self._outbox.renew()
+        self._presence.renew()
+        self._beat_due = self._clock() + self._beat_s
+        self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters)
+
+    def _reread_limits(self) -> None:
+        if self._rereads:
+            self._rereads = False
+            self._limits.reread()
+
+    def _take(self) -> Taken:
+        """Take a batch, and let the server take the next one while this one is decided."""
+        taken = self._outbox.take(self._batch, self._senders.free)
+        try:
+            for _ in range(0 if self._is_stopping else AHEAD):
+                self._outbox.take_ahead(taken, self._batch, self._senders.free)
+        finally:
+            self._tell_ended(taken)
+        self._limits.follow(taken.version)
+        self._housekeeping.tell_mutes(taken.muted)
+        return taken
+
+    def _tell_ended(self, taken: Taken) -> None:
+        """What has ended as it was taken: one line for each event."""
+        if taken.turned_away:
+            self._log.turned_away(taken.turned_away)
+        if taken.duplicates:
+            self._log.duplicates(taken.duplicates)
+
+    def _tell_arrivals(self) -> None:
+        """Wait for what was asked for ahead, which is given back now, and tell what of it has ended."""
+        for taken in self._outbox.arrivals():
+            self._tell_ended(taken)
+
+    def _is_done(self, taken: Taken) -> bool:
+        has_more = taken.turned_away or self._outbox.ahead
+        return not has_more and (taken.suspended or self._books.is_drained())
+
+    def _sleep(self, taken: Taken, *, burst: bool) -> None:
+        """Sleep until there may be something to do; not at all where there is more to take."""
+        if taken.turned_away or self._outbox.ahead or (taken.more and not taken.suspended):
+            return
+        self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
+        now = self._clock()
+        until = [self._beat_due - now]
+        if taken.next_us is not None:
+            until.append((taken.next_us - taken.now_us) / US)
+        if (overdue_s := self._senders.overdue_in_s()) is not None:
+            until.append(overdue_s)
+        if burst:
+            until.append(_BURST_LOOK_S)  # others may hold the last events, and nobody rings for that
+        if taken.suspended:
+            until.append(1.0)
+        self._doorbell.sleep(min(until), lanes=not taken.suspended, wake=self._senders.free > 0)
+
+    @property
+    def _may_give_back(self) -> bool:
+        return self._failure is None or isinstance(self._failure, ConfigError)
+
+    def _finish_posts(self) -> int:
+        """Give back what is not in flight and settle what is, as long as a stop may take; returns how many went back.
+
+        A server that is away may come back meanwhile. Raises ``GateUnavailable`` where it is still away and nothing is
+        left to be done: leases end by themselves.
+        """
+        end = (self._asked_at or self._clock()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
+        returned = 0
+        while True:
+            left = end - self._clock()
+            if self._lost is not None:
+                hurry(self._client, min(ANSWER_TIMEOUT_S, max(left, _LAST_ANSWER_S)))
+            try:
+                if self._lost is None or self._in_hand() or left > ANSWER_TIMEOUT_S:
+                    if self._may_give_back:
+                        returned += self._keep_only_in_hand()
+                    self._settle_posts()
+                    self._lost = None
+            except GateUnavailable as error:
+                self._lost = error
+            if left <= 0 or not self._in_hand():
+                if self._lost is not None:
+                    raise self._lost
+                return returned
+            pause_s = _RECONNECT_FROM_S * 4 if self._lost else self._beat_s
+            if (overdue_s := self._senders.overdue_in_s()) is not None:
+                pause_s = min(pause_s, overdue_s)
+            self._doorbell.sleep(min(left, pause_s), server=False)
+
+    def _in_hand(self) -> list[str]:
+        return [*self._senders.ids, *(each.subject.id for each in self._unsettled)]
+
+    def _keep_only_in_hand(self) -> int:
+        """Give back what is not in hand, also what arrives yet; returns how many."""
+        self._tell_arrivals()
+        return self._outbox.keep_only(self._in_hand())
+
+    def _reconnect(self, error: GateUnavailable) -> None:
+        """Come back after the server was away: renew first, give back what was in hand, keep the posts in flight."""
+        self._log.say("redis.lost", detail=str(error))
+        lost_at, pause_s = self._clock(), _RECONNECT_FROM_S
+        self._lost = error
+        while not self._is_stopping:
+            self._doorbell.close()
+            self._doorbell.sleep(pause_s, server=False)
+            try:
+                returned = self._keep_only_in_hand()
+                self._presence.renew()
+            except GateUnavailable:
+                pause_s = min(pause_s * 2, _RECONNECT_TO_S)
+                self._unsettled += self._senders.collect()
+                continue
+            self._lost = None
+            away_s = round(self._clock() - lost_at, 3)
+            self._log.say("redis.found", away_s=away_s, given_back=returned)
+            return

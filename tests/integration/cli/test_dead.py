@@ -1,0 +1,526 @@
+"""``dispatcher dead``: what it shows, replays exactly once whatever happens, and removes; and the bounds of it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import zlib
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from dispatcher.cli import main
+from dispatcher.core.category_rule import OnLimit
+from dispatcher.core.event import job_id_for
+from dispatcher.core.leased_event import Leased
+from dispatcher.core.limits import Reason
+from dispatcher.core.outcomes import DEADLY, DeadLettered
+from dispatcher.producer import Producer
+from dispatcher.settings import shown_url
+from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
+from tests.support.commands import PYTHON_DISPATCHER, Result, ended, environment, run, started, terminal
+from tests.support.letters import (
+    DENIED,
+    EXHAUSTED,
+    KEYS,
+    QUEUE,
+    balanced,
+    buried,
+    bury,
+    everything,
+    numbered,
+    on_lanes,
+    twice,
+)
+from tests.support.processes import PATIENCE_S, Command, until
+from tests.support.servers import Database, RedisServer
+from tests.support.stage import UNPACED, Stage, policy_of
+
+BINARY: Final = b'\x80\x00["dispatcher.jobs.dispatch"\xff\x1b[31m\n\x00'
+MANY: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """``dispatcher dead ARGUMENTS`` in this process, which spares a test the start of another."""
+
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str) -> Result:
+        self.monkeypatch.setattr(sys, "argv", ["dispatcher", "dead", *arguments])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        said = self.capsys.readouterr()
+        assert isinstance(exit_.value.code, int)
+        return Result(exit_.value.code, said.out, said.err)
+
+    def json(self, *arguments: str) -> Any:  # noqa: ANN401 - JSON
+        result = self(*arguments, "--json")
+        assert (result.code, result.err) == (0, "")
+        return json.loads(result.out)
+
+
+@pytest.fixture
+def dead(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dead:
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return Dead(monkeypatch, capsys)
+
+
+def push_raw(redis: Database, job_id: str, data: bytes) -> None:
+    """A job as anybody may write one."""
+    redis.hset(QUEUE.job(job_id), mapping={"data": data})
+    redis.rpush(QUEUE.lanes[1], job_id)
+
+
+@pytest.fixture
+def six(redis: Database) -> None:
+    """Six letters, of several categories, reasons and ages."""
+    bury(redis, [{"category": "deploys", "text": "old", "id": "old"}], DENIED, ago_s=3 * 3_600)
+    bury(redis, [{"category": "errors", "text": "one", "id": "one"}], EXHAUSTED, attempts=8)
+    bury(redis, [{"category": "errors", "text": "a \x1b[31m[red]text", "id": "two words"}], DENIED)
+    bury(redis, [{"category": "deploys", "text": "three", "id": "three", "priority": "high"}])
+    push_raw(redis, "raw", BINARY)
+    redis.rpush(QUEUE.lanes[1], "lost")
+    bury(redis)
+
+
+ALL: Final = ["old", "one", "two words", "three", "raw", "lost"]
+FILTERS: Final = [
+    pytest.param(("--category", "errors"), ["one", "two words"], id="category"),
+    pytest.param(("--category", "-"), ["raw", "lost"], id="what could not be read"),
+    pytest.param(("--reason", "limit:category"), ["old", "two words"], id="reason"),
+    pytest.param(("--since", "2h"), ["one", "two words", "three", "raw", "lost"], id="since"),
+    pytest.param(("--category", "deploys", "--since", "4h", "--reason", "limit:category"), ["old"], id="several"),
+    pytest.param(("--category", "nobody"), [], id="nothing matches"),
+]
+CHOICES: Final = [
+    *FILTERS,
+    pytest.param(("three", job_id_for("two words"), "one", "one"), ["one", "two words", "three"], id="ids"),
+    pytest.param(("--all", "--limit", "2"), ["old", "one"], id="limit"),
+]
+
+
+@pytest.mark.usefixtures("six")
+class TestList:
+    @pytest.mark.parametrize(("filters", "expected"), [pytest.param((), ALL, id="all"), *FILTERS])
+    def test_the_newest_come_first(self, dead: Dead, filters: tuple[str, ...], expected: list[str]) -> None:
+        found = dead.json("list", *filters)
+        assert [letter["id"] for letter in found["dead_letters"]] == expected[::-1]
+        assert (found["more"], found["kept"]) == (False, 6)
+
+    def test_no_more_are_shown_than_asked_for(self, dead: Dead) -> None:
+        found = dead.json("list", "--limit", "2")
+        assert ([letter["id"] for letter in found["dead_letters"]], found["more"]) == (["lost", "raw"], True)
+        shown = dead("list", "--limit", "2")
+        assert "there are more than these 2: --limit N shows N, 6 are kept in all" in shown.err
+        shown = dead("list", "--limit", "1", "--category", "errors")
+        assert "there are more than these 1: --limit N shows N, of all kinds 6 are kept" in shown.err
+
+    def test_each_letter_is_a_line_that_does_nothing_to_a_terminal(self, dead: Dead, redis_url: str) -> None:
+        result = dead("list")
+        assert (result.code, result.err) == (0, f"dispatcher: namespace dispatcher on {shown_url(redis_url)}\n")
+        lines = {id_: line for line in result.out.splitlines() for id_ in ALL if re.search(rf"[0-9] +{id_} ", line)}
+        assert list(lines) == ALL[::-1]
+        assert "exhausted: connection" in lines["one"]
+        assert re.search(r" 8( |$)", lines["one"])
+        assert "category errors had used 10 of 10 in 30 min; it would have fitted at " in lines["two words"]
+        assert "(unreadable)" in lines["raw"]
+        assert "\x1b" not in result.out
+
+
+@pytest.mark.parametrize("reason", DEADLY)
+def test_each_reason_a_dead_letter_can_have_can_be_asked_for(redis: Database, dead: Dead, reason: Reason) -> None:
+    bury(redis, [{"category": "errors", "text": "x", "id": "this"}], DeadLettered(reason, "why"))
+    for command in (("list",), ("replay", "--dry-run"), ("purge", "--yes")):
+        assert dead(*command, "--reason", reason.value).code == 0
+    assert buried(redis) == []
+
+
+def test_a_limit_of_a_label_is_a_reason_to_die() -> None:
+    assert Reason.LIMIT_LABEL in DEADLY
+
+
+@pytest.mark.usefixtures("six")
+class TestShow:
+    def test_everything_is_told_of_a_letter(self, dead: Dead) -> None:
+        for id_ in ("two words", job_id_for("two words")):
+            result = dead("show", id_)
+            assert result.code == 0
+            for said in (
+                "two words",
+                job_id_for("two words"),
+                "Fits at",
+                ": category errors had used 10 of 10 in 30 min;",
+                '"text": "a \\u001b[31m[red]text"',
+            ):
+                assert said in result.out
+            assert "\x1b" not in result.out
+
+    def test_as_json_with_the_event(self, dead: Dead) -> None:
+        shown = dead.json("show", "two words")
+        assert shown.pop("event") == {
+            "v": 1,
+            "category": "errors",
+            "text": "a \x1b[31m[red]text",
+            "id": "two words",
+        }
+        assert json.loads(shown["payload"])[0] == "dispatcher.jobs.dispatch"
+        assert shown.pop("payload_bytes") == len(shown.pop("payload"))
+        assert shown.pop("fits_at") == pytest.approx(shown.pop("at") + 90)
+        shown.pop("first_seen")
+        assert shown.pop("sentence").startswith("Dead letter at ")
+        assert shown == {
+            "id": "two words",
+            "job_id": job_id_for("two words"),
+            "category": "errors",
+            "reason": "limit:category",
+            "code": None,
+            "detail": "category:errors had used its 10/30m",
+            "scope": "category:errors",
+            "limit": "10/30m",
+            "attempts": 0,
+            "replays": 0,
+            "payload_encoding": "utf-8",
+        }
+
+    def test_a_payload_that_is_no_event_is_shown_byte_by_byte(self, dead: Dead) -> None:
+        shown = dead.json("show", "raw")
+        assert (b64decode(shown["payload"]), shown["payload_encoding"], shown["event"]) == (BINARY, "base64", None)
+        out = dead("show", "raw").out
+        assert out.splitlines()[-2:] == ['\\x80\\x00["dispatcher.jobs.dispatch"\\xff\\x1b[31m', "\\x00"]
+        assert "none was left" in dead("show", "lost").out
+
+    def test_an_unknown_id_exits_with_1(self, dead: Dead) -> None:
+        result = dead("show", "nobody")
+        assert (result.code, result.out) == (1, "")
+        assert "error: there is no dead letter of the id 'nobody'" in result.err
+
+    def test_an_id_that_is_no_text_exits_with_1(self, dead: Dead) -> None:
+        result = dead("show", "\udcff")  # how an argument arrives that is not UTF-8
+        assert (result.code, result.out) == (1, "")
+        assert "there is no dead letter of the id '\\udcff'" in result.err
+
+
+# Raw payloads
+
+
+def test_a_raw_payload_is_kept_up_to_a_mebibyte(redis: Database, dead: Dead) -> None:
+    random = os.urandom(MAX_PAYLOAD + 5)
+    push_raw(redis, "random", random)
+    push_raw(redis, "inflating", compressed := zlib.compress(b"a" * 5 * MAX_PAYLOAD))
+    bury(redis)
+    shown = {id_: dead.json("show", id_) for id_ in ("random", "inflating")}
+    assert b64decode(shown["random"]["payload"]) == random[:MAX_PAYLOAD]
+    assert shown["random"]["reason"] == "invalid"
+    assert b64decode(shown["inflating"]["payload"]) == compressed
+    text = dead("show", "inflating").out
+    assert text.endswith(f"{'a' * 100}\n... {MAX_PAYLOAD - 4_000} characters more; --json prints all of it\n")
+
+
+def test_a_compressed_event_is_read_whole_though_zero_bytes_are_in_it(redis: Database) -> None:
+    stage = Stage(redis)
+    queue = Queue("q", connection=redis, serializer=JSONSerializer)
+    jobs = [
+        queue.enqueue("dispatcher.jobs.dispatch", {"category": "errors", "text": f"{n} {'abc' * n}"})
+        for n in range(200)
+    ]
+    assert any(b"\0" in redis.hget(job.key, "data") for job in jobs)
+    batch = stage.worker().take(new=200).batch
+    texts = [each.event.text for each in batch if isinstance(each, Leased)]
+    assert texts == [f"{n} {'abc' * n}" for n in range(200)]
+
+
+# Replay
+
+
+@pytest.mark.usefixtures("six")
+@pytest.mark.parametrize(("choice", "expected"), CHOICES)
+def test_what_is_chosen_is_replayed_and_nothing_else(
+    redis: Database, dead: Dead, choice: tuple[str, ...], expected: list[str]
+) -> None:
+    ids = [job_id_for(id_) for id_ in expected]
+    has_payload = [id_ for id_ in ids if id_ != "lost"]
+    before = everything(redis)
+    preview = dead.json("replay", *choice, "--dry-run")
+    assert everything(redis) == before
+    replayed = dead.json("replay", *choice)
+    skipped = {"no_payload": len(ids) - len(has_payload), "waiting": 0}
+    report = {"replayed": len(has_payload), "skipped": skipped, "gone": 0, "unknown": []}
+    assert (preview, replayed) == ({"dry_run": True, **report}, {"dry_run": False, **report})
+    assert sorted(on_lanes(redis)) == sorted(has_payload)
+    assert buried(redis) == [job_id_for(id_) for id_ in ALL if job_id_for(id_) not in has_payload]
+    assert balanced(redis)["replayed"] == len(has_payload)
+
+
+@pytest.mark.usefixtures("six")
+def test_a_replay_keeps_the_order_and_the_lane(redis: Database, dead: Dead) -> None:
+    result = dead("replay", "--all")
+    assert (result.code, result.out) == (0, "5 replayed, 1 skipped, 0 gone\n")
+    assert "dispatcher: 1 skipped: no payload was left\n" in result.err
+    assert on_lanes(redis) == ["three", "old", "one", job_id_for("two words"), "raw"]
+    assert redis.hget(QUEUE.job("raw"), "data") == BINARY
+    assert balanced(redis)["enqueued"] == 11
+
+
+@pytest.mark.usefixtures("six")
+@pytest.mark.parametrize("command", ["replay", "purge"])
+def test_nothing_is_chosen_by_saying_nothing(redis: Database, dead: Dead, command: str) -> None:
+    for choice, said in (((), "Which dead letters?"), (("one", "--all"), "not several of these"), (("x",), "")):
+        result = dead(command, *choice, *(["--yes"] if command == "purge" else []))
+        assert (result.code, said in result.err) == (1 if choice == ("x",) else 2, True)
+    assert buried(redis) == [job_id_for(id_) for id_ in ALL]
+
+
+@pytest.mark.usefixtures("six")
+def test_an_id_that_is_unknown_or_waits_exits_with_1_and_the_others_are_replayed(redis: Database, dead: Dead) -> None:
+    push_raw(redis, "one", b"another")
+    result = dead("replay", "nobody", "one", "old")
+    assert (result.code, result.out) == (1, "1 replayed, 1 skipped, 0 gone\n")
+    assert "1 skipped: the id is on the queue already" in result.err
+    assert "there is no dead letter of the id 'nobody'" in result.err
+    assert on_lanes(redis) == ["one", "old"]
+    bury(redis)  # the one that waited is a duplicate of its letter
+    assert balanced(redis)["duplicate"] == 1
+    assert dead("replay", "one").code == 0
+
+
+def test_what_a_stock_worker_has_finished_is_no_obstacle(redis: Database, dead: Dead) -> None:
+    bury(redis, numbered(1))
+    redis.hset(QUEUE.job("e0"), mapping={"status": "finished", "adopted": "1", "data": "old"})
+    redis.expire(QUEUE.job("e0"), 500)
+    assert dead("replay", "e0").code == 0
+    assert redis.ttl(QUEUE.job("e0")) == -1
+    assert not redis.hexists(QUEUE.job("e0"), "adopted")
+    bury(redis)
+    assert buried(redis) == ["e0"]
+
+
+@pytest.mark.parametrize("on_limit", [OnLimit.DROP, OnLimit.DEAD_LETTER])
+def test_a_replay_ends_though_the_limits_deny_all_at_once_again(redis: Database, on_limit: OnLimit) -> None:
+    stage = Stage(redis, policy_of("1/30m", "", on_limit=OnLimit.DEAD_LETTER))
+    letters = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
+    ids = [f"e{n}" for n in range(130)]
+    stage.send(*ids, channel=UNPACED)
+    worker = stage.worker()
+    worker.run()
+    stage.policy = policy_of("1/30m", "", on_limit=on_limit)
+    replayed = []
+    for letter in letters.find(Filter()):
+        assert letters.replay([letter]) == [1]
+        worker.run()
+        replayed.append(letter.id)
+    assert replayed == ids[1:]
+    assert [(letter.id, letter.reason, letter.replays) for letter in letters.find(Filter())] == [
+        (id_, "limit:global", 1) for id_ in replayed
+    ]
+    assert (stage.total("dropped"), stage.total("replayed")) == (0, 129)
+
+
+@contextmanager
+def replaying(redis: Database, url: str) -> Iterator[subprocess.Popen[str]]:
+    """A replay of all that has begun; it holds still no longer than it takes to come back from here."""
+    with started("dead", "replay", "--all", DISPATCHER_REDIS_URL=url) as process:
+        until(lambda: redis.hget(KEYS.totals, "replayed"), "the first chunk")
+        yield process
+
+
+def test_each_is_replayed_exactly_once_though_the_replay_is_killed(redis: Database, redis_url: str, dead: Dead) -> None:
+    bury(redis, numbered(MANY))
+    with replaying(redis, redis_url) as process:
+        process.kill()
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+    first = balanced(redis)["replayed"]
+    assert 0 < first < MANY
+    assert len(buried(redis)) + len(on_lanes(redis)) == MANY
+
+    result = dead("replay", "--all")
+    assert (result.code, result.out) == (0, f"{MANY - first} replayed, 0 skipped, 0 gone\n")
+    assert on_lanes(redis) == [f"e{n}" for n in range(MANY)]
+    assert buried(redis) == []
+    totals = balanced(redis)
+    assert (totals["replayed"], totals["dead"], totals["enqueued"]) == (MANY, MANY, 2 * MANY)
+
+
+def test_an_interrupted_replay_ends_its_chunk_and_says_how_far_it_came(redis: Database, redis_url: str) -> None:
+    bury(redis, numbered(MANY))
+    with replaying(redis, redis_url) as process:
+        process.send_signal(signal.SIGINT)
+        result = ended(process)
+    count = balanced(redis)["replayed"]
+    assert 0 < count < MANY
+    assert (result.code, result.out) == (130, "")
+    said = f"error: interrupted: {count} replayed, 0 skipped, 0 gone; run it again for the rest\n"
+    assert result.err.endswith(said)
+
+
+def test_a_server_that_goes_away_in_the_middle_exits_with_69_and_nothing_goes_twice(own_server: RedisServer) -> None:
+    with own_server.client() as redis:
+        bury(redis, numbered(MANY))
+        with replaying(redis, own_server.url) as process:
+            own_server.stop()
+            result = ended(process)
+        assert result.code == 69
+        assert "run it again, none goes twice" in result.err
+        own_server.start()
+        assert 0 < balanced(redis)["replayed"] < MANY
+        assert run("dead", "replay", "--all", DISPATCHER_REDIS_URL=own_server.url).code == 0
+        assert on_lanes(redis) == [f"e{n}" for n in range(MANY)]
+        assert balanced(redis)["replayed"] == MANY
+
+
+def test_two_replays_at_once_replay_each_once(redis: Database, redis_url: str) -> None:
+    bury(redis, numbered(2_000))
+    both = [started("dead", "replay", "--all", "--json", DISPATCHER_REDIS_URL=redis_url) for _ in range(2)]
+    with both[0] as one, both[1] as other:
+        reports = [json.loads(ended(process).out) for process in (one, other)]
+    assert sum(report["replayed"] for report in reports) == 2_000
+    assert (len(on_lanes(redis)), twice(on_lanes(redis)), buried(redis)) == (2_000, [], [])
+    assert balanced(redis)["replayed"] == 2_000
+
+
+# Purge
+
+
+@pytest.mark.usefixtures("six")
+@pytest.mark.parametrize(("choice", "expected"), CHOICES)
+def test_what_is_chosen_is_purged_and_nothing_else(
+    redis: Database, dead: Dead, choice: tuple[str, ...], expected: list[str]
+) -> None:
+    assert dead.json("purge", *choice, "--yes") == {"removed": len(expected), "unknown": []}
+    assert buried(redis) == [job_id_for(id_) for id_ in ALL if id_ not in expected]
+
+
+@pytest.mark.usefixtures("six")
+def test_a_purge_changes_only_the_dead_letters(redis: Database, dead: Dead) -> None:
+    def rest() -> dict[str, bytes]:
+        return {
+            key: value
+            for key, value in everything(redis).items()
+            if key not in (KEYS.dead, KEYS.dead_ids, KEYS.dead_bytes)
+        }
+
+    before = rest()
+    result = dead("purge", "--all", "--yes")
+    assert (result.code, result.out) == (0, "6 removed\n")
+    assert (rest(), buried(redis), balanced(redis)["dead"]) == (before, [], 6)
+
+
+@pytest.mark.usefixtures("six")
+def test_without_yes_a_purge_says_what_it_would_do(redis: Database, dead: Dead) -> None:
+    for more in ((), ("--json",)):
+        result = dead("purge", "--reason", "limit:category", *more)
+        assert (result.code, result.out) == (2, "")
+        assert "error: 2 dead letters would be removed for good; with --yes it is done" in result.err
+    assert len(buried(redis)) == 6
+
+
+@pytest.mark.usefixtures("six")
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 6), ("y", 0, 0)])
+def test_on_a_terminal_a_purge_asks(redis: Database, redis_url: str, answer: str, code: int, left: int) -> None:
+    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1"})
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{answer}\n".encode())
+        command = [*PYTHON_DISPATCHER, "dead", "purge", "--all"]
+        done = subprocess.run(
+            command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=env, check=False, timeout=PATIENCE_S
+        )
+        said = os.read(ours, 65_536).decode()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert (done.returncode, len(buried(redis))) == (code, left)
+    assert "Remove 6 dead letters for good? [y/N]:" in said
+    assert ("error: nothing was removed" in said) == (answer == "n")
+
+
+def test_on_a_terminal_a_long_replay_shows_how_far_it_is(redis: Database, redis_url: str) -> None:
+    bury(redis, numbered(300))
+    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"})
+    command = [*PYTHON_DISPATCHER, "dead", "replay", "--all"]
+    with terminal() as (stderr, written):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, env=env, check=True)
+        drawn = written()
+    assert done.stdout.decode() == "300 replayed, 0 skipped, 0 gone\n"
+    assert "100%" in drawn
+    assert "300 replayed, 0 skipped, 0 gone" in drawn
+
+
+# Bounds
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [("max: 2", ["e3", "e4"]), ("max_age: 1h", ["e2", "e3", "e4"]), ("max: 1, max_age: 1h", ["e4"])],
+)
+def test_what_is_beyond_the_bounds_of_the_limits_file_is_trimmed_and_logged(
+    redis: Database, redis_url: str, tmp_path: Path, bounds: str, kept: list[str]
+) -> None:
+    events = numbered(5)
+    bury(redis, events[:2], ago_s=7_200)
+    bury(redis, events[2:], ago_s=60)
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(f"dead_letters: {{{bounds}}}\n", encoding="utf-8")
+    env = {
+        "DISPATCHER_REDIS_URL": redis_url,
+        "DISPATCHER_LIMITS_FILE": str(limits),
+        "DISPATCHER_SINK": "console",
+    }
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+        assert worker.wait() == 0, worker.stderr()
+        (line,) = worker.named("dead_letters.trimmed")
+    assert (line["count"], line["level"]) == (5 - len(kept), "warning")
+    assert buried(redis) == kept
+    assert balanced(redis)["dead"] == 5
+
+
+def test_what_a_worker_trims_is_logged_at_its_end_at_the_latest(
+    redis: Database, redis_url: str, tmp_path: Path
+) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("unknown_categories: reject\ndead_letters: {max: 2}\n", encoding="utf-8")
+    Producer(redis).send_many(numbered(5))
+    env = {
+        "DISPATCHER_REDIS_URL": redis_url,
+        "DISPATCHER_LIMITS_FILE": str(limits),
+        "DISPATCHER_SINK": "console",
+    }
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+        assert worker.wait() == 0, worker.stderr()
+        assert sum(line["count"] for line in worker.named("dead_letters.trimmed")) == 3
+    assert buried(redis) == ["e3", "e4"]
+    assert balanced(redis)["dead"] == 5
+
+
+# Where nothing is
+
+
+def test_nothing_has_run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (("list",), ("show", "x"), ("replay", "--all"), ("purge", "--all", "--yes")):
+        result = Dead(monkeypatch, capsys)(*command)
+        assert (result.code, result.out) == (78, "")
+        assert "nothing has run here" in result.err
+    assert not Path(".dispatcher").exists()
+
+
+def test_there_are_none(dead: Dead) -> None:
+    result = dead("list")
+    assert (result.code, result.out) == (0, "")
+    assert "there are no dead letters" in result.err
+    assert dead("replay", "--all").out == "0 replayed, 0 skipped, 0 gone\n"
+    assert dead("purge", "--all").out == "0 removed\n"

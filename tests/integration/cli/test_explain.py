@@ -1,0 +1,80 @@
+"""``dispatcher explain``: one sentence, one JSON object, and what it exits with."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.core.event import job_id_for
+from dispatcher.producer import Producer
+from dispatcher.settings import shown_url
+from tests.support.commands import run
+from tests.support.inside import Inside
+from tests.support.letters import DENIED, bury
+from tests.support.servers import Database
+
+
+@pytest.fixture
+def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return Inside(monkeypatch, capsys)
+
+
+def test_one_sentence_says_what_happened(redis: Database, redis_url: str, inside: Inside) -> None:
+    Producer(redis).send("errors", "x", id="disk-1")
+    said = inside("explain", "disk-1")
+    assert said.out == "Waits on the queue, on lane normal, as the next; no worker has taken it yet.\n"
+    assert (said.code, said.err) == (0, f"dispatcher: namespace dispatcher on {shown_url(redis_url)}\n")
+
+
+def test_as_json_every_fact_has_its_key(redis: Database, inside: Inside) -> None:
+    bury(redis, [{"category": "errors", "text": "x", "id": "disk 1"}], DENIED)
+    told = inside.json("explain", "disk 1")
+    assert told.pop("fits_at") == pytest.approx(told.pop("at") + 90)
+    sentence = told.pop("sentence")
+    assert sentence.startswith("Dead letter at ")
+    assert ": category errors had used 10 of 10 in 30 min; it would have fitted at " in sentence
+    assert told == {
+        "id": "disk 1",
+        "job_id": job_id_for("disk 1"),
+        "state": "settled",
+        "outcome": "dead",
+        "reason": "limit:category",
+        "category": "errors",
+        "channel": None,
+        "scope": "category:errors",
+        "limit": "10/30m",
+        "first_seen": None,
+        "next_at": None,
+        "before": None,
+        "attempts": 0,
+        "replays": 0,
+        "worker": None,
+        "code": None,
+        "detail": "category:errors had used its 10/30m",
+        "ts": None,
+        "dead_letter": True,
+    }
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.usefixtures("redis_url")
+def test_an_id_that_nothing_is_known_of_exits_with_1(inside: Inside, *, as_json: bool) -> None:
+    if as_json:
+        told = inside.json("explain", "nobody", code=1)
+        assert (told["state"], told["outcome"]) == ("unknown", None)
+    else:
+        said = inside("explain", "nobody")
+        assert (said.code, "it was never handed over, or what became of it is no longer kept" in said.out) == (1, True)
+
+
+def test_what_is_asked_for_does_nothing_to_a_terminal(inside: Inside) -> None:
+    for id_ in ("\x1b[31mred", "\ud800", "a" * 5_000, ""):
+        said = inside("explain", id_)
+        assert said.code == 1
+        assert "\x1b" not in said.out
+
+
+def test_it_needs_an_id_and_a_server() -> None:
+    assert run("explain").code == 2
+    assert run("explain", "a", DISPATCHER_REDIS_URL="redis://127.0.0.1:1/0").code == 69

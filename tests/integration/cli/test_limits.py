@@ -1,0 +1,372 @@
+"""``dispatcher limits``: what the file says, how much of it is used, and what may stand in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dispatcher.core.limits import Limit, Scope
+from dispatcher.limiter import Limiter
+from dispatcher.server.keys import Keys
+from dispatcher.settings import limits_json_schema, shown_url
+from dispatcher.settings.limits_file import read_policy
+from dispatcher.store.versions import Unless, Versions
+from tests.support.commands import run
+from tests.support.servers import Database
+
+
+def test_every_rule_is_printed_as_a_sentence() -> None:
+    Path("my.yaml").write_text("global: {limits: [5/1s]}\ncategories: {errors: {limits: [3/1m]}}\n", encoding="utf-8")
+    result = run("limits", "check", "my.yaml")
+    assert result.code == 0
+    assert result.out.splitlines()[0] == "All events together: at most 5 in any second."
+    assert result.out.splitlines()[1].startswith("errors: at most 3 in any minute")
+    assert result.err == "dispatcher: limits in my.yaml\n"
+
+
+def test_without_a_file_it_is_the_one_in_force() -> None:
+    Path("other.yaml").write_text("global: {limits: []}\n", encoding="utf-8")
+    result = run("limits", "check", "--json", DISPATCHER_LIMITS_FILE="other.yaml", DISPATCHER_LIMTS="x")
+    assert result.code == 0
+    assert json.loads(result.out)["file"] == str(Path.cwd() / "other.yaml")
+    assert json.loads(result.out)["rules"][0] == "All events together: no limit."
+    assert result.err.startswith("dispatcher: warning: DISPATCHER_LIMTS is not a known variable")
+
+
+def test_a_doubt_is_a_warning_and_no_fault() -> None:
+    Path("my.yaml").write_text("global: {limits: [5/1m, 900/1h]}\n", encoding="utf-8")
+    result = run("limits", "check", "my.yaml")
+    assert result.code == 0
+    assert "dispatcher: warning: my.yaml:1:25: global.limits[1]: 900/1h can never bind" in result.err
+    assert "warning" not in result.out
+
+
+def test_every_fault_is_said_at_once_with_its_place() -> None:
+    Path("bad.yaml").write_text("global: {limits: [10/30]}\ncategoris: {}\ndefaults: {channel: no}\n", encoding="utf-8")
+    result = run("limits", "check", "bad.yaml")
+    assert (result.code, result.out) == (78, "")
+    places = [line.split(": ")[2] for line in result.err.splitlines()]
+    assert places == ["bad.yaml:1:19", "bad.yaml:2:1", "bad.yaml:3:21"]
+
+
+def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) -> None:
+    Path("limits.yaml").write_text(
+        "global: {limits: [100/30m]}\n"
+        "defaults: {limits: [7/1h], channel: '#all'}\n"
+        "categories:\n"
+        "  errors: {limits: [2/1m, 10/1h], on_limit: dead-letter, channel: '#oncall'}\n"
+        "  audit: {limits: []}\n",
+        encoding="utf-8",
+    )
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml"}
+    limiter = Limiter(redis, namespace="dispatcher")
+    for name, limits in (("errors", "2/1m 10/1h"), ("errors", "2/1m 10/1h"), ("deploys", "7/1h")):
+        windows = tuple(Limit.parse(text) for text in limits.split())
+        limiter.try_acquire([Scope("global", (Limit.parse("100/30m"),)), Scope(f"category:{name}", windows)])
+    redis.hincrby(Keys("dispatcher").totals, "sent deploys", 1)
+    redis.hincrby(Keys("dispatcher").totals, "dead -", 1)
+
+    result = run("limits", "show", "--json", **env)
+    assert (result.code, result.err) == (0, "")
+    shown = json.loads(result.out)
+    assert shown["categories"]["errors"]["limits"][0].pop("next_free_s") == pytest.approx(55, abs=5)
+    errors, rest = {"scope": "category:errors", "used": 2, "kind": "rolling"}, {"kind": "rolling", "next_free_s": 0.0}
+    assert shown == {
+        "file": str(Path.cwd() / "limits.yaml"),
+        "version": None,
+        "global": {"limits": [{"scope": "global", "max": 100, "window_s": 1800, "used": 3, **rest}]},
+        "categories": {
+            "errors": {
+                "in_file": True,
+                "on_limit": "dead-letter",
+                "channel": "#oncall",
+                "limits": [{**errors, "max": 2, "window_s": 60}, {**errors, "max": 10, "window_s": 3600, **rest}],
+                "per_label": {},
+            },
+            "audit": {"in_file": True, "on_limit": "drop", "channel": "#all", "limits": [], "per_label": {}},
+            "deploys": {
+                "in_file": False,
+                "on_limit": "drop",
+                "channel": "#all",
+                "limits": [{"scope": "category:deploys", "max": 7, "window_s": 3600, "used": 1, **rest}],
+                "per_label": {},
+            },
+        },
+        "unknown_categories": "accept",
+        "defaults": {"on_limit": "drop", "channel": "#all", "limits": ["7/1h"], "per_label": {}},
+    }
+
+    result = run("limits", "show", **env)
+    assert result.err == f"dispatcher: limits in limits.yaml, namespace dispatcher on {shown_url(redis_url)}\n"
+    lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in result.out.splitlines()]
+    assert "all together 3/100 in 30m" in lines
+    assert re.search(r"^errors 2/2 in 1m in \d+s dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
+    for line in ("audit none drop #all", "deploys 1/7 in 1h drop #all", "any other, each 0/7 in 1h drop #all"):
+        assert line in lines
+
+
+SHARES = """\
+global: {limits: [20/2m]}
+categories:
+  errors: {guarantee: 5, limits: [4/1d fixed], per_label: {host: [3/10m, 9/1h fixed]}}
+  deploys: {guarantee: 1, limits: []}
+"""
+
+
+def test_what_is_kept_for_whom_and_what_that_leaves_is_shown(redis: Database, redis_url: str) -> None:
+    Path("limits.yaml").write_text(SHARES, encoding="utf-8")
+    policy = read_policy(SHARES, "limits.yaml")[0]
+    limiter = Limiter(redis, namespace="dispatcher")
+    for name, count in (("errors", 3), ("deploys", 2), ("news", 4)):
+        for _ in range(count):
+            assert limiter.try_acquire(policy.scopes(name))
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml"}
+    for command in (("limits", "show"), ("status",)):
+        shown = json.loads(run(*command, "--json", **env).out)
+        together, shared = shown["global"]["limits"]
+        assert {name: shared[name] for name in ("scope", "max", "used", "kind")} == {
+            "scope": "shared", "max": 14, "used": 5, "kind": "rolling",
+        }  # fmt: skip
+        assert shared.keys() == together.keys()
+        daily, share = shown["categories"]["errors"]["limits"]
+        assert (daily["scope"], daily["kind"], daily["used"]) == ("category:errors", "fixed", 3)
+        assert (share["scope"], share["used"], share["max"]) == ("guarantee:errors", 3, 5)
+        (share,) = shown["categories"]["deploys"]["limits"]
+        assert (share["scope"], share["used"], share["max"]) == ("guarantee:deploys", 1, 1)
+        assert 0 < share["next_free_s"] <= 120
+
+        drawn = run(*command, **env).out
+        lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in drawn.splitlines()]
+        assert re.search(r"^shared 5/14 in 2m$", "\n".join(lines), re.MULTILINE)
+        assert any(re.match(r"errors .*3/4 in 1d fixed", line) for line in lines)
+        assert "3/5 kept in 2m" in lines
+        assert any(re.match(r"1/1 kept in 2m in ", line) for line in lines)
+
+    assert {"3 in 10m for each host", "9 in 1h fixed for each host"} <= set(limits_shown(env))
+    per_label = json.loads(run("limits", "show", "--json", **env).out)["categories"]["errors"]["per_label"]
+    assert per_label == {"host": ["3/10m", "9/1h fixed"]}
+
+
+def limits_shown(env: dict[str, str]) -> list[str]:
+    return [line.strip() for line in run("limits", "show", **env).out.splitlines()]
+
+
+def test_without_guarantees_nothing_is_said_of_them(redis_url: str) -> None:
+    for command in (("limits", "show"), ("status",)):
+        shown = run(*command, DISPATCHER_REDIS_URL=redis_url).out
+        assert "all together" in shown
+        assert "shared" not in shown
+        assert "kept" not in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_the_table_of_limits_keeps_each_name_on_one_line(redis_url: str, width: int) -> None:
+    Path("limits.yaml").write_text("categories: {shop.checkout-errors.of-the-night: {channel: '#shop'}}\n", "utf-8")
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml", "COLUMNS": str(width)}
+    lines = run("limits", "show", **env).out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line.split()[0].rstrip("…") for line in lines if line.strip()] == [
+        "Category", lines[1], "all", lines[4].split()[0].rstrip("…"), "any",
+    ]  # fmt: skip
+    assert "shop.checkout-errors.of-the-night".startswith(lines[4].split()[0].rstrip("…"))
+    assert lines[4].rstrip().endswith("#shop")
+
+
+def test_categories_that_are_not_accepted_have_no_limits_to_show(redis: Database, redis_url: str) -> None:
+    Path("limits.yaml").write_text("unknown_categories: reject\ncategories: {errors: {}}\n", encoding="utf-8")
+    redis.hincrby(Keys("dispatcher").totals, "dead deploys", 1)
+    result = run("limits", "show", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_LIMITS_FILE="limits.yaml")
+    assert result.code == 0
+    assert "deploys" not in result.out
+    assert re.search(r"any other, each +not accepted +dead-letter", result.out)
+
+
+def test_nothing_is_shown_where_nothing_has_run() -> None:
+    result = run("limits", "show")
+    assert (result.code, result.out) == (78, "")
+    assert "nothing has run here" in result.err
+
+
+def test_the_schema_is_printed_whole() -> None:
+    result = run("limits", "schema")
+    assert (result.code, result.err) == (0, "")
+    assert json.loads(result.out) == limits_json_schema()
+
+
+# Changing what is in force
+
+OLD = "categories: {errors: {limits: [10/30m]}, gone: {limits: [1/1h]}}\n"
+NEW = "# the same but for\ncategories: {errors: {limits: [20/30m]}}\nunknown_categories: accept\n"
+
+
+def write(name: str, text: str) -> str:
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+@pytest.fixture
+def env(redis_url: str) -> dict[str, str]:
+    return {"DISPATCHER_REDIS_URL": redis_url}
+
+
+def test_a_file_is_put_in_force_as_a_new_version_each_time(redis: Database, env: dict[str, str]) -> None:
+    first = run("limits", "apply", write("old.yaml", OLD), **env)
+    assert (first.code, first.out) == (0, "version 1 is in force\n")
+    second = run("limits", "apply", write("new.yaml", NEW), "--json", **env)
+    assert json.loads(second.out) == {"version": 2, "was": 1, "file": "new.yaml", "known": None}
+    again = run("limits", "apply", "old.yaml", **env)
+    assert (again.code, again.out) == (0, "version 3 is in force; it says what version 1 said\n")
+    version = Versions(redis, Keys("dispatcher")).in_force()
+    assert version is not None
+    assert (version.number, version.file) == (3, str(Path.cwd() / "old.yaml"))
+    assert "@" in version.by
+
+
+def test_a_file_with_faults_is_not_put_in_force(redis: Database, env: dict[str, str]) -> None:
+    write("bad.yaml", "global: {limits: [10/30]}\ncategoris: {}\n")
+    for command in ("apply", "diff"):
+        result = run("limits", command, "bad.yaml", **env)
+        assert (result.code, result.out) == (78, "")
+        assert [line.split(": ")[2] for line in result.err.splitlines()] == ["bad.yaml:1:19", "bad.yaml:2:1"]
+    assert redis.keys() == []
+
+
+def test_a_difference_is_shown_rule_by_rule(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    result = run("limits", "diff", write("new.yaml", NEW), **env)
+    assert result.code == 1
+    errors = "posted to #notifications; beyond that the event is dropped with a log line; waits at most 24 hours."
+    assert result.out.splitlines() == [
+        f"- errors: at most 10 in any 30 minutes, {errors}",
+        f"+ errors: at most 20 in any 30 minutes, {errors}",
+        f"- gone: at most 1 in any hour, {errors}",
+        f"+ gone: at most 10 in any 30 minutes, {errors}",
+    ]
+    assert result.err.startswith("dispatcher: limits in new.yaml, against version 1, published by ")
+    shown = json.loads(run("limits", "diff", "new.yaml", "--json", **env).out)
+    assert (shown["file"], shown["version"], len(shown["changes"])) == ("new.yaml", 1, 2)
+    assert shown["changes"][1]["was"] == f"gone: at most 1 in any hour, {errors}"
+    write("strict.yaml", f"{NEW.replace('accept', 'reject')}channels: {{'#a': {{pace: none}}}}\n")
+    run("limits", "apply", "strict.yaml", **env)
+    shown = json.loads(run("limits", "diff", "old.yaml", "--json", **env).out)
+    gone, channel = shown["changes"][1], shown["changes"][-1]
+    assert gone["was"] == "gone: not accepted, its events become dead letters."
+    assert channel == {"was": "Channel #a: no pace, messages are posted as they come.", "will_be": None}
+
+
+def test_a_file_that_says_the_same_makes_no_difference(env: dict[str, str]) -> None:
+    run("limits", "apply", write("new.yaml", NEW), **env)
+    write("same.yaml", "categories: {errors: {limits: [20/1800s]}}\n")
+    result = run("limits", "diff", "same.yaml", **env)
+    assert (result.code, result.out) == (0, "no difference\n")
+    result = run("limits", "diff", "same.yaml", "--json", **env)
+    assert (result.code, json.loads(result.out)["changes"]) == (0, [])
+
+
+def test_a_difference_that_no_sentence_shows_is_one_of_keys(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", "categories: {errors: {max_parked: 5}}\n"), **env)
+    result = run("limits", "diff", write("new.yaml", "categories: {errors: {max_parked: 6}}\n"), **env)
+    assert result.code == 1
+    assert result.out == "- categories.errors.max_parked: 5\n+ categories.errors.max_parked: 6\n"
+
+
+def test_against_nothing_every_rule_is_new(env: dict[str, str]) -> None:
+    result = run("limits", "diff", write("new.yaml", ""), **env)
+    assert result.code == 1
+    assert len(result.out.splitlines()) == 5
+    assert all(line.startswith("+ ") for line in result.out.splitlines())
+    assert ", no version is in force, " in result.err.splitlines()[-1]
+
+
+def test_what_is_in_force_is_shown_and_not_what_the_file_says(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    env = {**env, "DISPATCHER_LIMITS_FILE": write("new.yaml", NEW)}
+    for command in (("limits", "show"), ("status",)):
+        shown = json.loads(run(*command, "--json", **env).out)
+        assert shown["categories"]["errors"]["limits"][0]["max"] == 10
+        assert "limits in old.yaml (version 1)" in run(*command, **env).err
+    assert json.loads(run("limits", "show", "--json", **env).out)["version"] == 1
+    write("new.yaml", "no limits")  # what the file says now does not matter for it
+    assert run("limits", "show", **env).code == run("status", **env).code == 0
+
+
+def test_a_check_says_which_version_is_in_force(env: dict[str, str]) -> None:
+    env = {**env, "DISPATCHER_LIMITS_FILE": write("new.yaml", NEW)}
+    assert run("limits", "check", **env).err == "dispatcher: limits in new.yaml\n"
+    assert json.loads(run("limits", "check", "--json", **env).out)["in_force"] is None
+    run("limits", "apply", "new.yaml", **env)
+    said = run("limits", "check", **env).err.splitlines()[1]
+    assert said == "dispatcher: in force is version 1, which says the same"
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    said = run("limits", "check", **env).err.splitlines()[1]
+    assert said.endswith("version 2, which says something else: see 'dispatcher limits diff new.yaml'")
+    assert json.loads(run("limits", "check", "--json", **env).out)["in_force"] == 2
+    assert "in force" not in run("limits", "check", "new.yaml", **env).err
+
+
+def test_a_check_needs_no_server() -> None:
+    write("my.yaml", NEW)
+    for more in ({}, {"DISPATCHER_REDIS_URL": "redis://127.0.0.1:1/0"}):
+        result = run("limits", "check", DISPATCHER_LIMITS_FILE="my.yaml", **more)
+        assert (result.code, result.err) == (0, "dispatcher: limits in my.yaml\n")
+
+
+def test_limits_that_a_newer_program_has_published_are_said_to_be_unreadable(
+    redis: Database, env: dict[str, str]
+) -> None:
+    content = '{"categories": {"errors": {"some_day": true}}}'
+    Versions(redis, Keys("dispatcher")).publish(content, "f" * 16, by="eve@far", file="x.yaml", unless=Unless.NEVER)
+    result = run("limits", "show", **env)
+    assert (result.code, result.out) == (78, "")
+    assert "limits version 1, published by eve@far, says what this program does not know" in result.err
+    assert "limits version 1:1:" in result.err
+    assert "categories.errors.some_day: the key is not known" in result.err
+
+
+# Shadow limits
+
+SHADOWED = """\
+global: {limits: [100/30m, {max: 50, window: 30m, shadow: true}]}
+categories:
+  chatter: {limits: [{max: 2, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 5m, shadow: true}]}}
+"""
+
+
+def test_shadow_limits_are_shown_with_what_they_would_have_refused(redis: Database, env: dict[str, str]) -> None:
+    run("limits", "apply", write("limits.yaml", SHADOWED), **env)
+    redis.hset(Keys("dispatcher").shadowed, "category:chatter 2/1d fixed", 7)
+    limiter = Limiter(redis, namespace="dispatcher")
+    limiter.try_acquire([Scope("shadow:category:chatter", (Limit.parse("2/1d fixed"),))])
+    for command in (("limits", "show"), ("status",)):
+        shown = json.loads(run(*command, "--json", **env).out)
+        (row,) = shown["categories"]["chatter"]["limits"]
+        assert row["next_free_s"] == 0
+        assert {name: row[name] for name in ("scope", "max", "used", "kind", "shadow", "would_deny")} == {
+            "scope": "category:chatter", "max": 2, "used": 1, "kind": "fixed", "shadow": True, "would_deny": 7,
+        }  # fmt: skip
+        real, together = shown["global"]["limits"]
+        assert "shadow" not in real
+        assert (together["scope"], together["max"], together["would_deny"]) == ("global", 50, 0)
+        lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in run(*command, **env).out.splitlines()]
+        assert any("1/2 shadow in 1d fixed 7 over it" in line for line in lines)
+        assert any("0/50 shadow in 30m" in line for line in lines)
+    assert json.loads(run("limits", "show", "--json", **env).out)["categories"]["chatter"]["per_label"] == {
+        "host": ["3/5m shadow"]
+    }
+    assert "3 shadow in 5m for each host" in limits_shown(env)
+
+
+def test_shadow_limits_have_sentences() -> None:
+    out = run("limits", "check", write("limits.yaml", SHADOWED)).out.splitlines()
+    assert (
+        out[0]
+        == "All events together: at most 100 in any 30 minutes; counted and not enforced: at most 50 in any 30 minutes."
+    )
+    assert out[1].startswith(
+        "chatter: no limit of its own, posted to #notifications; counted and not enforced: at most 2 in each "
+        "clock-aligned 24 hours; counted and not enforced: at most 3 in any 5 minutes for each value of the label "
+        "host; "
+    )

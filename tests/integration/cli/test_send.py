@@ -1,0 +1,273 @@
+"""``dispatcher send``: one event, or a stream of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from dispatcher.settings import shown_url
+from dispatcher.store.rq_keys import QueueKeys
+from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
+from tests.support.processes import PATIENCE_S
+from tests.support.servers import Database, RedisServer
+
+QUEUE = QueueKeys("notifications")
+HIGH, NORMAL, _ = QUEUE.lanes
+
+
+def event(redis: Database, job_id: str) -> dict[str, Any]:
+    """What stands on the queue under an id."""
+    data = redis.hget(QUEUE.job(job_id), "data")
+    assert data is not None
+    found: dict[str, Any] = json.loads(data)[2][0]
+    return found
+
+
+def lines(*events: object) -> str:
+    return "".join(f"{json.dumps(each)}\n" for each in events)
+
+
+def test_an_event_goes_to_its_lane_with_all_its_fields_and_its_id_is_printed(redis: Database, redis_url: str) -> None:
+    where = (
+        "--channel",
+        "#ops",
+        "--id",
+        "e-1",
+        "--priority",
+        "high",
+        "--thread-ts",
+        "1732100000.123456",
+        "--thread",
+        "db1",
+    )
+    how = ("--label", "host=db1", "--label", "role=a=b", "--mrkdwn", "--max-age", "30m")
+    result = run("send", "errors", "disk *full*", *where, *how, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out) == (0, "e-1\n")
+    assert redis.lrange(HIGH, 0, -1) == [b"e-1"]
+    assert event(redis, "e-1") == {
+        "v": 1,
+        "category": "errors",
+        "text": "disk *full*",
+        "id": "e-1",
+        "channel": "#ops",
+        "priority": "high",
+        "labels": {"host": "db1", "role": "a=b"},
+        "mrkdwn": True,
+        "max_age": 1800.0,
+        "thread_ts": "1732100000.123456",
+        "thread": "db1",
+    }
+
+
+def test_a_generated_id_is_printed_and_a_repeated_one_is_counted_as_duplicate(redis_url: str) -> None:
+    result = run("send", "errors", "one", DISPATCHER_REDIS_URL=redis_url)
+    assert result.code == 0
+    assert str(UUID(result.out.strip())) == result.out.strip()
+    assert result.err == f"dispatcher: queue notifications on {shown_url(redis_url)}\n"
+    first, second = (run("send", "errors", "x", "--id", "same", "--json", DISPATCHER_REDIS_URL=redis_url) for _ in "12")
+    assert (first.out, first.err) == ('{"enqueued": 1, "duplicate": 0, "invalid": 0}\n', "")
+    assert (second.code, second.out) == (0, '{"enqueued": 0, "duplicate": 1, "invalid": 0}\n')
+
+
+def test_a_bad_line_is_reported_with_its_number_and_the_others_are_sent(redis: Database, redis_url: str) -> None:
+    good = [{"category": "errors", "text": f"t{n}", "id": f"e{n}"} for n in range(3)]
+    stdin = b"".join(
+        [
+            lines(good[0]).encode(),
+            b"\n",
+            b"{not json}\n",
+            lines({"category": "", "text": "x"}).encode(),
+            b'{"category": "errors", "text": "\xff"}\n',
+            b'{"category": "errors", "blocks": [{"a": NaN}]}\n',
+            b"[" * 100_000 + b"\n",
+            lines({"category": "errors", "text": "\x1b[2J", "colour": "red"}).encode(),
+            b" " * 3_000_000 + b"\n",
+            lines({"category": "errors", "text": "x" * 300_000}).encode(),
+            lines(good[1], good[0]).encode(),
+            lines(good[2]).encode().rstrip(),
+        ]
+    )
+    result = run("send", "--stdin", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert result.code == 1
+    assert result.out.split() == ["e0", "e1", "e0", "e2"]
+    assert redis.lrange(NORMAL, 0, -1) == [b"e0", b"e1", b"e2"]
+    said = dict(line.removeprefix("dispatcher: ").split(": ", 1) for line in result.err.splitlines()[1:])
+    assert list(said) == [f"line {number}" for number in range(3, 11)]
+    assert said["line 3"].startswith("not JSON at character 2")
+    assert said["line 5"].startswith("not UTF-8 at byte 33")
+    assert said["line 6"] == "not JSON (NaN is no number), expected a JSON object"
+    assert said["line 7"] == "nested too deeply"
+    assert said["line 8"].startswith("'colour' is not a key of an event")
+    assert said["line 9"] == "longer than 1048576 bytes, expected an event of at most 262144"
+    assert said["line 10"].endswith("expected at most 262144")
+
+
+def test_a_number_of_very_many_digits_is_told_from_a_deep_nesting(redis: Database, redis_url: str) -> None:
+    stdin = '{"category": "errors", "text": "x", "max_age": ' + "9" * 5_000 + "}\n"
+    result = run("send", "--stdin", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, redis.llen(NORMAL)) == (1, 0)
+    assert result.err.splitlines()[1:] == ["dispatcher: line 1: holds a number of more than 4300 digits"]
+
+
+def test_a_key_that_stands_twice_makes_a_bad_line(redis: Database, redis_url: str) -> None:
+    stdin = (
+        '{"category": "errors", "text": "x", "category": "deploys"}\n'
+        '{"category": "errors", "text": "x", "labels": {"host": "a", "host": "a"}}\n'
+    )
+    result = run("send", "--stdin", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out, redis.llen(NORMAL)) == (1, "", 0)
+    assert result.err.splitlines()[1:] == [
+        "dispatcher: line 1: the key 'category' stands more than once in an object, expected it once",
+        "dispatcher: line 2: the key 'host' stands more than once in an object, expected it once",
+    ]
+
+
+@pytest.mark.parametrize("stdin", ["", "\n \n"], ids=["empty", "blank lines"])
+def test_nothing_to_read_is_said_and_no_fault(redis_url: str, stdin: str) -> None:
+    said = "dispatcher: nothing read from standard input; expected an event on each line\n"
+    result = run("send", "--stdin", "--json", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out) == (0, '{"enqueued": 0, "duplicate": 0, "invalid": 0}\n')
+    assert result.err == said
+
+
+@pytest.mark.parametrize("channel", ["#ops", "#größer", "C0123ABCD", "U0123ABCD"])
+def test_a_channel_is_a_name_or_an_id(redis: Database, redis_url: str, channel: str) -> None:
+    result = run("send", "errors", "x", "--id", "e", "--channel", channel, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, event(redis, "e")["channel"]) == (0, channel)
+
+
+@pytest.mark.parametrize(
+    ("channel", "hint"), [("ops", "; did you mean '#ops'?"), ("@ops", ""), ("#my ops", ""), ("", ""), ("#", "")]
+)
+def test_what_is_no_channel_is_wrong_usage_and_nothing_is_sent(
+    redis: Database, redis_url: str, channel: str, hint: str
+) -> None:
+    result = run("send", "errors", "x", "--channel", channel, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out, redis.keys("rq:*")) == (2, "", [])
+    assert f"{channel!r}, expected '#NAME' in quotes, or an id such as C0123ABCD{hint}" in result.err
+
+
+def test_a_queue_of_another_namespace_takes_nothing(redis: Database, redis_url: str) -> None:
+    redis.set(QUEUE.binding, "shop")
+    for arguments, stdin in ((("errors", "x"), ""), (("--stdin",), lines({"category": "errors", "text": "x"}))):
+        result = run("send", *arguments, stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+        assert (result.code, result.out, redis.llen(NORMAL)) == (78, "", 0)
+        assert "queue 'notifications' belongs to namespace 'shop', not to 'dispatcher'" in result.err
+
+
+def test_counts_are_one_json_object(redis_url: str) -> None:
+    stdin = lines(*[{"category": "errors", "text": "x", "id": f"e{n % 1100}"} for n in range(1200)], 7)
+    result = run("send", "--stdin", "--json", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out) == (1, '{"enqueued": 1100, "duplicate": 100, "invalid": 1}\n')
+    assert result.err == "dispatcher: line 1201: event is 7, expected a JSON object\n"
+
+
+def test_a_full_queue_says_where_it_stopped(redis: Database, redis_url: str) -> None:
+    stdin = lines({"bad": 1}, *[{"category": "errors", "text": "x", "id": f"e{n}"} for n in range(9)])
+    result = run("send", "--stdin", stdin=stdin, DISPATCHER_REDIS_URL=redis_url, DISPATCHER_MAX_WAITING="5")
+    assert result.code == 75
+    assert result.out.split() == ["e0", "e1", "e2", "e3", "e4"]
+    assert result.err.splitlines()[-1] == (
+        "dispatcher: error: the queue is full: 5 events wait, are in flight or parked (DISPATCHER_MAX_WAITING): "
+        "5 enqueued, 0 duplicate, 1 invalid; lines from 7 on were not sent"
+    )
+    assert redis.llen(NORMAL) == 5
+    assert run("send", "errors", "x", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_MAX_WAITING="5").code == 75
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_what_was_read_is_sent_at_once_and_an_interruption_says_how_much_it_was(
+    redis: Database, redis_url: str, number: signal.Signals
+) -> None:
+    with started("send", "--stdin", DISPATCHER_REDIS_URL=redis_url) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(lines(*[{"category": "errors", "text": "x", "id": f"e{n}"} for n in range(3)]) + '{"cat')
+        process.stdin.flush()
+        assert [process.stdout.readline() for _ in range(3)] == ["e0\n", "e1\n", "e2\n"]
+        process.send_signal(number)
+        process.wait(PATIENCE_S)
+        result = ended(process)
+    assert result.code == 130
+    assert "interrupted: 3 enqueued, 0 duplicate, 0 invalid; lines after 3 were not sent\n" in result.err
+    assert "Traceback" not in result.err
+    assert redis.llen(NORMAL) == 3
+
+
+def test_a_reader_of_the_ids_that_goes_away_stops_nothing(redis: Database, redis_url: str) -> None:
+    with started("send", "--stdin", DISPATCHER_REDIS_URL=redis_url) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, said = process.communicate(lines(*[{"category": "errors", "text": "x"} for _ in range(1200)]), PATIENCE_S)
+    assert process.returncode == 0
+    assert said == f"dispatcher: queue notifications on {shown_url(redis_url)}\n"
+    assert redis.llen(NORMAL) == 1200
+
+
+def test_a_terminal_gets_a_progress_bar_on_stderr_alone(redis_url: str) -> None:
+    Path("events.jsonl").write_text(lines(*[{"category": "errors", "text": "x", "id": f"e{n}"} for n in range(600)]))
+    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"})
+    with Path("events.jsonl").open("rb") as stdin, terminal() as (stderr, written):
+        command = [*PYTHON_DISPATCHER, "send", "--stdin"]
+        result = subprocess.run(command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env, check=True)
+        drawn = written()
+    assert result.stdout.decode().split() == [f"e{n}" for n in range(600)]
+    assert "100%" in drawn
+    assert "600 enqueued, 0 duplicate, 0 invalid" in drawn
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)], ids=["ids", "json"])
+def test_no_spinner_is_left_on_the_terminal(redis_url: str, arguments: tuple[str, ...]) -> None:
+    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"})
+    stdin = lines(*[{"category": "errors", "text": "x"} for _ in range(20)]).encode()
+    with terminal() as (stderr, written):
+        command = [*PYTHON_DISPATCHER, "send", "--stdin", *arguments]
+        subprocess.run(command, input=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env, check=True)
+        drawn = written()
+    erased, _, left = drawn.rpartition("\x1b[2K")
+    assert "20 enqueued, 0 duplicate, 0 invalid" in erased
+    summary = "" if arguments else "dispatcher: 20 enqueued, 0 duplicate, 0 invalid"
+    assert left.replace("\x1b[?25h", "").strip() == summary
+
+
+def test_a_server_that_is_away_exits_with_69() -> None:
+    with socket.socket() as closed:  # bound, and not listening: nobody else can take the port
+        closed.bind(("127.0.0.1", 0))
+        url = f"redis://app:s3same%40door@127.0.0.1:{closed.getsockname()[1]}/0"
+        results = [
+            run("send", "errors", "x", DISPATCHER_REDIS_URL=url),
+            run("send", "--stdin", stdin=lines({"category": "errors", "text": "x"}), DISPATCHER_REDIS_URL=url),
+            run("status", DISPATCHER_REDIS_URL=url),
+        ]
+    for result in results:
+        assert (result.code, result.out) == (69, "")
+        assert "redis://app:***@127.0.0.1" in result.err
+        assert "cannot be reached" in result.err
+        assert "s3same" not in result.err
+        assert "Traceback" not in result.err
+
+
+def test_a_wrong_password_exits_with_78() -> None:
+    with RedisServer(password="right") as server:
+        for url in (f"unix://:wr0ng@{server.socket}", f"unix://{server.socket}"):
+            result = run("send", "errors", "x", DISPATCHER_REDIS_URL=url)
+            assert result.code == 78
+            assert f"the server at {server.socket} " in result.err
+            assert ("refuses the user name or password in DISPATCHER_REDIS_URL" in result.err) is ("wr0ng" in url)
+            assert ("asks for a password, and DISPATCHER_REDIS_URL has none" in result.err) is ("wr0ng" not in url)
+            assert "wr0ng" not in result.err
+
+
+def test_without_a_server_it_says_what_to_do() -> None:
+    result = run("send", "errors", "x")
+    assert (result.code, result.out) == (78, "")
+    assert "no embedded server is running in .dispatcher" in result.err
+    assert "DISPATCHER_REDIS_URL" in result.err
+    assert not Path(".dispatcher").exists()

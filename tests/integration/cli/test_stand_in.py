@@ -1,0 +1,157 @@
+"""``dispatcher slack-stand-in``."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from dispatcher.stand_in import EVERY_ROW, Chance, Setup
+from dispatcher.stand_in.faults import POST
+from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started
+from tests.support.processes import PATIENCE_S, until
+from tests.support.screens import Screen
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_it_says_how_to_reach_it_and_ends_with_0(number: signal.Signals) -> None:
+    with started("slack-stand-in", "--port", "0") as process:
+        assert process.stdout is not None
+        head = [process.stdout.readline() for _ in range(5)]
+        page = head[0].split()[2]
+        settings = dict(line.strip().split("=", 1) for line in head if "DISPATCHER_" in line)
+        assert settings["DISPATCHER_SLACK_BASE_URL"] == f"{page}api/"
+        post = Request(  # noqa: S310 - the address that the command printed
+            settings["DISPATCHER_SLACK_BASE_URL"] + "chat.postMessage",
+            json.dumps({"channel": "#ops", "text": "it works"}).encode(),
+            {
+                "Content-Type": "application/json; charset=utf-8",
+                "Authorization": f"Bearer {settings['DISPATCHER_SLACK_TOKEN']}",
+            },
+        )
+        with urlopen(post, timeout=10) as answer:  # noqa: S310 - as above
+            assert json.load(answer)["ok"] is True
+        with urlopen(page, timeout=10) as answer:  # noqa: S310 - as above
+            assert b"it works" in answer.read()
+        taken = run("slack-stand-in", "--port", page.rstrip("/").rpartition(":")[2])
+        process.send_signal(number)
+        result = ended(process)
+    assert (result.code, result.err) == (0, "dispatcher: ended; 1 message was posted\n")
+    assert taken.code == 78
+    assert "cannot be used" in taken.err
+
+
+def test_what_it_says_breaks_between_words_on_a_terminal() -> None:
+    with Screen(columns=80) as screen:
+        process = subprocess.Popen(
+            [*PYTHON_DISPATCHER, "slack-stand-in", "--port", "0"], stdout=screen.stream, env=environment({})
+        )
+        try:
+            until(lambda: "Ctrl-C ends it." in screen.text(), "what it says")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+    assert max(map(len, screen.text().splitlines())) <= 80
+
+
+def asked(url: str, method: str, **arguments: str) -> tuple[int, dict[str, Any]]:
+    """The status and the JSON of one call, whatever they are."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {Setup().token}"}
+    connection = http.client.HTTPConnection(url.split("/")[2], timeout=10)
+    with closing(connection):
+        connection.request("POST", f"/api/{method}", json.dumps(arguments), headers)
+        answer = connection.getresponse()
+        body = answer.read()
+    return answer.status, json.loads(body) if body.startswith(b"{") else {}
+
+
+@contextmanager
+def running(*options: str) -> Iterator[tuple[str, list[str]]]:
+    """The address of a stand-in with these options, and what it says of its modes."""
+    with started("slack-stand-in", "--port", "0", *options) as process:
+        assert process.stdout is not None
+        lines = list(iter(lambda: str(process.stdout.readline()), "Ctrl-C ends it.\n"))  # type: ignore[union-attr]
+        yield lines[0].split()[2], [line.strip() for line in lines[4:]]
+
+
+@pytest.mark.parametrize(("rate", "at_once"), [("strict", 1), ("realistic", 25), ("none", 100)])
+def test_rates_are_chosen_by_name(rate: str, at_once: int) -> None:
+    with running("--rate", rate) as (url, modes):
+        statuses = [asked(url, "chat.postMessage", channel="#ops", text="hi")[0] for _ in range(100)]
+    assert modes == []
+    assert statuses[:at_once] == [200] * at_once
+    assert (429 in statuses) is (at_once < 100)
+
+
+def test_all_modes_are_said_and_in_force() -> None:
+    options = ["--fault-rate", "1", "--faults", "every", "--seed", "7", "--down", "500-600", "--down", "700-701.5"]
+    scopes = ["--scopes", "chat:write, channels:history"]
+    with running(*options, "--history-lag", "2.5", "--history-items", "15", *scopes) as (url, modes):
+        assert modes == [
+            "100% of calls go wrong; --seed 7 repeats the same faults.",
+            "It is down from 500 s to 600 s after now.",
+            "It is down from 700 s to 701.5 s after now.",
+            "Messages show up in readings after 2.5 s.",
+            "A reading returns 15 messages, and there is one a minute.",
+        ]
+        expected = Chance(7, 1.0, EVERY_ROW).draw(POST)
+        with suppress(OSError, http.client.HTTPException, ValueError):  # the fault's doing
+            asked(url, "chat.postMessage", channel="#ops", text="hi")
+        with urlopen(f"{url}ledger", timeout=10) as answer:  # noqa: S310 - the address that the command printed
+            assert json.load(answer)["faults"] == {str(expected): 1}
+        with urlopen(Request(f"{url}api/auth.test", headers={"Authorization": f"Bearer {Setup().token}"})) as answer:  # noqa: S310 - as above
+            assert answer.headers["x-oauth-scopes"] == "chat:write,channels:history"
+
+
+def test_readings_lag_behind_and_are_rare() -> None:
+    with running("--history-lag", "500", "--history-items", "15") as (url, _):
+        posted = asked(url, "chat.postMessage", channel="#ops", text="hi")[1]
+        status, body = asked(url, "conversations.history", channel=posted["channel"])
+        assert (status, body["messages"]) == (200, [])
+        assert asked(url, "conversations.history", channel=posted["channel"])[0] == 429
+
+
+def test_it_is_down_when_it_should_be() -> None:
+    with running("--down", "0-500") as (url, _), pytest.raises(ConnectionRefusedError):
+        asked(url, "auth.test")
+
+
+def test_a_seed_is_chosen_and_told() -> None:
+    with running("--fault-rate", "0.25") as (_, modes):
+        assert re.fullmatch(r"25% of calls go wrong; --seed \d+ repeats the same faults\.", modes[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rate", "fast"], "'fast' is not one of 'realistic', 'strict', 'none'"),
+        (["--fault-rate", "20"], "20.0 is not in the range 0<=x<=1"),
+        (["--down", "60-30"], "'60-30' is no span, expected two instants in seconds such as 30-60."),
+        (["--down", "soon"], "'soon' is no span"),
+        (["--history-items", "0"], "0 is not in the range 1<=x<=999"),
+        (["--history-lag", "-1"], "-1.0 is not in the range x>=0"),
+        (["--seed", "x"], "'x' is not a valid integer"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_what_is_no_mode_is_refused_by_name(options: list[str], said: str) -> None:
+    result = run("slack-stand-in", *options)
+    assert result.code == 2
+    assert said in result.err
+    assert options[0] in result.err
+
+
+def test_the_help_names_every_option_in_sentences() -> None:
+    said = run("slack-stand-in", "--help").out
+    for option in ("port", "rate", "fault-rate", "faults", "seed", "down", "history-lag", "history-items", "scopes"):
+        assert f"--{option} " in said

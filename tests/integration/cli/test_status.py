@@ -1,0 +1,376 @@
+"""``dispatcher status``: the figures, the check of the books, and what a terminal gets to see."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dispatcher.app.fleet import Worker, fleet
+from dispatcher.cli.drawing import clock, span
+from dispatcher.cli.status import document
+from dispatcher.cli.status.facts import Status
+from dispatcher.cli.status.view import Rows, tables
+from dispatcher.cli.terminal import console_on
+from dispatcher.core.limits import US, Limit
+from dispatcher.limiter import Usage
+from dispatcher.producer import Producer
+from dispatcher.server.keys import Keys
+from dispatcher.settings import shown_url
+from dispatcher.store.snapshot import Line, Pause, Snapshot
+from tests.support.commands import PYTHON_DISPATCHER, environment, run
+from tests.support.processes import PATIENCE_S, Command, until
+from tests.support.screens import Screen
+from tests.support.servers import Database, RedisServer
+
+KEYS = Keys("dispatcher")
+COUNTS = {"sent": 0, "dropped": 0, "digested": 0, "dead": 0, "duplicate": 0}
+
+
+def test_nothing_has_run_here() -> None:
+    result = run("status")
+    assert (result.code, result.out) == (78, "")
+    assert "nothing has run here: no embedded server has ever run in .dispatcher" in result.err
+    assert not Path(".dispatcher").exists()
+    Path(".dispatcher").mkdir()
+    assert run("status").code == 78
+    assert list(Path(".dispatcher").iterdir()) == []
+
+
+def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: str, tmp_path: Path) -> None:
+    Path("limits.yaml").write_text(
+        "global: {limits: [4/1h]}\n"
+        "defaults: {limits: [3/1h]}\n"
+        "categories: {errors: {limits: [2/30m]}, quiet: {limits: [1/1s, 3/1m]}}\n",
+        encoding="utf-8",
+    )
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml", "DISPATCHER_SINK": "console"}
+    events = [{"category": "errors" if n < 3 else "deploys", "text": str(n)} for n in range(6)]
+    producer = Producer(redis)
+    producer.send_many(events)
+    assert run("worker", "--burst", **env).code == 0
+    producer.send("errors", "one too many")
+    before = time.time()
+
+    with Command("worker", env={**env, "DISPATCHER_QUEUE": "notifications"}, cwd=tmp_path) as worker:
+        worker.await_line("event.settled")
+        result = run("status", "--json", **env)
+        assert (result.code, result.err) == (0, "")
+        status = json.loads(result.out)
+        (listed,) = status.pop("workers")
+        assert (listed["name"], listed["pid"]) == (worker.named("worker.started")[0]["worker"], worker.pid)
+        assert before - 5 < listed["last_heartbeat"] < time.time() + 5
+        assert listed.keys() == {"name", "host", "pid", "last_heartbeat", "state", "alive"}
+        assert listed["alive"] is True
+        assert before - 5 < status.pop("now") < time.time() + 5
+
+    assert 1700 < status["categories"]["errors"]["limits"][0].pop("next_free_s") <= 1800
+    assert 3500 < status["global"]["limits"][0].pop("next_free_s") <= 3600
+    rest = {"scope": "category:deploys", "max": 3, "window_s": 3600, "kind": "rolling", "used": 2, "next_free_s": 0.0}
+    quiet = {"scope": "category:quiet", "kind": "rolling", "used": 0, "next_free_s": 0.0}
+    assert status == {
+        "queue": {"waiting": 0, "in_flight": 0, "parked": 0},
+        "dead_letters": 0,
+        "totals": {"enqueued": 7, "received": 7, **COUNTS, "sent": 4, "dropped": 3, "replayed": 0, "notices": 0},
+        "categories": {
+            "errors": {
+                **COUNTS,
+                "sent": 2,
+                "dropped": 2,
+                "parked": 0,
+                "limits": [{"scope": "category:errors", "max": 2, "window_s": 1800, "kind": "rolling", "used": 2}],
+            },
+            "quiet": {
+                **COUNTS,
+                "parked": 0,
+                "limits": [{**quiet, "max": 1, "window_s": 1}, {**quiet, "max": 3, "window_s": 60}],
+            },
+            "deploys": {**COUNTS, "sent": 2, "dropped": 1, "parked": 0, "limits": [rest]},
+        },
+        "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "kind": "rolling", "used": 4}]},
+        "lines": [],
+        "in_other_lines": {"deferred": 0, "for_channels": 0},
+        "suppressed": [],
+        "timers": {"waiting": 0, "next": None},
+        "cooldowns": [],
+        "paused": None,
+        "paused_categories": [],
+        "muted": [],
+    }
+
+    shown = run("status", **env)
+    assert shown.code == 0
+    assert (
+        shown.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml (version 1)\n"
+    )
+    assert "7 enqueued, 4 sent, 3 dropped, 0 dead" in shown.out
+    assert "2/2 in 30m" in shown.out
+    assert "\x1b" not in shown.out
+
+    check = run("status", "--check", **env)
+    assert (check.code, check.out) == (0, "the books balance: 7 received = 4 sent + 3 dropped\n")
+    redis.hincrby(KEYS.totals, "received", 1)
+    check = run("status", "--check", **env)
+    assert (check.code, check.out) == (
+        1,
+        "the books do not balance: received is 8, but outcomes + parked + in flight is 7\n",
+    )
+    assert json.loads(run("status", "--check", "--json", **env).out)["balanced"] is False
+
+    redis.set(KEYS.layout, "999")
+    refused = run("status", **env)
+    assert refused.code == 78
+    assert "key layout '999'" in refused.err
+
+
+def test_an_embedded_server_that_ran_before_is_started_for_the_look() -> None:
+    assert run("worker", "--burst", DISPATCHER_SINK="console").code == 0
+    result = run("status", "--check")
+    assert (result.code, result.out) == (0, "the books balance: 0 received = 0 sent\n")
+
+
+def drawn(status: Status, rows: Rows | None = None, width: int = 160) -> str:
+    stream = io.StringIO()
+    console = console_on(stream)
+    console.width = width
+    for table in tables(status, rows):
+        console.print(table)
+    return stream.getvalue()
+
+
+def look(**facts: object) -> Snapshot:
+    nothing: dict[str, object] = {
+        **dict.fromkeys(("waiting", "events", "leased", "orphans", "parked", "timers", "dead_letters"), 0),
+        **{name: {} for name in ("lines", "deferred", "totals", "leases", "cooldowns")},
+        "pause": None,
+    }
+    return Snapshot(now_us=1_000 * US, **{**nothing, **facts})  # type: ignore[arg-type]  # fields by name
+
+
+def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
+    facts = look(
+        lines={"channel:#[red]\x1b[2Jops": Line(3, None), "channel:#late": Line(1, 1_090 * US)},
+        cooldowns={"#late": 1_075 * US},
+        parked=4,
+        totals={"parked": 4, "parked [bold]x": 4},
+    )
+    shown = drawn(Status(facts, {"[bold]x": []}, [], [Worker("w\x1b1", "[b]host", 7, "idle", 998.0)]))
+    assert "\x1b" not in shown
+    assert "#[red]\\x1b[2Jops" in shown
+    assert "[bold]x" in shown
+    assert "[b]host" in shown
+    assert "after the one in flight" in shown
+    assert "in 1m 30s" in shown
+    assert "1m 15s" in shown
+    assert "2.0s ago" in shown
+
+
+def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
+    lines = {
+        "category:deploys": Line(12, 1_090 * US, "category:deploys"),
+        "label:errors:host=db1": Line(2, None, "global"),
+        "channel:#ops": Line(1, None),
+    }
+    status = Status(look(lines=lines, deferred={"deploys": 12, "errors": 2}), {}, [], [])
+    rows = [line.split() for line in drawn(status).splitlines()]
+    assert ["deploys", "12", "in", "1m", "30s", "category:deploys"] in rows
+    assert ["errors:host=db1", "2", "now", "global"] in rows
+    assert document(status)["lines"][0] == {
+        "scope": "category:deploys",
+        "waiting": 12,
+        "next": 1_090,
+        "waits_for": "category:deploys",
+    }
+
+
+def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
+    pause = Pause("invalid_auth", "set the \x07token", 940 * US, 1_030 * US, "operator")
+    shown = drawn(Status(look(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
+    assert "paused for 1m 0s, tries again in 30s: invalid_auth: set the \\x07token" in shown
+    assert "none is running" in shown
+    assert "██████████  10/10 in 1m  in 2.0s" in shown
+
+
+def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
+    facts = look(parked=2, timers=2, next_timer_us=1_004 * US, lines={"channel:#ops": Line(3, 1_090 * US)})
+    status = Status(facts, {}, [], [])
+    assert "2 parked, the next in 4.0s" in drawn(status)
+    shown = document(status)
+    assert shown["now"] == 1_000
+    assert shown["timers"] == {"waiting": 2, "next": 1_004}
+    assert shown["lines"] == [{"scope": "channel:#ops", "waiting": 3, "next": 1_090}]
+
+
+def test_room_that_parked_events_hold_is_no_matter_of_hours() -> None:
+    held = Usage(Limit.parse("10/30m"), 10, 86_000 * US)
+    assert "10/10 in 30m  held" in drawn(Status(look(), {"errors": [held]}, [], []))
+
+
+def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() -> None:
+    limit = Limit.parse("10/1m")
+    categories = {f"cat{n}": [Usage(limit, n, 0)] for n in (1, 9, 3, 7)}
+    lines = {f"channel:#c{n}": Line(n, None) for n in range(1, 4)}
+    workers = [Worker(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
+    shown = drawn(Status(look(lines=lines), categories, [], workers), Rows(categories=3, others=2))
+    rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
+    assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
+    assert shown.count("and 2 more") == 3
+
+
+def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
+    lines = {"category:deploys": Line(12, 1_090 * US, "category:deploys"), "channel:#ops": Line(3, 1_090 * US)}
+    facts = look(lines=lines, deferred={"deploys": 512}, parked_with_own=1_000, timers=8, has_all_lines=False)
+    status = Status(facts, {}, [], [])
+    rows = [line.strip() for line in drawn(status).splitlines()]
+    assert {"and 500 events in other lines", "and 477 events in other lines"} <= set(rows)
+    assert document(status)["in_other_lines"] == {"deferred": 500, "for_channels": 477}
+
+
+NAMES = ("errors", "deploys", "shop.checkout-errors.of-the-night", "shop.checkout-errors.of-the-day")
+
+
+@pytest.mark.parametrize(
+    ("width", "heading", "is_whole"),
+    [
+        (160, "Category Sent Dropped Dead Parked Use Limit Room", True),
+        (110, "Category Sent Dropped Dead Parked Use Limit Room", True),
+        (90, "Category Sent Dropped Dead Parked Limit Room", True),
+        (80, "Category Sent Dropped Dead Parked Limit Room", False),
+        (60, "Category Sent Dropped Dead Parked Limit Room", False),
+        (54, "Category Sent Dropped Parked Limit Room", False),
+        (40, "Category Limit Room", False),
+    ],
+)
+def test_where_there_is_little_room_the_bars_go_first_and_names_stay_on_their_line(
+    width: int, heading: str, *, is_whole: bool
+) -> None:
+    full, free = Usage(Limit.parse("3/1m"), 3, 52 * US), Usage(Limit.parse("10/30m"), 3, 0)
+    facts = look(totals={"sent errors": 17, "dropped deploys": 2, "parked errors": 1})
+    shown = drawn(Status(facts, {name: [full, free] for name in NAMES}, [free], []), width=width)
+    table = shown[shown.index("Category") :].splitlines()
+    assert table[0].split() == heading.split()
+    assert max(map(len, table)) <= width
+    named = [row.split()[0] for row in table[2:] if row[:1].strip()]
+    assert [name.endswith("…") for name in named] == [False, False, not is_whole, not is_whole, False]
+    starts = zip((*NAMES, "all"), named, strict=True)
+    assert all(whole.startswith(name.rstrip("…")) and len(name) >= 3 for whole, name in starts)
+    assert re.search(r"3/3 in 1m +in 52s$", table[2].rstrip())
+    assert ("█" in shown) is ("Use" in heading)
+
+
+def test_a_worker_is_named_in_its_line_whatever_the_room() -> None:
+    name = f"{'host-in-a-rack' * 4}.1234.abcdef"
+    worker = Worker(name, "host-in-a-rack" * 4, 1234, "busy", 998.0)
+    for width, named, headings in (
+        (160, name, ["Worker", "Host", "PID", "State", "Heartbeat"]),
+        (100, name, ["Worker", "State", "Heartbeat"]),
+        (60, name[:30], ["Worker", "State", "Heartbeat"]),
+    ):
+        shown = drawn(Status(look(), {}, [], [worker]), width=width)
+        table = shown[shown.index("Worker ") :].splitlines()
+        assert table[0].split() == headings
+        assert (len(table), table[2].startswith(named)) == (3, True)
+        assert max(map(len, table)) <= width
+
+
+def test_a_worker_is_idle_or_busy_in_the_words_of_people_and_as_rq_has_it_in_json() -> None:
+    workers = [Worker(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
+    status = Status(look(), {}, [], workers)
+    table = drawn(status).partition("Worker ")[2].splitlines()[2:]
+    assert [row.split()[3] for row in table] == ["idle", "idle", "busy"]
+    assert [each["state"] for each in document(status)["workers"]] == ["started", "idle", "busy"]
+
+
+def test_an_instant_names_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        for place, said in (("UTC0", "23:46:40 UTC"), ("CET-1", "00:46:40 CET"), ("<+03>-3", "02:46:40 +03")):
+            monkeypatch.setenv("TZ", place)
+            time.tzset()
+            assert clock(1_000_000_000 - 7_200) == said
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_worker_of_ours_without_a_lease_is_silent() -> None:
+    def entry(name: str, at: int) -> dict[str, str]:
+        beat = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {"name": name, "host": "h", "pid": "7", "state": "idle", "last_heartbeat": beat}
+
+    facts = look(leases={"h.7.held": 1_001 * US, "h.7.ended": 999 * US})
+    beats = {"h.7.held": 700, "h.7.ended": 980, "h.7.none": 980, "h.7.new": 998, "rq": 700}
+    entries = [entry(name, at) for name, at in beats.items()]
+    workers = fleet(entries, facts)
+    assert {each.name: each.alive for each in workers} == {
+        "h.7.held": True,
+        "h.7.ended": False,
+        "h.7.none": False,
+        "h.7.new": True,
+        "rq": True,
+    }
+    shown = drawn(Status(facts, {}, [], workers))
+    assert "h.7.ended  h     7    silent  20s ago" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [((), "needs a terminal that can redraw"), (("--json",), "leave out --json"), (("--check",), "and --check")],
+)
+def test_watching_is_for_terminals(arguments: tuple[str, ...], said: str) -> None:
+    result = run("status", "--watch", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+
+
+def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_last_figures(
+    own_server: RedisServer,
+) -> None:
+    with own_server.client() as client:
+        Producer(client).send("errors", "x")
+    env = environment({"DISPATCHER_REDIS_URL": own_server.url, "TERM": "xterm"})
+    with Screen(columns=80, rows=20) as screen:
+        watch = subprocess.Popen(
+            [*PYTHON_DISPATCHER, "status", "--watch"], env=env, stdout=screen.stream, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            until(lambda: "1 waiting" in screen.latest(), "the first figures")
+            own_server.kill()
+            until(lambda: "server away since" in screen.latest(), "that the server is away")
+            assert "1 waiting" in screen.latest()
+            own_server.start()
+            with own_server.client() as client:
+                Producer(client).send("errors", "y")
+            until(lambda: "2 waiting" in screen.latest(), "the figures of the server that is back")
+            assert "away" not in screen.latest()
+            watch.send_signal(signal.SIGINT)
+            _, said = watch.communicate(timeout=PATIENCE_S)
+        finally:
+            watch.kill()
+        assert (watch.returncode, said) == (0, "")
+        until(lambda: screen.text().partition("\x1b[?25h\x1b[?1049l")[2], "the terminal as it was")
+    left = screen.text().partition("\x1b[?25h\x1b[?1049l")[2]
+    assert "2 waiting" in left
+    assert "Ctrl-C" not in left
+    assert re.match(r"[^\n]*\d\d:\d\d:\d\d [A-Z+-]", left), "the time with its zone"
+    assert "\x1b[?" not in left
+    assert "Traceback" not in screen.text()
+    assert len(screen.latest().splitlines()) <= 20
+
+
+def test_spans_are_readable() -> None:
+    assert [span(seconds) for seconds in (0.04, 9.94, 59.4, 59.6, 185, 7_860, 360_000)] == [
+        "0.0s",
+        "9.9s",
+        "59s",
+        "1m 0s",
+        "3m 5s",
+        "2h 11m",
+        "4d 4h",
+    ]

@@ -1,0 +1,91 @@
+"""``dispatcher worker`` as a command: what it refuses to start with, and how it stops."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dispatcher.stand_in import StandIn
+from tests.support.commands import PYTHON_DISPATCHER, run
+from tests.support.commands import environment as command_environment
+from tests.support.processes import PATIENCE_S, Command
+from tests.support.screens import Screen
+
+
+def test_nothing_starts_without_a_way_to_post_or_with_a_wrong_limits_file() -> None:
+    Path("bad.yaml").write_text("global: {limits: [10/30]}\nnonsense: 1\n", encoding="utf-8")
+    without_token = run("worker")
+    assert (without_token.code, without_token.out) == (78, "")
+    assert without_token.err.startswith("dispatcher: error: no way to post: set DISPATCHER_SLACK_TOKEN")
+    wrong_limits = run("worker", "--processes", "2", DISPATCHER_SINK="console", DISPATCHER_LIMITS_FILE="bad.yaml")
+    assert wrong_limits.code == 78
+    assert [line.split(":")[3] for line in wrong_limits.err.splitlines()] == ["1", "2"]
+    assert not Path(".dispatcher").exists()
+
+
+def test_a_burst_starts_the_embedded_server_and_ends_when_all_is_posted(tmp_path: Path) -> None:
+    """The second worker finds what the first left; a producer needs a server that runs."""
+    with StandIn() as slack:
+        env = {
+            "DISPATCHER_SLACK_BASE_URL": slack.base_url,
+            "DISPATCHER_SLACK_TOKEN": slack.token,
+            "DISPATCHER_LIMTS_FILE": "x",
+        }
+        with Command("worker", env=env, cwd=tmp_path) as worker:
+            started = worker.await_line("worker.started")
+            assert run("send", "errors", "disk <full>", "--id", "e1").out == "e1\n"
+            worker.await_line("event.settled")
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
+        burst = run("worker", "--burst", "--processes", "2", DISPATCHER_LOG_FORMAT="json", **env)
+    assert burst.code == 0
+    assert started["server"] == "embedded server in .dispatcher"
+    assert started["limits"].endswith("config/limits.yaml")
+    (doubt,) = worker.named("setting.doubted")
+    assert doubt["detail"].startswith("DISPATCHER_LIMTS_FILE is not a known variable and is ignored; did you mean")
+    assert [posted.text for posted in slack.ledger.posted()] == ["disk &lt;full&gt;"]
+    assert slack.token not in worker.stderr() + burst.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_several_processes_stop_with_0_at_a_signal(redis_url: str, tmp_path: Path, number: signal.Signals) -> None:
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SINK": "console"}
+    with Command("worker", "--processes", "2", env=env, cwd=tmp_path) as worker:
+        worker.await_line("worker.started")
+        worker.signal(number)
+        assert worker.wait(5) == 0
+    assert "Traceback" not in worker.stderr()
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_that_still_looks_for_its_server_stops_with_0_as_well(tmp_path: Path, processes: str) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{closed.getsockname()[1]}/0"
+        env = {"DISPATCHER_REDIS_URL": url, "DISPATCHER_SINK": "console"}
+        with Command("worker", "--processes", processes, env=env, cwd=tmp_path) as worker:
+            assert worker.await_line("redis.lost")["server"] == url
+            worker.signal(signal.SIGTERM)
+            assert worker.wait(5) == 0
+    assert "Traceback" not in worker.stderr()
+
+
+def test_on_a_terminal_it_says_at_its_head_what_it_works_on() -> None:
+    with Screen(columns=200) as screen:
+        subprocess.run(
+            [*PYTHON_DISPATCHER, "worker", "--burst"],
+            env=command_environment({"DISPATCHER_SINK": "console", "NO_COLOR": "1"}),
+            stderr=screen.stream,
+            timeout=2 * PATIENCE_S,
+            check=True,
+        )
+    head, published, first, *_ = screen.text().splitlines()
+    assert head.startswith("dispatcher: queue notifications on embedded server in .dispatcher, limits in /")
+    assert head.endswith("limits.yaml, to console")
+    assert "limits.published" in published
+    assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker.started worker=\S+ version=1", first)

@@ -1,0 +1,226 @@
+"""The limiter for asyncio: the same answers, and one call for what is asked at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import pytest
+import redis.asyncio
+
+from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLimits
+from dispatcher.limiter import AsyncLimiter, Usage
+from dispatcher.server.keys import Keys
+from tests.support.servers import Database, RedisServer
+from tests.support.tasks import await_others
+
+KEYS: Final = Keys("shop")
+PATIENCE_S: Final = 20
+
+
+def scope(name: str, *limits: str, ids: bool = True) -> Scope:
+    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
+
+
+USER: Final = scope("user", "5/1h")
+
+Run = Callable[[Callable[[AsyncLimiter], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def run(redis_url: str) -> Run:
+    """Runs a coroutine with a limiter in an event loop of its own, which no task outlives."""
+
+    def run_with(body: Callable[[AsyncLimiter], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with redis.asyncio.Redis.from_url(redis_url) as client, asyncio.timeout(PATIENCE_S):
+                await body(AsyncLimiter(client, namespace="shop"))
+                await await_others()
+
+        asyncio.run(main())
+
+    return run_with
+
+
+def redis_asyncio(url: str) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
+    return redis.asyncio.Redis.from_url(url)
+
+
+def evalshas(redis: Database) -> int:
+    return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+def test_it_answers_as_the_blocking_one(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        admitted = await limiter.try_acquire(USER, "a")
+        assert isinstance(admitted, Admitted)
+        assert admitted.id == "a"
+        verdicts = await limiter.try_acquire_many([USER] * 300)
+        assert verdicts.count(Admitted()) == 4
+        denied = await limiter.try_acquire(USER)
+        assert isinstance(denied, Denied)
+        assert (denied.scope, denied.limit) == ("user", USER.limits[0])
+        assert await limiter.try_acquire(USER, "a") == Admitted()
+        assert isinstance(await limiter.peek(USER), Denied)
+        assert await limiter.peek(USER, "a") == Admitted()
+        assert (await limiter.usage(USER))[0].used == 5
+        assert await limiter.usage_many([scope("none", "1/1m"), scope("free")]) == [
+            [Usage(Limit.parse("1/1m"), 0, 0)],
+            [],
+        ]
+        assert await limiter.release(USER, "a") is True
+        assert await limiter.release(USER, "a") is False
+        choice = FirstOf((scope("share", "1/1h"), scope("log", "1/1h", ids=False)))
+        assert [await limiter.try_acquire(choice) for _ in range(2)] == [Admitted()] * 2
+        assert isinstance(await limiter.try_acquire(choice), Denied)
+
+    run(body)
+
+
+def test_the_guard_raises_its_own_error(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        ran = 0
+        for _ in range(5):
+            async with limiter.ensure(USER):
+                ran += 1
+        with pytest.raises(RateLimited) as caught:
+            async with limiter.ensure(USER):
+                ran += 1
+        assert ran == 5
+        assert (caught.value.scope, caught.value.limit) == ("user", "5/1h")
+        assert 3_500 < caught.value.retry_after <= 3_600
+
+    run(body)
+
+
+# One call for many
+
+
+@pytest.mark.parametrize(("tasks", "calls"), [(1, 1), (2, 2), (50, 2), (300, 4)])
+def test_what_is_asked_at_the_same_time_goes_in_few_calls(run: Run, redis: Database, tasks: int, calls: int) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.usage(USER)  # a connection is open
+        await limiter.try_acquire(scope("other", "1/1h"))
+        redis.config_resetstat()
+        verdicts = await asyncio.gather(*[limiter.try_acquire(USER) for _ in range(tasks)])
+        assert verdicts.count(Admitted()) == min(tasks, 5)
+        assert verdicts[:5] == [Admitted()] * min(tasks, 5), "who asked first goes first"
+
+    run(body)
+    assert evalshas(redis) <= calls
+
+
+def test_one_after_another_each_goes_at_once(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.try_acquire(USER)
+        redis.config_resetstat()
+        for _ in range(10):
+            await limiter.try_acquire(USER)
+
+    run(body)
+    assert evalshas(redis) == 10
+
+
+def test_each_task_gets_the_answer_to_its_own_question(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        names = [f"user:{n % 10}" for n in range(60)]
+        verdicts = await asyncio.gather(
+            *[limiter.try_acquire(scope(each, "3/1h"), f"id{n}") for n, each in enumerate(names)]
+        )
+        assert verdicts.count(Admitted()) == 30
+        for n, verdict in enumerate(verdicts):
+            match verdict:
+                case Admitted(id=id_):
+                    assert id_ == f"id{n}"
+                    assert n < 30
+                case Denied(scope=name):
+                    assert name == names[n]
+
+    run(body)
+
+
+def test_questions_by_two_lists_of_limits_are_both_answered(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        asked = [scope("user", "2/1h" if n % 2 else "4/1h") for n in range(12)]
+        verdicts = await asyncio.gather(*[limiter.try_acquire(each) for each in asked])
+        assert verdicts.count(Admitted()) == 4
+        assert all(isinstance(verdict, Admitted | Denied) for verdict in verdicts)
+
+    run(body)
+
+
+def test_questions_by_two_versions_are_told_apart(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.enforce("8")
+        answers = await asyncio.gather(
+            *[limiter.try_acquire(USER, version="8" if n % 3 else "7") for n in range(9)], return_exceptions=True
+        )
+        for n, answer in enumerate(answers):
+            if n % 3:
+                assert isinstance(answer, Admitted | Denied)
+            else:
+                assert isinstance(answer, StaleLimits)
+        with pytest.raises(StaleLimits):
+            await limiter.try_acquire_many([USER], version="7")
+
+    run(body)
+
+
+def test_an_error_reaches_every_task_and_the_next_question_is_asked_again(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        redis.set(KEYS.scope("user"), "not ours")
+        answers = await asyncio.gather(*[limiter.try_acquire(USER) for _ in range(20)], return_exceptions=True)
+        assert [type(answer) for answer in answers] == [GateRefused] * 20
+        assert "{shop}:scope:user holds a string, expected a zset" in str(answers[19])
+        redis.delete(KEYS.scope("user"))
+        assert await limiter.try_acquire(USER) == Admitted()
+
+    run(body)
+
+
+def test_an_argument_that_cannot_be_fails_its_own_task_alone(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        asked: list[Coroutine[Any, Any, object]] = [
+            limiter.try_acquire(USER),
+            limiter.try_acquire(()),
+            limiter.try_acquire(USER, ""),
+            limiter.acquire(USER, timeout=float("nan")),
+            limiter.try_acquire(USER),
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Admitted, ValueError, ValueError, ValueError, Admitted]
+
+    run(body)
+
+
+def test_a_server_that_is_away_is_told_to_every_task(own_server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis.asyncio.Redis.from_url(own_server.url, retry=None) as client:
+            limiter = AsyncLimiter(client, namespace="shop")
+            assert await limiter.try_acquire(USER) == Admitted()
+            own_server.kill()
+            asked: list[Coroutine[Any, Any, object]] = [
+                *[limiter.try_acquire(USER) for _ in range(5)],
+                limiter.acquire(USER),
+                limiter.release(USER, "a"),
+                limiter.usage(USER),
+            ]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [GateUnavailable] * 8
+            own_server.start()
+            assert isinstance(await limiter.try_acquire(USER), Admitted)
+
+    asyncio.run(main())
+
+
+def test_instants_may_be_made_up(redis_url: str) -> None:
+    async def main() -> None:
+        async with redis_asyncio(redis_url) as client:
+            limiter = AsyncLimiter(client, namespace="shop", clock=lambda: 1_732_100_000_000_000)
+            user = scope("user", "1/1h")
+            assert await limiter.try_acquire(user) == Admitted()
+            assert await limiter.try_acquire(user) == Denied("user", user.limits[0], 3_600 * US)
+
+    asyncio.run(main())

@@ -1,0 +1,280 @@
+"""Tasks that wait for a slot: in their order, together in few calls, and gone from the line when they are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+import redis.asyncio
+
+from dispatcher.core.limits import Admitted, Limit, Scope
+from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
+from dispatcher.limiter import AsyncLimiter
+from dispatcher.server.keys import Keys
+from tests.support.servers import Database, RedisServer
+from tests.support.tasks import await_others
+
+KEYS: Final = Keys("shop")
+PATIENCE_S: Final = 20
+
+
+def scope(name: str, *limits: str, ids: bool = True) -> Scope:
+    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
+
+
+USER: Final = scope("user", "5/1h")
+
+Run = Callable[[Callable[[AsyncLimiter], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def run(redis_url: str) -> Run:
+    """Runs a coroutine with a limiter in an event loop of its own, which no task outlives."""
+
+    def run_with(body: Callable[[AsyncLimiter], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with redis.asyncio.Redis.from_url(redis_url) as client, asyncio.timeout(PATIENCE_S):
+                await body(AsyncLimiter(client, namespace="shop"))
+                await await_others()
+
+        asyncio.run(main())
+
+    return run_with
+
+
+def redis_asyncio(url: str) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
+    return redis.asyncio.Redis.from_url(url)
+
+
+def evalshas(redis: Database) -> int:
+    return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+async def in_line(redis: Database, length: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while redis.zcard(KEYS.waiters("user")) != length:  # noqa: ASYNC110 - what is awaited is on the server
+            await asyncio.sleep(0.005)
+
+
+def test_waiting_tasks_are_admitted_in_order_with_few_calls(run: Run, redis: Database) -> None:
+    user, record = scope("user", "10/400ms"), scope("record", "1000/1h")
+
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.acquire((user, record), "first")
+        redis.config_resetstat()
+        await asyncio.gather(*[limiter.acquire((user, record), f"id{n:02}") for n in range(50)])
+
+    run(body)
+    rows = [(id_.decode(), int(at_us)) for id_, at_us in redis.zrange(KEYS.scope("record"), 0, -1, withscores=True)]
+    instants = [at_us for _, at_us in rows]
+    assert len(rows) == 51
+    assert all(later - earlier >= 400_000 for earlier, later in zip(instants, instants[10:], strict=False))
+    waiting = sorted(id_ for id_, _ in rows[1:])
+    for id_, at_us in rows[1:]:
+        passed_by = waiting.index(id_)
+        waiting.remove(id_)
+        used = sum(at_us - 400_000 < each <= at_us for each in instants)
+        assert used + passed_by <= 10, f"{id_} took a slot that belonged to one of {waiting[:passed_by]}"
+    assert evalshas(redis) <= 60  # 50 tasks; each alone would have made three calls
+    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
+
+
+def test_releases_wake_the_tasks_in_their_order(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user, admitted = scope("user", "1/1h"), list[int]()
+        await limiter.acquire(user, "0")
+
+        async def wait(n: int) -> None:
+            await limiter.acquire(user, str(n))
+            admitted.append(n)
+
+        tasks = [asyncio.create_task(wait(n)) for n in range(1, 13)]  # all join in one call
+        await in_line(redis, 12)
+        for n in range(12):
+            assert await limiter.release(user, str(n))
+            await asyncio.wait(tasks[n : n + 1])
+        assert admitted == list(range(1, 13))
+
+    run(body)
+
+
+def test_a_task_is_told_at_its_timeout_and_leaves_the_line(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.try_acquire_many([USER] * 5)
+        for timeout in (0, 0.1):
+            with pytest.raises(RateLimited):
+                await limiter.acquire(USER, timeout=timeout)
+        with pytest.raises(RateLimited):
+            async with limiter.ensure(USER, timeout=0.1):
+                pass
+
+    run(body)
+    assert redis.keys() == [KEYS.scope("user").encode()]
+
+
+def test_a_line_of_another_type_is_met_before_anything_of_the_call_is_charged(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.acquire(USER, "a")
+        redis.set(KEYS.waiters("strange"), "not ours")
+        before = redis.dump(KEYS.scope("user"))
+        asked = [limiter.acquire(USER, "a"), limiter.acquire(scope("strange", "5/1h"))]  # they go in one call
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [GateRefused, GateRefused]
+        assert redis.dump(KEYS.scope("user")) == before
+
+    run(body)
+
+
+def test_a_cancelled_task_leaves_the_line_and_the_next_moves_up(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/1h")
+        await limiter.acquire(user, "a")
+        first = asyncio.create_task(limiter.acquire(user, "b"))
+        await in_line(redis, 1)
+        second = asyncio.create_task(limiter.acquire(user, "c"))
+        await in_line(redis, 2)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert redis.zcard(KEYS.waiters("user")) == 1
+        assert await limiter.release(user, "a")
+        assert await second == Admitted("c")
+
+    run(body)
+    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_task_may_be_cancelled_at_any_point(run: Run, redis: Database, turns: int) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/1h")
+        await limiter.acquire(user, "a")
+        task = asyncio.create_task(limiter.acquire(user, "b"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await limiter.try_acquire(scope("other", "1/1h")) == Admitted(), "those who come later are served"
+        await in_line(redis, 0)
+
+    run(body)
+
+
+def test_hundreds_of_cancelled_tasks_all_end(run: Run, redis: Database) -> None:
+    """A cancellation may come at the very moment at which the subscription is written."""
+
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.try_acquire_many([USER] * 5)
+        for n in range(400):
+            task = asyncio.create_task(limiter.acquire(USER))
+            for _ in range(8 + n % 10):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await in_line(redis, 0)
+
+    run(body)
+
+
+def test_waiting_tasks_that_end_all_at_once_leave_no_place_in_the_line(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.try_acquire_many([USER] * 5)
+        tasks = [asyncio.create_task(limiter.acquire(USER)) for _ in range(10)]
+        await in_line(redis, 10)
+        for task in tasks:  # as asyncio.run does at its end
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks)
+
+    run(body)
+    assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
+
+
+def test_waiters_whose_bell_is_cut_off_still_get_their_turn(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/500ms")
+        await limiter.acquire(user)
+        task = asyncio.create_task(limiter.acquire(user))
+        await in_line(redis, 1)
+        redis.client_kill_filter(_type="pubsub")
+        assert await task == Admitted()
+
+    run(body)
+
+
+def bells(redis: Database) -> list[str]:
+    """The connections that listen, by their ids."""
+    return [each["id"] for each in redis.client_list(_type="pubsub")]
+
+
+def test_waiting_tasks_of_several_limiters_need_one_connection_and_none_of_the_pool(own_server: RedisServer) -> None:
+    """A pool of one, which the application has taken."""
+
+    async def main() -> None:
+        client: Any = redis.asyncio.Redis.from_url(own_server.url, max_connections=1)
+        taken = await client.connection_pool.get_connection()
+        limiters = [AsyncLimiter(client, namespace=name) for name in ("shop", "shop", "other")]
+        user = scope("user", "1/1h")
+        await limiters[0].acquire(user, "a")
+        await limiters[2].acquire(user, "a")
+        waiting = [asyncio.create_task(limiter.acquire(user, f"b{n}")) for n, limiter in enumerate(limiters)]
+        await in_line(watcher, 2)
+        async with asyncio.timeout(PATIENCE_S):
+            while not watcher.zcard(Keys("other").waiters("user")):  # noqa: ASYNC110 - what is awaited is on the server
+                await asyncio.sleep(0.005)
+        assert len(bells(watcher)) == 1
+        for limiter in limiters[0], limiters[2]:
+            assert await limiter.release(user, "a")
+        admitted, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert await waiting[2] == Admitted("b2")
+        first = 0 if waiting[0] in admitted else 1
+        assert await limiters[0].release(user, f"b{first}")
+        await asyncio.gather(*waiting)
+        assert bells(watcher) == []
+        await client.connection_pool.release(taken)
+        await client.aclose()
+        await await_others()
+
+    with own_server.client() as watcher:
+        asyncio.run(main())
+
+
+def test_a_task_whose_bell_is_cut_off_is_heard_again(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user = scope("user", "1/1h")
+        await limiter.acquire(user, "a")
+        task = asyncio.create_task(limiter.acquire(user, "b"))
+        await in_line(redis, 1)
+        (cut,) = bells(redis)
+        asked = evalshas(redis)
+        assert redis.client_kill_filter(_id=cut) == 1
+        async with asyncio.timeout(PATIENCE_S):
+            while bells(redis) in ([], [cut]) or evalshas(redis) < asked + 2:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.005)
+        assert await limiter.release(user, "a")
+        assert await task == Admitted("b")
+
+    run(body)
+
+
+def test_a_task_is_told_that_the_server_has_gone(own_server: RedisServer) -> None:
+    async def main() -> None:
+        client = redis_asyncio(own_server.url)
+        limiter = AsyncLimiter(client, namespace="shop")
+        await limiter.acquire(USER, "a")
+        narrow = scope("user", "1/1h")
+        task = asyncio.create_task(limiter.acquire(narrow, "b"))
+        with own_server.client() as watcher:
+            await in_line(watcher, 1)
+        own_server.kill()
+        with pytest.raises(GateUnavailable):
+            async with asyncio.timeout(PATIENCE_S):
+                await task
+        await client.aclose()
+        await await_others()
+
+    asyncio.run(main())

@@ -1,0 +1,275 @@
+"""The limiter as a library: what it is asked and what it answers."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.errors import RateLimited, StaleLimits
+from dispatcher.limiter import Limiter, Usage
+from dispatcher.server.keys import Keys
+from tests.support.gate import Gate
+from tests.support.processes import until
+from tests.support.servers import Database
+
+NOW_US: Final = 1_732_100_000_123_457
+KEYS: Final = Keys("shop")
+
+
+@pytest.fixture
+def limiter(redis: Database) -> Limiter:
+    return Limiter(redis, namespace="shop")
+
+
+def scope(name: str, *limits: str, ids: bool = True) -> Scope:
+    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
+
+
+USER: Final = scope("user:42", "2/1m")
+
+
+def contents(redis: Database) -> dict[bytes, object]:
+    return {key: redis.dump(key) for key in redis.scan_iter()}
+
+
+# One call
+
+
+def test_the_id_of_an_admission_is_the_callers_or_a_new_one(limiter: Limiter) -> None:
+    named, anonymous = limiter.try_acquire(USER, "a"), limiter.try_acquire(USER)
+    assert isinstance(named, Admitted)
+    assert isinstance(anonymous, Admitted)
+    assert named.id == "a"
+    assert anonymous.id is not None
+    assert limiter.release(USER, anonymous.id)
+
+
+def test_ids_made_before_and_after_a_fork_differ(limiter: Limiter, redis: Database) -> None:
+    many = scope("many", "1000/10m")
+    limiter.try_acquire(many)
+    redis.connection_pool.disconnect()
+    child = os.fork()
+    if child == 0:
+        for _ in range(50):
+            limiter.try_acquire(many)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    for _ in range(50):
+        limiter.try_acquire(many)
+    assert limiter.usage(many)[0].used == 101
+
+
+def test_of_a_choice_the_first_with_room_is_charged(limiter: Limiter, redis: Database) -> None:
+    share, shared = scope("guarantee:a", "1/1m"), scope("shared", "1/2m")
+    first_of = FirstOf((share, shared))
+    assert limiter.try_acquire(first_of, "a", now_us=NOW_US) == Admitted()
+    assert limiter.try_acquire(first_of, "b", now_us=NOW_US + US) == Admitted()
+    assert limiter.try_acquire(first_of, "c", now_us=NOW_US + US) == Denied("guarantee:a", share.limits[0], 59 * US)
+    assert redis.zrange(KEYS.scope("guarantee:a"), 0, -1) == [b"a"]
+    assert redis.zrange(KEYS.scope("shared"), 0, -1) == [b"b"]
+
+
+def test_a_slot_in_another_alternative_goes_back_when_its_id_is_charged(limiter: Limiter, redis: Database) -> None:
+    share, shared = scope("guarantee:a", "1/1m"), scope("shared", "1/2m")
+    first_of = FirstOf((share, shared))
+    limiter.try_acquire(share, "a", now_us=NOW_US)
+    limiter.try_acquire(first_of, "b", now_us=NOW_US)
+    assert limiter.try_acquire(first_of, "b", now_us=NOW_US + 60 * US) == Admitted()
+    assert redis.zscore(KEYS.scope("guarantee:a"), "b") == NOW_US + 60 * US
+    assert not redis.exists(KEYS.scope("shared"))
+
+
+def test_without_ids_the_same_id_is_a_new_request(limiter: Limiter) -> None:
+    for each in (scope("log", "2/1m", ids=False), scope("quota", "2/1h fixed", ids=False)):
+        verdicts = [limiter.try_acquire(each, "a", now_us=NOW_US) for _ in range(3)]
+        assert verdicts[:2] == [Admitted()] * 2
+        assert isinstance(verdicts[2], Denied)
+        with pytest.raises(
+            ValueError, match=rf"scope '{each.name}' keeps no ids, so none of its slots can be given back"
+        ):
+            limiter.release(each, "a")
+
+
+def test_a_batch_of_any_length_is_decided_in_calls_of_128(limiter: Limiter, redis: Database) -> None:
+    many = scope("many", "290/10m")
+    limiter.try_acquire(many)
+    redis.config_resetstat()
+    verdicts = limiter.try_acquire_many([many] * 300)
+    assert verdicts.count(Admitted()) == 289
+    assert all(isinstance(verdict, Denied) for verdict in verdicts[289:])
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 3
+    assert limiter.try_acquire_many([]) == []
+
+
+def test_a_batch_of_thousands_is_counted_without_ids_too(redis: Database) -> None:
+    log = (scope("log", "2200/1h", ids=False),)
+    verdicts = Gate(redis, namespace="shop").try_acquire_many([("", log)] * 2500)
+    assert verdicts.count(Admitted()) == 2200
+    assert redis.llen(KEYS.log("log")) == 2200
+
+
+def test_a_batch_may_be_an_iterator_of_lists_made_on_the_way(limiter: Limiter, redis: Database) -> None:
+    verdicts = limiter.try_acquire_many([scope(f"user:{n}", "1/10m")] for n in range(5))
+    assert verdicts == [Admitted()] * 5
+    assert redis.dbsize() == 5
+
+
+# Giving back, and looking
+
+
+def test_what_is_released_is_free_at_once_and_only_once(limiter: Limiter, redis: Database) -> None:
+    choice = FirstOf((scope("guarantee:a", "1/1m"), scope("shared", "1/1m")))
+    long_id = "an id that is longer than sixteen characters"
+    assert limiter.try_acquire((USER, choice), long_id) == Admitted()
+    assert limiter.release((USER, choice), long_id) is True
+    assert not redis.keys()
+    assert limiter.release((USER, choice), long_id) is False
+    assert limiter.release(USER, "never seen") is False
+
+
+def test_a_release_gives_back_the_slots_of_its_own_id_alone(limiter: Limiter) -> None:
+    limiter.try_acquire(USER, "a")
+    limiter.try_acquire(USER, "b")
+    limiter.release(USER, "a")
+    assert limiter.usage(USER)[0].used == 1
+    assert limiter.try_acquire(USER, "c") == Admitted()
+    assert isinstance(limiter.try_acquire(USER, "d"), Denied)
+
+
+@pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without"])
+def test_usage_says_what_each_window_holds_and_when_it_has_room(limiter: Limiter, *, ids: bool) -> None:
+    both = scope("both", "3/1m", "2/30s", "9/1h fixed", ids=ids)
+    assert limiter.usage(both, now_us=NOW_US) == [Usage(limit, 0, 0) for limit in both.limits]
+    for n in range(3):
+        limiter.try_acquire(both, now_us=NOW_US + n * 20 * US)
+    assert limiter.usage(both, now_us=NOW_US + 40 * US) == [
+        Usage(both.limits[0], 3, 20 * US),
+        Usage(both.limits[1], 2, 10 * US),
+        Usage(both.limits[2], 3, 0),
+    ]
+    assert limiter.usage(both, now_us=NOW_US + 70 * US)[0] == Usage(both.limits[0], 2, 0)
+
+
+def test_usage_of_a_quota_begins_anew_with_its_window(limiter: Limiter) -> None:
+    quota, hour_us = scope("quota", "3/1h fixed", "5/1d fixed", ids=False), 1_732_104_000 * US
+    for _ in range(3):
+        limiter.try_acquire(quota, now_us=hour_us - 10)
+    assert limiter.usage(quota, now_us=hour_us - 1)[0] == Usage(quota.limits[0], 3, 1)
+    assert limiter.usage(quota, now_us=hour_us) == [Usage(quota.limits[0], 0, 0), Usage(quota.limits[1], 3, 0)]
+
+
+# The guard
+
+
+def test_the_guard_runs_the_block_while_there_is_room_and_raises_its_own_error_beyond(limiter: Limiter) -> None:
+    ran = 0
+    for _ in range(2):
+        with limiter.ensure(USER) as admitted:
+            assert isinstance(admitted.id, str)
+            ran += 1
+    with pytest.raises(RateLimited) as caught, limiter.ensure(USER):
+        ran += 1
+    assert ran == 2
+    assert (caught.value.scope, caught.value.limit) == ("user:42", "2/1m")
+    assert 50 < caught.value.retry_after <= 60
+    assert str(caught.value).startswith("user:42 has used its 2/1m; there is room in ")
+
+
+def test_the_guard_passes_on_what_the_block_raises_and_keeps_the_slot(limiter: Limiter) -> None:
+    class TooManyRequests(Exception):
+        """What the API behind the guard answers."""
+
+    with pytest.raises(TooManyRequests), limiter.ensure(USER):
+        raise TooManyRequests
+    assert limiter.usage(USER)[0].used == 1
+
+
+def test_a_repeated_id_passes_the_guard_without_a_second_slot(limiter: Limiter) -> None:
+    for _ in range(5):
+        with limiter.ensure(USER, "a"):
+            assert limiter.usage(USER)[0].used == 1
+        assert limiter.acquire(USER, "a", timeout=0) == Admitted()
+
+
+# Versions
+
+
+def test_a_call_by_limits_that_are_not_in_force_is_told_so_and_decides_nothing(
+    limiter: Limiter, redis: Database
+) -> None:
+    assert limiter.try_acquire(USER, version="7") == Admitted(), "no version is in force yet"
+    limiter.enforce("8")
+    before = contents(redis)
+    for call in (
+        lambda: limiter.try_acquire(USER, version="7"),
+        lambda: limiter.try_acquire_many([USER, USER], version="7"),
+    ):
+        with pytest.raises(StaleLimits, match="for version 7 of the limits, in force is version 8") as caught:
+            call()
+        assert (caught.value.asked, caught.value.in_force) == ("7", "8")
+    assert contents(redis) == before
+    assert limiter.try_acquire(USER, version="8") == Admitted()
+    assert isinstance(limiter.try_acquire(USER), Denied), "who names no version is decided"
+
+
+# What stays behind
+
+
+@pytest.fixture
+def everything(limiter: Limiter, redis: Database) -> Database:
+    """A server on which the limiter has done all it can do."""
+    for each in (
+        USER,
+        scope("log", "5/1m", ids=False),
+        scope("quota", "5/1m fixed", ids=False),
+        FirstOf((scope("guarantee:a", "5/1m"), scope("shared", "5/1m fixed"))),
+        scope("free"),
+        scope("log without limits", ids=False),
+    ):
+        limiter.try_acquire(each, "a")
+    line = scope("line", "1/1m")
+    limiter.acquire(line)
+    with pytest.raises(RateLimited):
+        limiter.acquire(line, timeout=0.01)
+    return redis
+
+
+def test_no_key_is_without_a_lifetime(everything: Database) -> None:
+    lifetimes = {key: everything.pttl(key) for key in everything.scan_iter()}
+    assert len(lifetimes) >= 5
+    assert min(lifetimes.values()) >= 0
+    assert max(lifetimes.values()) <= 2 * 60_000 + 1
+
+
+def test_a_scope_without_ids_lives_as_long_as_its_longest_window(limiter: Limiter, redis: Database) -> None:
+    limiter.try_acquire(scope("quota", "5/1m fixed", "9/2h fixed", "5/1h fixed", ids=False))
+    limiter.try_acquire(scope("log", "5/1m", "9/2h", "5/1h", ids=False))
+    for key in (KEYS.quota("quota"), KEYS.log("log")):
+        assert 7_200_000 - 5_000 <= redis.pttl(key) <= 14_400_001
+
+
+def test_values_without_bound_leave_no_keys_behind(limiter: Limiter, redis: Database) -> None:
+    kinds = [("1/50ms", True), ("1/50ms", False), ("1/50ms fixed", False), ("1/50ms fixed", True)]
+    for n in range(0, 2000, 100):
+        limiter.try_acquire_many([scope(f"label:{m}", kinds[m % 4][0], ids=kinds[m % 4][1]) for m in range(n, n + 100)])
+    until(lambda: redis.dbsize() == 0, "every key to be gone", 5)
+
+
+@pytest.mark.parametrize(
+    ("slots", "ids", "bytes_each"), [(100, True, 45), (1000, True, 140), (100, False, 16), (10_000, False, 16)]
+)
+def test_a_slot_takes_few_bytes(limiter: Limiter, redis: Database, slots: int, *, ids: bool, bytes_each: int) -> None:
+    many = scope("many", f"{slots}/1h", ids=ids)
+    assert limiter.try_acquire_many([many] * slots) == [Admitted()] * slots
+    key = KEYS.scope("many") if ids else KEYS.log("many")
+    assert redis.memory_usage(key, samples=0) / slots <= bytes_each
+
+
+def test_a_quota_takes_the_same_bytes_however_much_it_counts(limiter: Limiter, redis: Database) -> None:
+    quota = scope("quota", "100000/1h fixed", "200000/1d fixed", ids=False)
+    limiter.try_acquire_many([quota] * 5000)
+    assert redis.memory_usage(KEYS.quota("quota")) <= 200
+    assert limiter.usage(quota)[0].used == 5000

@@ -1,0 +1,233 @@
+"""``QueueUnavailable`` comes within two seconds, whatever a server does, or what stands before it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final
+
+import pytest
+import redis.asyncio
+from redis import Redis
+
+import dispatcher.server.connections
+from dispatcher import AsyncProducer, Producer, QueueUnavailable
+from dispatcher.producer import CHUNK
+from dispatcher.server.connection import connect, connect_async
+from tests.support.hung_servers import HUNG, RESETTING, dripping, listening, silent, swallowing
+from tests.support.processes import until
+from tests.support.servers import RedisServer, free_port
+
+WITHIN_S: Final = 2.0
+BUSY_S: Final = 1.5
+"""What a busy machine may add; less than what a second wait would."""
+
+GIVEN_UP_S: Final = 12.0
+
+Call = Callable[[Any], Any]
+
+
+def send(producer: Any) -> Any:  # noqa: ANN401 - of one kind or the other
+    return producer.send("errors", "x")
+
+
+def send_many(producer: Any) -> Any:  # noqa: ANN401 - of one kind or the other
+    return producer.send_many([{"category": "errors", "text": "x"}] * (CHUNK + 1))
+
+
+def explain(producer: Any) -> Any:  # noqa: ANN401 - of one kind or the other
+    return producer.explain("x")
+
+
+def plain(call: Call, url: str, *, own: bool) -> float:
+    """How long the call of a producer took to raise ``QueueUnavailable``, on a client of ours or of the user."""
+    taken: list[float] = []
+    client = connect(url, timeout_s=2) if own else Redis.from_url(url)
+
+    def run() -> None:
+        begun = time.monotonic()
+        try:
+            call(Producer(client))
+        except QueueUnavailable:
+            taken.append(time.monotonic() - begun)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(GIVEN_UP_S)
+    assert taken, f"it neither returned nor raised within {GIVEN_UP_S:g} s"
+    client.close()
+    return taken[0]
+
+
+def concurrent(call: Call, url: str, *, own: bool) -> float:
+    async def main() -> float:
+        client = connect_async(url, timeout_s=2) if own else redis.asyncio.Redis.from_url(url)
+        begun = time.monotonic()
+        async with asyncio.timeout(GIVEN_UP_S):
+            with pytest.raises(QueueUnavailable):
+                await call(AsyncProducer(client))
+        taken_s = time.monotonic() - begun
+        await client.aclose()
+        return taken_s
+
+    return asyncio.run(main())
+
+
+Taken = Callable[..., float]
+KINDS: Final = pytest.mark.parametrize("taken", [plain, concurrent], ids=["Producer", "AsyncProducer"])
+OWN: Final = pytest.mark.parametrize("own", [True, False], ids=["of the environment", "the user's client"])
+
+
+def all_at_once(calls: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """How long each took; all of them wait at the same time."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        waiting = {name: threads.submit(call) for name, call in calls.items()}
+        return {name: each.result() for name, each in waiting.items()}
+
+
+def late(taken: dict[str, float]) -> dict[str, float]:
+    return {name: taken_s for name, taken_s in taken.items() if taken_s >= WITHIN_S + BUSY_S}
+
+
+@KINDS
+@OWN
+def test_a_server_that_hangs_or_resets_connections_is_unavailable_within_two_seconds(own: bool, taken: Taken) -> None:  # noqa: FBT001 - a parameter of the table
+    with ExitStack() as servers:
+        ports = {serve.__name__: servers.enter_context(listening(serve)) for serve in (*HUNG, *RESETTING)}
+        ports["swallowing"] = servers.enter_context(swallowing())
+        urls = {name: f"redis://127.0.0.1:{port}/0" for name, port in ports.items()}
+        assert not late(all_at_once({name: partial(taken, send, url, own=own) for name, url in urls.items()}))
+
+
+@KINDS
+@pytest.mark.parametrize("call", [send_many, explain], ids=lambda call: call.__name__)
+def test_every_call_keeps_to_the_two_seconds(call: Call, taken: Taken) -> None:
+    with ExitStack() as servers:
+        ports = {serve.__name__: servers.enter_context(listening(serve)) for serve in HUNG}
+        urls = {name: f"redis://127.0.0.1:{port}/0" for name, port in ports.items()}
+        assert not late(all_at_once({name: partial(taken, call, url, own=False) for name, url in urls.items()}))
+
+
+@KINDS
+def test_tls_and_sentinels_that_hang_are_unavailable_within_two_seconds(taken: Taken) -> None:
+    with listening(silent) as one, listening(silent) as other, listening(dripping) as third:
+        urls = {
+            "TLS": f"rediss://127.0.0.1:{one}/0",
+            "silent": f"sentinel://127.0.0.1:{one},127.0.0.1:{other}/main/0",
+            "dripping": f"sentinel://127.0.0.1:{third},127.0.0.1:{other}/main/0",
+        }
+        assert not late(all_at_once({name: partial(taken, send, url, own=True) for name, url in urls.items()}))
+
+
+@contextmanager
+def stuck_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No name is found until the event is set."""
+    found, look_up = threading.Event(), socket.getaddrinfo
+
+    def stuck(host: str, *arguments: Any, **options: Any) -> Sequence[Any]:  # noqa: ANN401 - as of the real one
+        found.wait(GIVEN_UP_S)
+        return look_up("127.0.0.1" if host == "redis.test" else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", stuck)
+    try:
+        yield found
+    finally:
+        found.set()
+
+
+@KINDS
+def test_a_name_that_is_not_found_in_time_is_unavailable_within_two_seconds(
+    monkeypatch: pytest.MonkeyPatch, taken: Taken
+) -> None:
+    begun = time.monotonic()
+    with stuck_names(monkeypatch) as found:
+        if taken is concurrent:  # asyncio.run waits for the thread that looks the name up
+            threading.Timer(WITHIN_S + 2 * BUSY_S, found.set).start()
+        assert taken(send, "redis://redis.test:1/0", own=True) < WITHIN_S + BUSY_S
+    assert time.monotonic() - begun < GIVEN_UP_S
+
+
+def connecting() -> int:
+    return sum(thread.name == "redis-connect" for thread in threading.enumerate())
+
+
+def test_who_comes_after_one_that_gave_up_waits_for_the_same_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each call before a name server that hangs would leave one more thread behind."""
+    with (
+        RedisServer(port=free_port()) as server,
+        connect(server.url.replace("127.0.0.1", "redis.test"), timeout_s=2) as client,
+    ):
+        producer = Producer(client)
+        with stuck_names(monkeypatch) as found:
+            for _ in range(2):
+                with pytest.raises(QueueUnavailable, match="Timeout connecting to server"):
+                    producer.send("errors", "x")
+            assert connecting() == 1
+            threading.Timer(0.3, found.set).start()
+            assert producer.send("errors", "y", id="y") == "y"
+        until(lambda: connecting() == 0, "the end of the thread")
+
+
+@KINDS
+def test_a_server_that_goes_on_after_a_hang_is_used_again(own_server: RedisServer, taken: Taken) -> None:
+    own_server.freeze()
+    assert taken(send, own_server.url, own=True) < WITHIN_S + BUSY_S
+    own_server.cont()
+    with connect(own_server.url) as client:
+        assert Producer(client).send("errors", "y", id="y") == "y"
+
+
+@pytest.mark.parametrize("trusted_s", [GIVEN_UP_S, 0.0], ids=["used as it is", "looked at before"])
+def test_an_open_connection_to_a_server_that_hangs_is_waited_for_once(
+    own_server: RedisServer, trusted_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher.server.connections, "TRUSTED_S", trusted_s)
+    with connect(own_server.url, timeout_s=2) as client:
+        producer = Producer(client)
+        producer.send("errors", "x")
+        own_server.freeze()
+        for _ in range(2):
+            begun = time.monotonic()
+            with pytest.raises(QueueUnavailable):
+                producer.send("errors", "y", id="y")
+            assert 1.9 < time.monotonic() - begun < WITHIN_S + BUSY_S
+        own_server.cont()
+        assert producer.send("errors", "y", id="y") == "y"
+
+
+def test_hundreds_of_threads_may_send_at_once(own_server: RedisServer) -> None:
+    """More than a pool of redis-py has connections."""
+    failed: list[BaseException] = []
+    with own_server.client() as client:
+        producer, ready = Producer(client), threading.Barrier(150)
+
+        def run() -> None:
+            ready.wait()
+            try:
+                producer.send("errors", "x")
+            except BaseException as error:  # noqa: BLE001 - none is expected
+                failed.append(error)
+
+        threads = [threading.Thread(target=run) for _ in range(150)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert client.llen("rq:queue:notifications") == 150
+
+
+def test_hundreds_of_tasks_may_send_at_once(own_server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis.asyncio.Redis.from_url(own_server.url) as client:
+            producer = AsyncProducer(client)
+            sends: list[Awaitable[str]] = [producer.send("errors", "x") for _ in range(300)]
+            assert len(set(await asyncio.gather(*sends))) == 300
+
+    asyncio.run(main())

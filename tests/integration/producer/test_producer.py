@@ -1,0 +1,297 @@
+"""``Producer``: what one call costs, what it loads, and how a long one goes on where it stopped."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from redis import Redis
+
+from dispatcher import ConfigError, DuplicateEvent, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
+from dispatcher.core.event import MAX_EVENT_BYTES
+from dispatcher.producer import CHUNK, CHUNK_BYTES
+from dispatcher.server.connection import connect
+from dispatcher.server.embedded import EmbeddedServer
+from dispatcher.server.keys import Keys
+from dispatcher.store.intake import claim_namespace
+from dispatcher.store.rq_keys import QueueKeys
+from tests.support.servers import Database, RedisServer
+
+QUEUE = QueueKeys("notifications")
+LANE = QUEUE.lanes[1]
+
+
+def events(count: int, *, ids: bool = True) -> list[dict[str, str]]:
+    return [{"category": "errors", "text": f"text {n}", **({"id": f"e{n}"} if ids else {})} for n in range(count)]
+
+
+def calls(redis: Database, name: str) -> int:
+    return int(redis.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0))
+
+
+def queued(redis: Database, lane: str = LANE) -> list[str]:
+    return [id_.decode() for id_ in redis.lrange(lane, 0, -1)]
+
+
+@pytest.mark.parametrize("front", ["from dispatcher import AsyncProducer, Event, Producer", "import dispatcher.shards"])
+def test_importing_a_producer_loads_neither_redis_nor_settings(front: str) -> None:
+    program = f"import sys\n{front}\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "dispatcher" in said
+    assert set(said).isdisjoint({"rq", "redis", "pydantic", "pydantic_settings", "ruamel", "click", "slack_sdk"})
+
+
+def test_a_producer_never_loads_rq(redis_url: str) -> None:
+    program = (
+        "import sys\nfrom dispatcher import Producer\nProducer.from_env().send('errors', 'x')\n"
+        "print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"DISPATCHER_REDIS_URL": redis_url},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert "redis" in said
+    assert "rq" not in said
+
+
+def test_a_send_is_one_command_also_the_first_of_a_producer(redis: Database) -> None:
+    Producer(redis).send("errors", "so that the server knows the script")
+    claim_namespace(redis, Keys("dispatcher"), QUEUE)
+    redis.config_resetstat()
+    Producer(redis).send("errors", "x")
+    assert calls(redis, "evalsha") == 1
+    outside = {"cmdstat_evalsha", "cmdstat_config|resetstat", "cmdstat_info"}
+    in_script = {"get", "llen", "hlen", "scard", "hset", "rpush", "sadd"}
+    assert set(redis.info("commandstats")) - outside == {f"cmdstat_{name}" for name in in_script}
+
+
+def test_send_many_is_one_command_for_five_hundred(redis: Database) -> None:
+    producer = Producer(redis)
+    producer.send("errors", "so that the server knows the script")
+    redis.config_resetstat()
+    ids = producer.send_many(events(2 * CHUNK + 1, ids=False))
+    assert calls(redis, "evalsha") == 3
+    assert queued(redis)[1:] == ids
+    assert len(set(ids)) == 2 * CHUNK + 1
+
+
+@pytest.mark.parametrize("letter", ["x", "漢"], ids=["ascii", "of three bytes"])
+def test_chunks_are_bounded_by_their_bytes_too(redis: Database, letter: str) -> None:
+    producer = Producer(redis)
+    producer.send("errors", "so that the server knows the script")
+    redis.config_resetstat()
+    text = letter * ((MAX_EVENT_BYTES - 100) // len(letter.encode()))
+    producer.send_many({"category": "errors", "text": text} for _ in range(40))
+    assert calls(redis, "evalsha") == 3
+    assert -(-40 * MAX_EVENT_BYTES // CHUNK_BYTES) == 3
+
+
+def test_no_more_than_a_chunk_is_held(redis: Database) -> None:
+    alive: weakref.WeakSet[Text] = weakref.WeakSet()
+    most = 0
+
+    def source() -> Iterator[dict[str, str]]:
+        nonlocal most
+        for n in range(4 * CHUNK):
+            if n % 50 == 0:
+                gc.collect()
+            most = max(most, len(alive))
+            text = Text(f"text {n}")
+            alive.add(text)
+            yield {"category": "errors", "text": text}
+            del text
+
+    Producer(redis).send_many(source())
+    assert CHUNK - 60 <= most <= CHUNK + 1
+
+
+class Text(str):
+    """A text that can be watched."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_events_may_be_mappings_of_any_kind(redis: Database) -> None:
+    plain, frozen = ({"category": "errors", "text": "x", "id": id_} for id_ in ("b", "c"))
+    ids = Producer(redis).send_many([Event("errors", "x", id="a"), plain, MappingProxyType(frozen)])
+    assert ids == queued(redis) == ["a", "b", "c"]
+
+
+def test_generated_ids_have_the_form_of_those_that_are_not_remembered(redis: Database) -> None:
+    producer = Producer(redis)
+    one, *many = producer.send("errors", "x"), *producer.send_many(events(200, ids=False))
+    assert producer.send("errors", "again", id=one) == one
+    assert len({one, *many}) == 201
+    for id_ in (one, *many):
+        assert [len(part) for part in id_.split("-")] == [8, 4, 4, 4, 12]
+        assert id_[14] == "4"
+        assert set(id_) <= set("0123456789abcdef-")
+
+
+def test_the_job_is_rqs_own_form(redis: Database) -> None:
+    Producer(redis).send("errors", "first line\nsecond line", id="x", labels={"host": "db1"}, priority="high")
+    job = {name.decode(): value.decode() for name, value in redis.hgetall(QUEUE.job("x")).items()}
+    assert job["description"] == "errors: first line second line"
+    function, instance, (event,), keywords = json.loads(job["data"])
+    assert (function, instance, keywords) == ("dispatcher.jobs.dispatch", None, {})
+    assert (event["text"], event["labels"]) == ("first line\nsecond line", {"host": "db1"})
+    assert (job["origin"], job["status"]) == ("notifications:high", "queued")
+    assert queued(redis, QUEUE.lanes[0]) == ["x"]
+
+
+def test_an_invalid_event_names_its_position_and_nothing_of_its_chunk_is_enqueued(redis: Database) -> None:
+    given: list[dict[str, str]] = [*events(CHUNK + 3), {"category": "errors", "text": " "}, *events(5)]
+    with pytest.raises(InvalidEvent, match=r"^event 503: text is empty, expected some text, or blocks$") as caught:
+        Producer(redis).send_many(iter(given))
+    assert queued(redis) == list(caught.value.ids) == [f"e{n}" for n in range(CHUNK)]
+    assert list(caught.value.rest) == given[CHUNK : CHUNK + 4]
+
+
+@pytest.mark.parametrize("given", ["x", 7, None, ["errors", "x"]], ids=str)
+def test_what_is_no_event_at_all_is_invalid(redis: Database, given: object) -> None:
+    with pytest.raises(InvalidEvent, match=r"^event 0: event is .*, expected a JSON object$"):
+        Producer(redis).send_many([given])  # type: ignore[list-item] # what is tested
+
+
+def test_an_event_that_is_too_large_is_refused_wherever_it_was_made(redis: Database) -> None:
+    large = Event("errors", "x" * MAX_EVENT_BYTES)
+    with pytest.raises(InvalidEvent, match=r"^event 1: event is \d+ bytes as JSON, expected at most 262144$"):
+        Producer(redis).send_many([Event("errors", "x"), large])
+    assert queued(redis) == []
+
+
+def test_a_full_queue_tells_what_is_enqueued_and_what_is_not(redis: Database) -> None:
+    producer = Producer(redis, max_waiting=CHUNK + 7)
+    given = events(3 * CHUNK)
+    source = iter(given)
+    with pytest.raises(QueueFull, match=r"^the queue is full after 507 events$") as caught:
+        producer.send_many(source)
+    assert queued(redis) == list(caught.value.ids) == [f"e{n}" for n in range(CHUNK + 7)]
+    assert list(caught.value.rest) == given[CHUNK + 7 : 2 * CHUNK]
+
+
+@pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without ids"])
+def test_a_call_goes_on_where_a_full_queue_stopped_it(redis: Database, *, ids: bool) -> None:
+    producer = Producer(redis, max_waiting=300)
+    rest: Iterator[dict[str, str]] = iter(events(1_100, ids=ids))
+    texts: list[str] = []
+    while True:
+        try:
+            producer.send_many(rest)
+            break
+        except QueueFull as error:
+            rest = chain(error.rest, rest)  # type: ignore[arg-type] # what was given
+            texts += drained(redis)
+    texts += drained(redis)
+    assert texts == [f"text {n}" for n in range(1_100)]
+
+
+def drained(redis: Database) -> list[str]:
+    """The texts of what waits, which is taken away."""
+    texts = []
+    for id_ in queued(redis):
+        data = redis.hget(QUEUE.job(id_), "data")
+        texts.append(json.loads(data)[2][0]["text"])
+        redis.delete(QUEUE.job(id_))
+    redis.delete(LANE)
+    return texts
+
+
+def test_a_list_goes_on_from_the_number_of_its_ids(redis: Database) -> None:
+    producer = Producer(redis, max_waiting=7)
+    given = events(10)
+    with pytest.raises(QueueFull) as caught:
+        producer.send_many(given)
+    redis.delete(LANE)
+    assert producer.send_many(given[len(caught.value.ids) :]) == ["e7", "e8", "e9"]
+
+
+def test_a_server_that_goes_away_leaves_open_one_chunk(own_server: RedisServer) -> None:
+    def source() -> Iterator[dict[str, str]]:
+        for n, each in enumerate(given):
+            if n == CHUNK + 1:
+                own_server.kill()
+            yield each
+
+    given = events(3 * CHUNK)
+    with connect(own_server.url) as client:
+        stream = source()
+        with pytest.raises(QueueUnavailable) as caught:
+            Producer(client).send_many(stream)
+        assert list(caught.value.ids) == [f"e{n}" for n in range(CHUNK)]
+        assert list(caught.value.rest) == given[CHUNK : 2 * CHUNK]
+        own_server.start()
+        rest = chain(caught.value.rest, stream)
+        given_ids = Producer(client).send_many(rest)  # type: ignore[arg-type] # what was given
+        assert given_ids == [f"e{n}" for n in range(CHUNK, 3 * CHUNK)]
+        assert queued(client) == [f"e{n}" for n in range(3 * CHUNK)]
+
+
+def test_a_frozen_server_is_unavailable_within_two_seconds(own_server: RedisServer) -> None:
+    with connect(own_server.url, timeout_s=2) as client:
+        producer = Producer(client)
+        producer.send("errors", "x")
+        own_server.freeze()
+        begun = time.monotonic()
+        with pytest.raises(QueueUnavailable):
+            producer.send("errors", "y", id="y")
+        assert 1.5 < time.monotonic() - begun < 8
+        own_server.cont()
+
+
+def test_a_repeated_id_is_refused_by_send_and_by_send_many_when_asked(redis: Database) -> None:
+    producer = Producer(redis)
+    producer.send("errors", "first", id="e1")
+    with pytest.raises(DuplicateEvent, match=r"^id 'e1' is already present or was settled not long ago$") as caught:
+        producer.send("errors", "second", id="e1", on_duplicate="raise")
+    assert caught.value.duplicates == ("e1",)
+    with pytest.raises(DuplicateEvent, match=r"^2 of 6 ids are already present .* the first is 'e1'$") as caught:
+        producer.send_many([*events(5), {"category": "errors", "text": "x", "id": "e3"}], on_duplicate="raise")
+    assert caught.value.duplicates == ("e1", "e3")
+    assert list(caught.value.ids) == ["e0", "e1", "e2", "e3", "e4", "e3"]
+    assert queued(redis) == ["e1", "e0", "e2", "e3", "e4"]
+    assert producer.send_many(events(5)) == ["e0", "e1", "e2", "e3", "e4"]
+
+
+def test_the_binding_of_the_queue_is_looked_at_in_every_call(redis: Database) -> None:
+    producer = Producer(redis)
+    producer.send("errors", "before any worker")
+    claim_namespace(redis, Keys("shop"), QUEUE)
+    with pytest.raises(ConfigError, match="queue 'notifications' belongs to namespace 'shop', not to 'dispatcher'"):
+        producer.send("errors", "x")
+    assert len(queued(redis)) == 1
+
+
+def test_the_answers_of_a_client_that_decodes_are_read_too(redis_url: str, redis: Database) -> None:
+    with Redis.from_url(redis_url, decode_responses=True) as client:
+        with pytest.raises(QueueFull):
+            Producer(client, max_waiting=2).send_many(events(3))
+        claim_namespace(redis, Keys("shop"), QUEUE)
+        with pytest.raises(ConfigError, match="belongs to namespace 'shop'"):
+            Producer(client).send("errors", "x")
+
+
+def test_a_producer_of_the_environment_closes_what_it_opened(tmp_path: Path) -> None:
+    with EmbeddedServer.join(tmp_path / ".dispatcher"):
+        with Producer.from_env() as producer:
+            producer.send("errors", "x")
+        with Producer.from_env() as producer:
+            producer.send("errors", "y")
+
+
+def test_a_client_that_was_handed_in_stays_open(redis: Database) -> None:
+    with Producer(redis) as producer:
+        producer.send("errors", "x")
+    assert redis.ping()

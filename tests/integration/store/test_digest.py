@@ -1,0 +1,852 @@
+"""Digests: what is over the limit is counted into one message, in made-up time.
+
+With ``3/30m`` two events of ``errors`` are posted in half an hour, and the third slot is the digest's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.core.category_rule import OnAmbiguous, OnLimit
+from dispatcher.core.leased_event import Leased
+from dispatcher.core.limits import (
+    US,
+    Ambiguous,
+    Limit,
+    Message,
+    Paused,
+    PostResult,
+    RateLimitedBySlack,
+    Receipt,
+    Rejected,
+    Retryable,
+)
+from dispatcher.core.outcomes import Absent, Reading, Told, Unreadable
+from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.intake import Enqueued
+from dispatcher.store.operator_controls import Muting, Pausing
+from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from tests.support.deferral import keep_beating
+from tests.support.digests import (
+    DELAY_S,
+    DIGEST,
+    WINDOW_S,
+    edits,
+    own_posts,
+    seconds,
+    storm,
+    tally,
+    telling_policy,
+    texts,
+    wait_until,
+)
+from tests.support.doubles import START_US
+from tests.support.servers import Database
+from tests.support.stage import BACKOFF_US, LEASE_US, Stage, Worker
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis, telling_policy())
+
+
+def refuse_own(result: PostResult) -> object:
+    """A reply that refuses what own events post, and nothing else."""
+
+    def reply(message: Message) -> PostResult:
+        return result if ":" in message.event_id else Receipt(message.channel, "1.000001")
+
+    return reply
+
+
+# One alone
+
+
+def test_the_only_suppressed_event_is_parked(stage: Stage, ann: Worker) -> None:
+    storm(stage, 2)
+    (alone,) = storm(stage, 1)
+    ann.run()
+    assert stage.look().parked == 1
+    assert stage.header(alone)["timer"] is True
+    assert stage.total("digested") == 0
+    (waiting,) = ann.told.waits
+    assert (waiting.reason, waiting.scope, waiting.wait_us) == ("limit:category", "category:errors", DELAY_S * US)
+
+
+def test_the_only_suppressed_event_is_posted_as_itself_in_the_slot_that_is_kept(stage: Stage, ann: Worker) -> None:
+    (*_, alone) = storm(stage, 3)
+    wait_until(stage, DELAY_S - 0.001, ann)
+    assert len(ann.desk.posts) == 2
+    wait_until(stage, DELAY_S, ann)
+    assert ann.desk.posts[2:] == [alone]
+    assert stage.total("sent") == 3
+    assert stage.look().tallies == {}
+    assert tally(stage) == {}
+
+
+def test_a_second_one_ends_both_in_one_step(stage: Stage, ann: Worker) -> None:
+    (*_, first) = storm(stage, 3)
+    ann.run()
+    stage.clock.forward(10)
+    (second,) = storm(stage, 1)
+    ann.run()
+    assert stage.look().parked == 0
+    assert stage.total("digested") == 2
+    assert stage.total("digested errors") == 2
+    assert [each.name for each in ann.told.digests] == [first, second]
+    assert tally(stage)["count"] == "2"
+    assert tally(stage)["first"] == str(START_US)
+
+
+def test_the_digest_goes_out_a_delay_after_the_first_suppressed_one(stage: Stage, ann: Worker) -> None:
+    storm(stage, 3)
+    wait_until(stage, 10, ann)
+    storm(stage, 1)
+    wait_until(stage, DELAY_S - 0.001, ann)
+    assert own_posts(ann) == []
+    wait_until(stage, DELAY_S, ann)
+    assert len(own_posts(ann)) == 1
+    assert stage.total("notices") == 1
+
+
+def test_while_the_kept_slot_is_used_the_next_lone_one_waits_for_it_and_can_still_be_joined(
+    stage: Stage, ann: Worker
+) -> None:
+    storm(stage, 3)
+    wait_until(stage, 100, ann)
+    assert stage.total("sent") == 3
+    (alone,) = storm(stage, 1)
+    wait_until(stage, WINDOW_S, ann)
+    assert stage.header(alone)["lone"] == str(START_US + 100 * US)
+    assert stage.total("sent") == 3
+    stage.clock.now_us = START_US + 200 * US
+    storm(stage, 1)
+    ann.run()
+    assert stage.total("digested") == 2
+
+
+def test_a_lone_one_that_was_refused_again_is_posted_when_there_is_room(stage: Stage, ann: Worker) -> None:
+    storm(stage, 3)
+    wait_until(stage, 100, ann)
+    (alone,) = storm(stage, 1)
+    wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
+    assert alone not in ann.desk.posts
+    wait_until(stage, DELAY_S + WINDOW_S, ann)
+    assert ann.desk.posts[-1] == alone
+
+
+def test_two_lone_ones_of_which_the_first_was_on_its_way_end_together(stage: Stage, ann: Worker) -> None:
+    """The first has left its timer and is refused: meanwhile a second one was set aside."""
+    storm(stage, 3)
+    wait_until(stage, 100, ann)
+    (first,) = storm(stage, 1)
+    ann.run()
+    stage.clock.forward(DELAY_S)
+    bob = stage.worker("bob")
+    batch = ann.take().batch
+    assert [each.id for each in batch] == [first]
+    (second,) = storm(stage, 1)
+    bob.dispatch(bob.take().batch)
+    assert stage.header(second)["lone"]
+    ann.dispatch(batch)
+    assert stage.total("digested") == 2
+    assert {each.name for each in ann.told.digests} == {first, second}
+
+
+def test_a_lone_one_that_waits_too_long_expires(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b")
+    stage.send("old", max_age=30.0)
+    wait_until(stage, 40, ann)
+    assert [letter["reason"] for letter in stage.letters()] == ["expired"]
+    assert stage.look().tallies == {}
+
+
+def test_a_lone_one_whose_worker_dies_is_posted_once_more_as_itself(stage: Stage, ann: Worker) -> None:
+    storm(stage, 3)
+    ann.run()
+    stage.clock.forward(DELAY_S)
+    ann.take()
+    bob = stage.worker("bob")
+    keep_beating(stage, LEASE_US // US, "bob")
+    bob.run()
+    assert stage.total("sent") == 3
+
+
+def test_the_id_of_a_joined_event_is_remembered_like_any_other(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", "c")
+    ann.run()
+    stage.send("d")
+    ann.run()
+    assert [each.name for each in ann.told.digests] == ["c", "d"]
+    assert stage.send("c", "d") == [Enqueued.DUPLICATE] * 2
+
+
+def test_a_joined_event_is_told_of_by_the_name_that_its_producer_knows(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", "disk 1")
+    ann.run()
+    stage.send("disk 2")
+    ann.run()
+    assert [each.name for each in ann.told.digests] == ["disk 1", "disk 2"]
+
+
+# Many
+
+
+def test_a_storm_posts_one_less_than_the_limit_and_one_digest(stage: Stage, ann: Worker) -> None:
+    storm(stage, 50)
+    wait_until(stage, WINDOW_S - 1, ann)
+    assert len(ann.desk.posts) == 3
+    assert len(own_posts(ann)) == 1
+    assert stage.total("sent") == 2
+    assert stage.total("digested") == 48
+    assert stage.total("notices") == 1
+
+
+def test_the_digest_says_how_many_since_when_and_shows_some(stage: Stage, ann: Worker) -> None:
+    storm(stage, 2, "posted")
+    for text in ("a < b", "db1 down", "a < b", "x" * 200, "four", "five", "six"):
+        storm(stage, 1, text)
+    wait_until(stage, DELAY_S, ann)
+    clock = f"<!date^{START_US // US}^{{time}}|10:53 UTC>"
+    assert texts(ann) == [
+        "\n".join(
+            [
+                f"7 more *errors* suppressed since {clock}, the last at {clock} (limit 3/30m)",
+                "• a &lt; b",
+                "• " + "x" * 99 + "…",
+                "• four",
+                "• five",
+                "• six",
+            ]
+        )
+    ]
+
+
+def test_samples_are_few_and_each_stands_there_once(stage: Stage, ann: Worker) -> None:
+    storm(stage, 2, "posted")
+    for text in ("a", "b", "c", "d", "a", "e", "f"):
+        storm(stage, 1, text)
+        ann.run()
+    wait_until(stage, DELAY_S, ann)
+    assert texts(ann)[0].splitlines()[1:] == ["• a", "• b", "• c", "• d", "• e"]
+
+
+def test_samples_are_of_what_was_suppressed_only(stage: Stage, ann: Worker) -> None:
+    for n in range(4):
+        storm(stage, 1, f"text {n}")
+    wait_until(stage, DELAY_S, ann)
+    assert texts(ann)[0].splitlines()[1:] == ["• text 2", "• text 3"]
+
+
+def test_every_digested_event_is_on_record_with_its_reason(stage: Stage, ann: Worker) -> None:
+    ids = storm(stage, 4)
+    ann.run()
+    decisions = Decisions(stage.redis, stage.keys)
+    found = [decisions.find(id_) for id_ in ids[2:]]
+    assert [(each.outcome, each.reason, each.scope, each.limit, each.category) for each in found if each] == [
+        ("digested", "limit:category", "category:errors", "3/30m", "errors")
+    ] * 2
+    assert all(each and each.fits_at_us == START_US + WINDOW_S * US for each in found)
+
+
+def test_a_joined_event_is_on_record_as_it_was_refused(stage: Stage, ann: Worker) -> None:
+    (*_, first) = storm(stage, 3)
+    ann.run()
+    stage.clock.forward(7)
+    storm(stage, 1)
+    ann.run()
+    found = Decisions(stage.redis, stage.keys).find(first)
+    assert found is not None
+    assert (found.outcome, found.at_us, found.fits_at_us) == ("digested", START_US, START_US + WINDOW_S * US)
+
+
+def test_an_open_digest_is_edited_in_place_at_most_every_30_seconds(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S, ann)
+    for n in range(60):
+        storm(stage, 1)
+        wait_until(stage, DELAY_S + 1 + n, ann)
+    assert len(own_posts(ann)) == 1
+    assert [text.partition(" ")[0] for text in edits(ann)] == ["33", "63"]
+    assert {(channel, ts) for channel, ts, _ in ann.desk.edits} == {("#free", "1.000001")}
+    assert stage.total("notices") == 1
+
+
+def test_an_edit_comes_at_once_where_the_last_one_is_long_ago(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, 600, ann)
+    assert edits(ann) == []
+    storm(stage, 1)
+    wait_until(stage, 600, ann)
+    assert [text.partition(" ")[0] for text in edits(ann)] == ["4"]
+
+
+def test_an_edit_takes_no_slot(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S, ann)
+    before = stage.slots("global"), stage.slots("category:errors")
+    storm(stage, 1)
+    wait_until(stage, 200, ann)
+    assert len(edits(ann)) == 1
+    assert (stage.slots("global"), stage.slots("category:errors")) == before
+
+
+def test_nobody_wakes_for_a_digest_that_does_not_grow(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S, ann)
+    assert stage.redis.zscore(stage.keys.timers, DIGEST) == START_US + (DELAY_S + WINDOW_S) * US
+
+
+def test_a_digest_is_closed_with_a_last_edit_when_the_next_could_be_posted(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
+    assert edits(ann) == []
+    wait_until(stage, DELAY_S + WINDOW_S, ann)
+    (last,) = edits(ann)
+    assert last.startswith("3 more *errors* suppressed from <!date^")
+    assert last.splitlines()[0].endswith("(limit 3/30m), closed")
+    assert stage.look().tallies == {}
+    assert stage.look().events == 0
+    assert tally(stage) == {}
+
+
+def test_what_is_suppressed_after_the_close_opens_a_new_one(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S + WINDOW_S, ann)
+    storm(stage, 6)
+    wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
+    assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "4"]
+    assert len({message.event_id for message in own_posts(ann)}) == 2
+
+
+def test_what_comes_while_the_last_edit_is_under_way_is_told_of_by_the_next_digest(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5, "old")
+    wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
+    stage.clock.forward(1)
+    (started,) = ann.go()
+    bob = stage.worker("bob")
+    storm(stage, 4, "new")
+    bob.run()
+    stage.clock.forward(5)
+    storm(stage, 2, "new")
+    bob.run()
+    ann.deliver([started])
+    assert [text.partition(" ")[0] for text in edits(ann)] == ["3"]
+    assert (tally(stage)["count"], tally(stage)["first"]) == ("4", str(START_US + (DELAY_S + WINDOW_S) * US))
+    wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
+    assert texts(ann)[1].startswith("4 more *errors*")
+    assert texts(ann)[1].splitlines()[1:] == ["• new"]
+    assert len(stage.slots("global")) == len(ann.desk.posts) + len(bob.desk.posts)
+    assert stage.total("digested") == 7
+
+
+def test_the_digest_leaves_the_slot_of_a_digest_that_may_still_be_counted(stage: Stage, ann: Worker) -> None:
+    """In no window of half an hour are there more than three messages, however the storms come."""
+    for n in range(40):
+        storm(stage, 3)
+        wait_until(stage, 131.0 * (n + 1), ann)
+    instants = [at_us for at_us, started in stage.attempts if started.candidate.terms.scopes]
+    for at_us in instants:
+        assert sum(at_us <= other < at_us + WINDOW_S * US for other in instants) <= 3
+    assert len(instants) == 9
+    assert stage.total("notices") >= 1
+
+
+def test_a_digest_waits_for_a_slot_of_the_global_limit(redis: Database) -> None:
+    stage = Stage(redis, telling_policy(global_limits="5/10m"))
+    ann = stage.worker()
+    storm(stage, 3, category="other")
+    storm(stage, 6)
+    wait_until(stage, 599, ann)
+    assert own_posts(ann) == []
+    wait_until(stage, 601, ann)
+    assert len(own_posts(ann)) == 1
+
+
+def test_with_a_guarantee_the_last_slot_of_it_is_the_digests(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("10/30m", "6/30m", guarantee=3))
+    ann = stage.worker()
+    storm(stage, 20, category="other")
+    storm(stage, 20)
+    wait_until(stage, DELAY_S, ann)
+    assert stage.look().by_category("sent") == {"other": 3, "errors": 2}
+    assert len(own_posts(ann)) == 1
+    assert len(stage.slots("global")) == 6
+    assert "(limit 3/30m for all events together)" in texts(ann)[0]
+
+
+def test_a_guarantee_of_one_is_the_digests_alone(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("10/30m", "4/30m", guarantee=1))
+    ann = stage.worker()
+    storm(stage, 20, category="other")
+    storm(stage, 20)
+    wait_until(stage, DELAY_S, ann)
+    assert stage.look().by_category("sent") == {"other": 3}
+    assert len(own_posts(ann)) == 1
+
+
+def test_a_category_without_limits_digests_what_the_global_limit_refuses(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("", "4/10m"))
+    ann = stage.worker()
+    storm(stage, 10)
+    wait_until(stage, 599, ann)
+    assert stage.total("sent") == 4
+    wait_until(stage, 601, ann)
+    assert texts(ann)[0].splitlines()[0].endswith("(limit 4/10m for all events together)")
+
+
+def test_a_replayed_event_is_never_digested(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", "c", "d")
+    stage.policy = telling_policy(on_limit=OnLimit.DEAD_LETTER)
+    ann.run()
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue)
+    stage.policy = telling_policy()
+    assert letters.replay(letters.find(Filter())) == [Replayed.DONE]
+    ann.run()
+    assert [letter["reason"] for letter in stage.letters()] == ["limit:category"]
+    assert stage.total("digested") == 0
+
+
+# Deaths, pauses, refusals
+
+
+def test_what_a_dead_worker_held_is_digested_and_its_slots_go_back(stage: Stage, ann: Worker) -> None:
+    storm(stage, 6)
+    batch = ann.take().batch
+    requests = [(each.slot, stage.policy.terms(each).scopes) for each in batch if isinstance(each, Leased)]
+    stage.gate.try_acquire_many(requests[3:5])  # it was admitted with the 4th and the 5th, and died
+    bob = stage.worker("bob")
+    keep_beating(stage, LEASE_US // US, "bob")
+    stage.policy = telling_policy("2/30m")
+    started = bob.dispatch(bob.take().batch)
+    assert len(started) == 0
+    assert stage.total("digested") == 6
+    assert len(stage.slots("global")) == 0
+
+
+@pytest.mark.parametrize("moment", ["collecting", "asked", "sending"])
+@pytest.mark.parametrize("editing", [False, True], ids=["first message", "edit"])
+def test_a_digest_whose_worker_dies_is_posted_by_another_one(
+    stage: Stage, ann: Worker, moment: str, *, editing: bool
+) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S - 1, ann)
+    stage.clock.forward(1)
+    if editing:
+        ann.run()
+        stage.clock.forward(30)
+        storm(stage, 1)
+        ann.run()
+        storm(stage, 1)
+        ann.run()
+        stage.clock.forward(30)
+    shown = len(ann.desk.messages) + len(ann.desk.edits)
+    batch = ann.take().batch
+    assert [each.id for each in batch] == [DIGEST]
+    if moment == "sending":
+        ann.dispatch(batch)
+    elif moment == "asked":
+        leased = batch[0]
+        assert isinstance(leased, Leased)
+        stage.gate.try_acquire_many([(leased.slot, stage.policy.scopes("errors", tells=True))])
+    bob = stage.worker("bob")
+    keep_beating(stage, LEASE_US // US, "bob")
+    bob.run()
+    assert len(ann.desk.messages) + len(ann.desk.edits) == shown
+    said = [*texts(bob), *edits(bob)]
+    assert [text.partition(" ")[0] for text in said] == ["5" if editing else "3"]
+    assert len(stage.slots("digest:errors")) == 1
+    assert len(bob.desk.searches) == (moment == "sending" and not editing)
+
+
+def test_a_digest_that_was_given_back_is_posted_by_another_one(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S - 1, ann)
+    stage.clock.forward(1)
+    ann.take()
+    ann.give_back()
+    bob = stage.worker("bob")
+    bob.run()
+    assert len(own_posts(bob)) == 1
+
+
+def test_a_digest_waits_for_the_pace_of_its_channel_with_its_slots_held(redis: Database) -> None:
+    policy = telling_policy()
+    rule = replace(policy.categories["errors"], channel="#ops")
+    stage = Stage(redis, replace(policy, categories={"errors": rule}))
+    ann = stage.worker()
+    storm(stage, 5, "one")
+    wait_until(stage, DELAY_S - 1, ann)
+    stage.clock.forward(1)
+    stage.send("x", category="other", channel="#ops")
+    bob = stage.worker("bob")
+    (started,) = [each for each in bob.dispatch(bob.take(due=0).batch) if each.candidate.leased.id == "x"]
+    assert ann.go() == []
+    assert stage.line("#ops") == [DIGEST]
+    assert stage.look().parked == 0
+    assert stage.held("digest:errors") != {}
+    bob.deliver([started])
+    wait_until(stage, DELAY_S + 5, ann)
+    assert len(own_posts(ann)) == 1
+
+
+def test_a_digest_waits_for_a_cool_down_and_for_the_end_of_a_pause(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.desk.reply = refuse_own(RateLimitedBySlack(20 * US, "ratelimited"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S, ann)
+    ann.desk.reply = refuse_own(Paused("token_revoked", "set another"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + 20, ann)
+    assert len(own_posts(ann)) == 2
+    assert stage.total("notices") == 0
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + 90, ann)
+    assert len(own_posts(ann)) == 3
+    assert (tally(stage)["channel"], tally(stage)["ts"]) == ("C1", "7.7")
+
+
+def test_a_digest_is_tried_again_after_a_failure_that_may_pass(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.desk.reply = refuse_own(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S, ann)
+    assert stage.redis.zscore(stage.keys.timers, DIGEST) == stage.clock.now_us + BACKOFF_US
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + 5, ann)
+    assert stage.total("notices") == 1
+    assert len(stage.slots("digest:errors")) == 1
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["edited later", "posted once"])
+def test_a_digest_that_perhaps_arrived_is_looked_up_and_found(stage: Stage, ann: Worker, *, ends: bool) -> None:
+    ann.desk.can_update = not ends
+    storm(stage, 5)
+    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.shows = lambda search: Reading({name: Receipt("C1", "7.7") for name in search.event_ids}, Absent())
+    wait_until(stage, DELAY_S, ann)
+    storm(stage, 2)
+    ann.run()
+    assert stage.total("notices") == 0
+    wait_until(stage, DELAY_S + 11, ann)
+    (search,) = ann.desk.searches
+    assert search.event_ids == (own_posts(ann)[0].event_id,)
+    assert len(own_posts(ann)) == 1
+    assert stage.total("notices") == 1
+    if ends:
+        assert (tally(stage)["count"], tally(stage)["first"]) == ("2", str(START_US + DELAY_S * US))
+        return
+    assert (tally(stage)["count"], tally(stage)["shown"], tally(stage)["ts"]) == ("5", "3", "7.7")
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + 41, ann)
+    assert [text.partition(" ")[0] for text in edits(ann)] == ["5"]
+
+
+def test_a_digest_that_never_arrived_is_posted_again_on_its_slot(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S, ann)
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + 120, ann)
+    assert len(own_posts(ann)) == 2
+    assert len(stage.slots("digest:errors")) == 1
+
+
+def test_a_digest_that_cannot_be_looked_up_takes_another_slot(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.shows = lambda _: Reading({}, Unreadable("webhook", "nothing can be read"))
+    wait_until(stage, DELAY_S, ann)
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
+    assert len(own_posts(ann)) == 1
+    wait_until(stage, DELAY_S + WINDOW_S + 1, ann)
+    assert len(own_posts(ann)) == 2
+
+
+def test_a_digest_that_may_not_be_posted_twice_is_tried_a_window_later(redis: Database) -> None:
+    stage = Stage(redis, telling_policy(on_ambiguous=OnAmbiguous.DEAD_LETTER))
+    ann = stage.worker()
+    storm(stage, 5)
+    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.shows = lambda _: Reading({}, Unreadable("webhook", "nothing can be read"))
+    wait_until(stage, DELAY_S + WINDOW_S, ann)
+    assert stage.letters() == []
+    assert "failed" in tally(stage)
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + WINDOW_S + 20, ann)
+    assert len(own_posts(ann)) == 2
+
+
+def test_an_edit_that_perhaps_arrived_is_made_again(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S, ann)
+    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    storm(stage, 1)
+    wait_until(stage, 2 * DELAY_S - 30, ann)
+    assert len(edits(ann)) == 1
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, 2 * DELAY_S, ann)
+    assert [text.partition(" ")[0] for text in edits(ann)] == ["4", "4"]
+    assert tally(stage)["shown"] == "4"
+
+
+def test_a_digest_that_cannot_be_posted_is_no_dead_letter_and_tried_a_window_later(stage: Stage, ann: Worker) -> None:
+    storm(stage, 9)
+    ann.desk.reply = refuse_own(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
+    wait_until(stage, 7_200, ann)
+    assert stage.letters() == []
+    assert stage.total("notices") == 0
+    assert len(own_posts(ann)) == 4
+    assert tally(stage)["count"] == "7"
+    assert "failed" in tally(stage)
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, 7_200 + WINDOW_S, ann)
+    assert stage.total("notices") == 1
+    assert "failed" not in tally(stage)
+
+
+def test_a_digest_is_tried_so_often_and_then_a_window_later(stage: Stage, ann: Worker) -> None:
+    storm(stage, 9)
+    ann.desk.reply = refuse_own(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
+    for n in range(200):  # others are posted, so it is no outage
+        storm(stage, 1, category="other" if n < 90 else "another")
+        wait_until(stage, 5.0 * (n + 1), ann)
+    assert len(own_posts(ann)) == MAX_ATTEMPTS
+    own = [each for each in ann.told.settlements if isinstance(each.subject, Leased) and each.subject.tally is not None]
+    assert [each.reached for each in own if isinstance(each.outcome, Told)] == [False], "the last try was no answer"
+    assert stage.slots("digest:errors") == {}
+    assert "failed" in tally(stage)
+
+
+def test_after_a_refusal_the_digest_goes_where_the_limits_file_says_now(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.desk.reply = refuse_own(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S, ann)
+    assert stage.slots("digest:errors") == {}
+    rule = replace(stage.policy.categories["errors"], channel="#right")
+    stage.policy = replace(stage.policy, categories={"errors": rule})
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + WINDOW_S, ann)
+    assert [message.channel for message in own_posts(ann)] == ["#free", "#right"]
+
+
+@pytest.mark.parametrize("code", ["message_not_found", "unknown_method"])
+def test_where_an_edit_is_refused_a_new_message_tells_of_what_came_later(stage: Stage, ann: Worker, code: str) -> None:
+    storm(stage, 5)
+    wait_until(stage, DELAY_S, ann)
+    result = Paused(code, "") if code == "unknown_method" else Rejected(code, "")
+    ann.desk.reply = refuse_own(result)  # type: ignore[assignment]
+    storm(stage, 2)
+    wait_until(stage, DELAY_S + 30, ann)
+    assert stage.look().pause is None
+    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
+    assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "2"]
+
+
+# A sink that cannot edit
+
+
+def test_what_cannot_be_edited_is_posted_once_when_it_has_been_quiet(stage: Stage, ann: Worker) -> None:
+    ann.desk.can_update = False
+    storm(stage, 5)
+    wait_until(stage, 50, ann)
+    storm(stage, 1)
+    wait_until(stage, 50 + DELAY_S - 1, ann)
+    assert own_posts(ann) == []
+    wait_until(stage, 50 + DELAY_S, ann)
+    assert texts(ann)[0].startswith("4 more *errors* suppressed from")
+    assert stage.look().tallies == {}
+    assert ann.desk.edits == []
+
+
+def test_what_cannot_be_edited_is_posted_at_the_end_of_the_window_at_the_latest(stage: Stage, ann: Worker) -> None:
+    ann.desk.can_update = False
+    storm(stage, 2)
+    for n in range(190):
+        storm(stage, 2)
+        wait_until(stage, 10.0 * (n + 1), ann)
+    (at_us,) = [at_us for at_us, started in stage.attempts if started.candidate.leased.tally]
+    assert at_us == START_US + WINDOW_S * US
+
+
+# Around it
+
+
+def test_a_change_of_the_limits_file_leaves_nothing_untold(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.run()
+    stage.policy = telling_policy(on_limit=OnLimit.DROP)
+    storm(stage, 4)
+    wait_until(stage, WINDOW_S, ann)
+    assert [text.partition(" ")[0] for text in texts(ann)] == ["3"]
+    wait_until(stage, 2 * WINDOW_S, ann)
+    assert stage.look().events == 0
+
+
+def test_an_id_that_somebody_pushes_by_hand_is_no_own_event(stage: Stage, ann: Worker) -> None:
+    stage.redis.lpush("rq:queue:q", DIGEST)
+    storm(stage, 5)
+    wait_until(stage, DELAY_S, ann)
+    assert [letter["id"] for letter in stage.letters()] == ["digest?errors~6834ad6b"]
+    assert len(own_posts(ann)) == 1
+
+
+def test_a_burst_waits_neither_for_a_lone_event_nor_for_a_digest_that_collects(stage: Stage, ann: Worker) -> None:
+    storm(stage, 3)
+    ann.run()
+    ann.decided()
+    assert stage.books.is_drained()
+    storm(stage, 1)
+    ann.run()
+    ann.decided()
+    assert stage.books.is_drained()
+    stage.clock.forward(DELAY_S)
+    ann.take()
+    assert not stage.books.is_drained()
+
+
+def test_a_digest_of_two_categories_is_one_for_each(redis: Database) -> None:
+    policy = telling_policy()
+    stage = Stage(redis, replace(policy, categories=dict.fromkeys(("errors", "news"), policy.categories["errors"])))
+    ann = stage.worker()
+    storm(stage, 4)
+    storm(stage, 5, category="news")
+    wait_until(stage, DELAY_S, ann)
+    assert sorted(text.split(" suppressed")[0] for text in texts(ann)) == ["2 more *errors*", "3 more *news*"]
+    assert set(stage.look().tallies) == {"digest:errors", "digest:news"}
+
+
+def test_in_fixed_windows_each_has_its_digest(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("3/30m fixed"))
+    ann = stage.worker()
+    mark_s = WINDOW_S - START_US / US % WINDOW_S
+    storm(stage, 5)
+    wait_until(stage, mark_s, ann)
+    assert stage.look().tallies == {}
+    assert len(edits(ann)) == 1
+    storm(stage, 5)
+    wait_until(stage, mark_s + DELAY_S, ann)
+    assert len(own_posts(ann)) == 2
+
+
+def test_a_limit_of_a_label_is_told_by_its_value(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("30/30m", per_label={"host": (Limit.parse("1/30m"),)}))
+    ann = stage.worker()
+    stage.send("a", "b", "c", labels={"host": "db1"})
+    wait_until(stage, DELAY_S, ann)
+    assert "(limit 1/30m for host=db1)" in texts(ann)[0]
+    assert seconds(stage) == DELAY_S
+
+
+def test_where_a_tally_was_taken_away_by_hand_its_own_event_ends(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.run()
+    stage.redis.delete(stage.keys.tally(DIGEST))
+    stage.clock.forward(DELAY_S)
+    batch = ann.take().batch
+    assert [each.id for each in batch] == [DIGEST]
+    ann.dispatch(batch)
+    assert own_posts(ann) == []
+    assert stage.look().events == 0
+
+
+def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.run()
+    muting = Muting(stage.redis, stage.keys, clock=stage.clock)
+    muting.mute("errors", 600 * US, who="me", why="known")
+    storm(stage, 3)
+    wait_until(stage, 599, ann)
+    assert own_posts(ann) == []
+    assert stage.total("dropped") == 3
+    wait_until(stage, 601, ann)
+    assert [text.partition(" ")[0] for text in texts(ann)] == ["3"]
+
+
+def test_a_digest_of_a_category_that_is_paused_by_hand_waits_until_it_is_resumed(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.run()
+    pausing = Pausing(stage.redis, stage.keys, clock=stage.clock)
+    pausing.pause("errors", by="me", why="")
+    wait_until(stage, 300, ann)
+    assert own_posts(ann) == []
+    pausing.resume("errors")
+    wait_until(stage, 301, ann)
+    assert len(own_posts(ann)) == 1
+
+
+def test_own_events_are_not_in_an_operators_hands(stage: Stage, ann: Worker) -> None:
+    (*_, alone) = storm(stage, 3)
+    ann.run()
+    parked = ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
+    )
+    (event,) = parked.find(ParkedFilter())
+    assert event.id == alone
+    assert event.explanation.sentence.startswith("Suppressed (limit:category), so far as the only one; ")
+    storm(stage, 1)
+    ann.run()
+    assert list(parked.find(ParkedFilter())) == []
+
+
+def test_after_a_lone_event_was_cancelled_another_one_can_be_lone(stage: Stage, ann: Worker) -> None:
+    storm(stage, 3)
+    ann.run()
+    parked = ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
+    )
+    parked.cancel(list(parked.find(ParkedFilter())), "me")
+    ann.decided()
+    assert stage.books.is_drained()
+    (alone,) = storm(stage, 1)
+    ann.run()
+    assert "lone" in stage.header(alone)
+    stage.check()
+
+
+def test_what_a_worker_has_lost_it_does_not_count(stage: Stage, ann: Worker) -> None:
+    storm(stage, 6)
+    batch = ann.take().batch
+    bob = stage.worker("bob")
+    keep_beating(stage, LEASE_US // US, "bob")
+    bob.run()
+    assert tally(stage)["count"] == "4"
+    ann.dispatch(batch)
+    assert len(ann.told.losses) == 6
+    assert tally(stage)["count"] == "4"
+    assert stage.total("digested") == 4
+
+
+def test_a_sleeper_is_woken_for_a_digest_that_begins(stage: Stage, ann: Worker) -> None:
+    storm(stage, 2)
+    ann.run()
+    storm(stage, 3)
+    batch = ann.take().batch
+    stage.collect_tokens()
+    assert ann.dispatch(batch) == []
+    assert stage.collect_tokens() == 1
+
+
+def test_a_lone_event_that_waits_for_its_channel_leaves_the_next_one_alone(redis: Database) -> None:
+    policy = telling_policy()
+    rule = replace(policy.categories["errors"], channel="#ops")
+    stage = Stage(redis, replace(policy, categories={"errors": rule}))
+    ann = stage.worker()
+    storm(stage, 3)
+    wait_until(stage, DELAY_S - 1, ann)
+    stage.clock.forward(1)
+    stage.send("x", category="other", channel="#ops")
+    bob = stage.worker("bob")
+    (started,) = bob.dispatch(bob.take(due=0).batch)
+    assert ann.go() == []
+    (first,) = stage.line("#ops")
+    (second,) = storm(stage, 1)
+    ann.run()
+    assert tally(stage)["lone"] == second
+    bob.deliver([started])
+    wait_until(stage, DELAY_S + 10, ann)
+    assert first in ann.desk.posts
+    assert tally(stage)["lone"] == second

@@ -1,0 +1,434 @@
+"""``explain``: every place an event can be in and every end it can come to, found by any id it is known by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+import redis.asyncio
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
+from dispatcher.core.category_rule import CategoryRule, OnLimit
+from dispatcher.core.event import job_id_for
+from dispatcher.core.explain import State
+from dispatcher.core.limits import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
+from dispatcher.core.outcomes import GRACE_US, Bounds
+from dispatcher.logs.facts import facts_of
+from dispatcher.server.scripts import read_script
+from dispatcher.store.dead_letters import DeadLetters, Filter
+from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
+from dispatcher.store.operator_controls import Pausing
+from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from tests.support.doubles import START_US
+from tests.support.servers import Database, RedisServer
+from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
+
+MOMENT: Final = "10:53:20"
+"""When a stage begins, in UTC."""
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    """One event of each category in half an hour; those of ``kept`` become dead letters then, of ``later`` wait."""
+    policy = policy_of("", "1/30m")
+    rules = {
+        name: CategoryRule((Limit.parse("1/30m"),), UNPACED, on_limit, 86_400 * US)
+        for name, on_limit in (("kept", OnLimit.DEAD_LETTER), ("later", OnLimit.DEFER))
+    }
+    return Stage(redis, replace(policy, categories=rules))
+
+
+def explain(stage: Stage, id_: str) -> Explanation:
+    """What is said at this instant; to say it, nothing is written."""
+    names, call = ExplainCalls(stage.keys, stage.queue).call(ids_of(id_), payloads=True)
+    stage.redis.eval_ro(read_script("explain"), len(names), *names, json.dumps(call))
+    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_)
+
+
+# At its end
+
+
+def test_of_a_dropped_event_the_limit_and_when_it_would_have_fitted_are_told(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    stage.clock.forward(60)
+    told = explain(stage, "b")
+    assert told.sentence == (
+        f"Dropped at {MOMENT}: category errors had used 1 of 1 in 30 min; it would have fitted at 11:23:20."
+    )
+    assert (told.state, told.outcome, told.reason) == (State.SETTLED, "dropped", "limit:category")
+    assert (told.at, told.fits_at) == (START_US / US, START_US / US + 1_800)
+    assert (told.category, told.scope, told.limit) == ("errors", "category:errors", "1/30m")
+
+
+def test_of_a_sent_event_where_and_when_is_told(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    ann.run()
+    told = explain(stage, "a")
+    assert told.sentence == f"Sent to {UNPACED} at {MOMENT}."
+    assert (told.state, told.outcome, told.reason, told.ts) == (State.SETTLED, "sent", "ok", "1.000001")
+
+
+def test_a_dead_letter_says_why_and_whether_it_is_kept(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", category="kept")
+    ann.run()
+    said = f"Dead letter at {MOMENT}: category kept had used 1 of 1 in 30 min; it would have fitted at 11:23:20."
+    kept = explain(stage, "b")
+    assert (kept.sentence, kept.outcome, kept.dead_letter) == (said, "dead", True)
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.purge(letters.find(Filter()))
+    purged = explain(stage, "b")
+    assert (purged.sentence, purged.outcome, purged.dead_letter) == (said, "dead", False)
+
+
+def test_a_dead_letter_is_told_though_its_decision_is_no_longer_kept(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", category="kept")
+    ann.run()
+    stage.redis.delete(*stage.keys.decisions)
+    assert explain(stage, "b").reason == "limit:category"
+    assert explain(stage, "a").state is State.UNKNOWN
+
+
+def test_of_a_duplicate_what_became_of_the_first_is_told(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    Queue("q", connection=stage.redis, serializer=JSONSerializer).enqueue(
+        "dispatcher.jobs.dispatch", {"category": "errors", "text": "again"}, job_id="b"
+    )
+    stage.clock.forward(1)
+    assert explain(stage, "b").outcome == "dropped"
+    ann.run()
+    assert stage.total("duplicate") == 1
+    assert explain(stage, "b").sentence.startswith(f"Dropped at {MOMENT}: ")
+
+
+def test_what_has_been_replayed_waits_again(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", category="kept")
+    ann.run()
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.replay(letters.find(Filter()))
+    assert explain(stage, "b").state is State.WAITING
+    ann.take()
+    told = explain(stage, "b")
+    assert (told.state, told.replays) == (State.IN_FLIGHT, 1)
+
+
+def test_an_id_that_is_not_known_is_told_to_be_unknown_for_either_reason(stage: Stage) -> None:
+    told = explain(stage, "nobody")
+    assert told == Explanation("nobody", "nobody", State.UNKNOWN, told.sentence)
+    assert told.sentence == (
+        "There is nothing about 'nobody': it was never handed over, or what became of it is no longer kept."
+    )
+
+
+def test_an_event_without_a_decision_has_ended_for_certain_while_it_is_remembered(
+    redis: Database,
+) -> None:
+    stage = Stage(redis, policy_of("", "1/30m"))
+    stage.bounds = Bounds(decisions=2)
+    ann = stage.worker("ann")
+    for n in range(5):
+        stage.send(f"e{n}", channel=UNPACED)
+        ann.run()
+    told = explain(stage, "e1")
+    assert (told.state, told.outcome) == (State.UNKNOWN, None)
+    assert told.sentence == (
+        "The event 'e1' has ended, but what became of it is no longer kept; "
+        "its id is remembered until 2024-11-21 10:53:20."
+    )
+    stage.clock.forward(86_400)
+    assert explain(stage, "e1").sentence.startswith("There is nothing about 'e1'")
+
+
+# Before
+
+
+def test_an_event_on_the_queue_is_told_with_its_lane_and_place(stage: Stage) -> None:
+    stage.send("a", "b", "c", priority=Lane.HIGH)
+    stage.send("d", priority=Lane.LOW)
+    told = explain(stage, "c")
+    assert told.sentence == "Waits on the queue, on lane high, behind 2 others; no worker has taken it yet."
+    assert (told.state, told.before, told.category) == (State.WAITING, 2, None)
+    assert explain(stage, "d").sentence.startswith("Waits on the queue, on lane low, as the next;")
+
+
+def test_a_job_of_another_queue_is_none_of_ours(stage: Stage) -> None:
+    Queue("elsewhere", connection=stage.redis, serializer=JSONSerializer).enqueue("x.y", job_id="a")
+    assert explain(stage, "a").state is State.UNKNOWN
+
+
+def test_a_job_that_is_no_hash_is_no_obstacle(stage: Stage) -> None:
+    stage.redis.set(stage.queue.job("a"), "x")
+    assert explain(stage, "a").state is State.UNKNOWN
+
+
+def test_a_job_that_waits_for_another_is_told_in_rqs_word(stage: Stage) -> None:
+    queue = Queue("q", connection=stage.redis, serializer=JSONSerializer)
+    first = queue.enqueue("dispatcher.jobs.dispatch", {"category": "errors", "text": "1"}, job_id="one")
+    queue.enqueue("dispatcher.jobs.dispatch", {"category": "errors", "text": "2"}, job_id="two", depends_on=first)
+    assert "RQ says of its job that it is deferred" in explain(stage, "two").sentence
+
+
+@pytest.mark.parametrize("left", [{"status": "finished"}, {"status": "started", "adopted": "1"}], ids=str)
+def test_a_job_that_a_stock_worker_leaves_behind_hides_no_end(stage: Stage, ann: Worker, left: dict[str, str]) -> None:
+    id_ = stage.send_unnamed()
+    ann.run()
+    stage.redis.hset(stage.queue.job(id_), mapping={"origin": "q", **left})
+    assert explain(stage, id_).outcome == "sent"
+
+
+def test_a_decision_in_the_older_part_of_the_record_is_told(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m"))
+    stage.bounds = Bounds(decisions=2)
+    ann = stage.worker("ann")
+    for n in range(3):
+        stage.send(f"e{n}", channel=UNPACED)
+        ann.run()
+    assert redis.hkeys(stage.keys.decisions[1]) == [b"e1"]
+    assert explain(stage, "e1").outcome == "dropped"
+
+
+def test_an_event_in_flight_is_told_with_its_worker(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    batch = ann.take().batch
+    told = explain(stage, "a")
+    assert told.sentence == "In flight: worker ann is deciding about it."
+    assert (told.state, told.worker, told.category, told.first_seen) == (
+        State.IN_FLIGHT, "ann", "errors", START_US / US,
+    )  # fmt: skip
+    ann.dispatch(batch)
+    assert explain(stage, "a").sentence == "In flight: worker ann is posting it, attempt 1 of 8."
+
+
+def test_what_a_worker_gave_back_is_in_nobodys_hands(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    ann.take()
+    ann.give_back()
+    told = explain(stage, "a")
+    assert (told.state, told.worker) == (State.IN_FLIGHT, None)
+    assert told.sentence == "In flight: its worker gave it back or died, it is among the next to be taken."
+
+
+def test_the_next_of_a_line_is_told_when_it_is_expected_and_the_others_how_many_are_before(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send("a", "b", "c", category="later")
+    ann.run()
+    first, second = explain(stage, "b"), explain(stage, "c")
+    room = "Waits for room: category later had used up a limit;"
+    assert first.sentence == f"{room} as the next of its line it is expected at 11:23:20."
+    assert second.sentence == f"{room} it is behind 1 other."
+    assert (first.state, first.outcome, first.reason, first.scope, first.before, first.next_at) == (
+        State.PARKED, "parked", "limit:category", "category:later", 0, START_US / US + 1_800,
+    )  # fmt: skip
+    assert (second.before, second.next_at) == (1, None)
+    stage.clock.forward(1_800)
+    ann.take()
+    assert explain(stage, "b").state is State.IN_FLIGHT
+    assert explain(stage, "c").sentence == f"{room} as the next of its line it is expected now."
+
+
+def test_heads_of_other_lines_that_go_first_count_as_before(redis: Database) -> None:
+    stage = Stage(redis, policy_of("1/30m", "", on_limit=OnLimit.DEFER))
+    ann = stage.worker("ann")
+    for id_, category in (("a", "x"), ("b", "x"), ("c", "y")):
+        stage.send(id_, category=category, channel=UNPACED)
+    ann.run()
+    told = explain(stage, "c")
+    assert (told.scope, told.before, told.next_at) == ("global", 1, None)
+
+
+def test_what_waits_for_its_channel_is_told_why(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "", pace="1/10s"))
+    ann = stage.worker("ann")
+    stage.send("a", "b", "c", channel="#ops")
+    (started,) = ann.go()
+    waits = "Admitted, and waits for channel #ops:"
+    assert explain(stage, "b").sentence == f"{waits} another post to it is in flight; it is the next."
+    assert explain(stage, "c").sentence == f"{waits} another post to it is in flight; it is behind 1 other."
+    ann.deliver([started])
+    paced = explain(stage, "b")
+    assert paced.sentence == f"{waits} its pace lets the next go at 10:53:30; it is the next."
+    assert (paced.state, paced.reason, paced.channel, paced.next_at) == (
+        State.PARKED, "pace", "#ops", START_US / US + 10,
+    )  # fmt: skip
+    stage.clock.forward(10)
+    (started,) = ann.go()
+    ann.answer(started, RateLimitedBySlack(60 * US, "ratelimited"))
+    cooling = explain(stage, "b")
+    cooled = f"{waits} after Slack's 429, or posts without a clear answer,"
+    assert cooling.sentence == f"{cooled} nobody posts there until 10:54:30; it is the next."
+    assert (cooling.reason, cooling.attempts) == ("cooldown", 0)
+    stage.clock.forward(60)
+    (started,) = ann.go()
+    ann.answer(started, Paused("token_revoked", "make a new token"))
+    denied, paused = explain(stage, "b"), explain(stage, "c")
+    assert denied.sentence == (
+        "Admitted, and waits by itself: posting is paused since 10:54:30 (token_revoked: make a new token); "
+        "it goes on at 10:54:31 at the earliest."
+    )
+    assert paused.sentence == (
+        f"{waits} posting is paused since 10:54:30 (token_revoked: make a new token); it is the next."
+    )
+    assert (paused.reason, paused.next_at) == ("paused", START_US / US + 71)
+
+
+def test_what_waits_for_another_attempt_is_told_how_often_it_was_tried_and_when_it_goes_on(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("http_502", "bad gateway"))
+    told = explain(stage, "a")
+    assert told.sentence == "Admitted, tried 1 of 8 times (retry: http_502); it goes on at 10:53:25."
+    assert (told.reason, told.code, told.attempts, told.next_at) == (
+        "retry", "http_502", 1, (START_US + BACKOFF_US) / US,
+    )  # fmt: skip
+
+
+def test_what_a_dead_worker_was_posting_is_looked_up_for_no_old_reason(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("http_502", "bad gateway"))
+    stage.clock.forward(BACKOFF_US / US)
+    ann.go()
+    stage.clock.forward(LEASE_US / US)
+    bob = stage.worker("bob")
+    bob.take(0, 0)
+    stage.clock.forward(3)
+    bob.take(0, 0)
+    told = explain(stage, "a")
+    assert (told.state, told.reason, told.code, told.attempts) == (State.PARKED, "reconcile", None, 2)
+
+
+def test_of_a_post_without_a_clear_answer_is_told_when_it_is_looked_up(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.answer(started, Ambiguous("timeout", "no answer"))
+    told = explain(stage, "a")
+    assert told.sentence == (
+        "Posted with no clear answer (reconcile: timeout); whether it has arrived is looked up at 10:53:30."
+    )
+    assert (told.reason, told.next_at) == ("reconcile", (START_US + GRACE_US) / US)
+
+
+@pytest.mark.parametrize(("name", "what"), [("*", "posting"), ("errors", "category errors")])
+def test_what_waits_since_somebody_paused_it_is_told_by_whom(redis: Database, name: str, what: str) -> None:
+    stage = Stage(redis, policy_of("", ""))
+    Pausing(redis, stage.keys, clock=stage.clock).pause(name, "ops@here", "maintenance")
+    stage.send("a", "b", channel="#ops")
+    stage.worker("ann").go()
+    told = explain(stage, "b")
+    assert told.sentence == (
+        f"Admitted, and waits for channel #ops: {what} is paused since 10:53:20 (by ops@here: maintenance); "
+        "it is behind 1 other."
+    )
+    assert (told.reason, told.next_at, told.before) == ("paused", None, 1)
+
+
+# Ids
+
+
+@pytest.mark.parametrize("asked", ["disk full: db1", job_id_for("disk full: db1")], ids=["chosen", "on the queue"])
+def test_an_event_is_found_by_the_id_that_was_chosen_and_by_that_of_its_job(
+    stage: Stage, ann: Worker, asked: str
+) -> None:
+    stage.send("disk full: db1", category="kept")
+    told = [explain(stage, asked)]
+    (started,) = ann.go()
+    told.append(explain(stage, asked))
+    ann.deliver([started])
+    told.append(explain(stage, asked))
+    assert [each.state for each in told] == [State.WAITING, State.IN_FLIGHT, State.SETTLED]
+    assert {(each.id, each.job_id) for each in told} == {(asked, job_id_for("disk full: db1"))}
+
+
+# For producers
+
+
+def test_a_producer_can_ask(redis: Database, redis_url: str) -> None:
+    producer = Producer(redis)
+    id_ = producer.send("errors", "x")
+    told = producer.explain(id_)
+    assert (told.id, told.state) == (id_, State.WAITING)
+    assert producer.explain("nobody").state is State.UNKNOWN
+
+    async def ask() -> Explanation:
+        async with redis_client(redis_url) as client:
+            return await AsyncProducer(client).explain(id_)
+
+    assert asyncio.run(ask()) == told
+
+
+def redis_client(url: str) -> Any:  # noqa: ANN401 - redis-py leaves it untyped
+    return redis.asyncio.Redis.from_url(url)
+
+
+def test_who_asks_while_the_server_is_away_is_told_so(own_server: RedisServer) -> None:
+    with own_server.client() as client:
+        own_server.kill()
+        with pytest.raises(QueueUnavailable):
+            Producer(client).explain("a")
+
+    async def ask() -> Explanation:
+        async with redis_client(own_server.url) as client:
+            return await AsyncProducer(client).explain("a")
+
+    with pytest.raises(QueueUnavailable):
+        asyncio.run(ask())
+
+
+def test_what_waits_for_a_channel_without_clear_answers_is_told_how_many_failed(redis: Database) -> None:
+    stage = Stage(redis)
+    ann = stage.worker("ann")
+    stage.send("a", "b", "c", channel="#ops")
+    for _ in range(2):
+        (started,) = ann.go()
+        ann.answer(started, Ambiguous("reply_timeout", "no complete answer"))
+    ann.go()
+    told = explain(stage, "c")
+    assert told.sentence == (
+        "Admitted, and waits for channel #ops: the last 2 posts to it had no clear answer, "
+        "so the next one tries at 10:53:21; it is the next."
+    )
+
+
+def test_what_was_perhaps_posted_and_is_cancelled_may_stand_in_slack(stage: Stage, ann: Worker) -> None:
+    stage.send("a")
+    ann.answer(ann.go()[0], Ambiguous("reply_timeout", "no complete answer"))
+    parked = ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
+    )
+    ((_, settlement),) = parked.cancel(list(parked.find(ParkedFilter())), who="ops@here")
+    assert explain(stage, "a").sentence == (
+        "Cancelled at 10:53:20 by ops@here. It may stand in Slack: 1 post of it had no clear answer."
+    )
+    assert facts_of(settlement)["perhaps_copies"] == 1
+
+
+def test_what_expired_is_told_what_it_waited_for_and_since_when(redis: Database) -> None:
+    stage = Stage(redis, policy_of(pace="1/1h", max_age_us=60 * US))
+    ann = stage.worker("ann")
+    stage.send("a", "b", channel="#ops")
+    ann.run()
+    stage.clock.forward(60)
+    ann.run()
+    assert explain(stage, "b").sentence == (
+        "Dead letter at 10:54:20, expired: waited longer than its max_age, for its channel #ops (pace), since 10:53:20."
+    )

@@ -1,0 +1,360 @@
+"""Parked events: found in every place where one can wait, and cancelled in one step that leaves nothing behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core.category_rule import OnLimit
+from dispatcher.core.limits import US, Ambiguous, Lane, PostResult, RateLimitedBySlack, Reason, Receipt, Retryable
+from dispatcher.core.outcomes import GRACE_US, Dropped, Reading, Unreadable
+from dispatcher.store.dead_letters import DeadLetters, Filter
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.operator_controls import Pausing
+from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
+from tests.support.deferral import Between, category_line, opens_at, run, send
+from tests.support.doubles import START_US
+from tests.support.servers import Database
+from tests.support.stage import BACKOFF_US, HOUR_MS, REMEMBER_US, UNPACED, Stage, policy_of
+
+WINDOW_S: Final = 1_800
+RESULTS: Final[dict[str, PostResult]] = {
+    "go": Receipt("#a", "1.1"),
+    "fail": Retryable("http_502", "bad gateway"),
+    "429": RateLimitedBySlack(5 * US, "ratelimited"),
+}
+
+
+def hands(stage: Stage) -> ParkedEvents:
+    return ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
+    )
+
+
+def listed(stage: Stage, wanted: ParkedFilter | None = None) -> list[str]:
+    return [each.id for each in hands(stage).find(wanted or ParkedFilter())]
+
+
+def cancel(stage: Stage, *ids: str) -> list[Cancelled]:
+    """Cancel those that are parked now, as an operator would; everything fits afterwards."""
+    return cancel_found(stage, hands(stage).look(ids))
+
+
+def cancel_found(stage: Stage, found: list[ParkedEvent]) -> list[Cancelled]:
+    with stage.watching_the_bell():
+        return [result for result, _ in hands(stage).cancel(found, "ops@here")]
+
+
+@pytest.fixture
+def deferring(redis: Database) -> Stage:
+    """One event of a category in half an hour; the others wait for room."""
+    return Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
+
+
+@pytest.fixture
+def full(redis: Database) -> Stage:
+    """``a`` was posted; ``b`` is tried again later, ``c`` waits for its channel; ``d`` and ``e`` are deferred."""
+    stage = Stage(redis, policy_of("3/30m", "", pace="1/10s", on_limit=OnLimit.DEFER))
+    ann = stage.worker("ann")
+    stage.send("a")
+    run(ann)
+    stage.clock.forward(10)
+    stage.send("b", channel=UNPACED)
+    stage.send("c", channel="#ops")
+    stage.redis.zadd(stage.keys.cooldowns, {"#ops": stage.clock.now_us + 600 * US})
+    stage.redis.pexpire(stage.keys.cooldowns, HOUR_MS)
+    (b,) = ann.go()
+    ann.answer(b, Retryable("http_502", "bad gateway"))
+    stage.clock.forward(1)
+    stage.send("d", category="deploys", channel=UNPACED, priority=Lane.LOW)
+    stage.send("e")
+    run(ann)
+    return stage
+
+
+# What is found
+
+
+def test_everything_that_waits_is_found_the_first_to_expire_first(full: Stage) -> None:
+    assert listed(full)[:2] == ["b", "c"]
+    told = {each.id: each.explanation for each in hands(full).find(ParkedFilter())}
+    assert {id_: each.reason for id_, each in told.items()} == {
+        "b": "retry",
+        "c": "cooldown",
+        "d": "limit:global",
+        "e": "limit:global",
+    }
+    assert {id_: each.channel for id_, each in told.items()} == {
+        "b": UNPACED,
+        "c": "#ops",
+        "d": UNPACED,
+        "e": "#general",
+    }
+    assert hands(full).count() == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (ParkedFilter(category="deploys"), {"d"}),
+        (ParkedFilter(reason="limit:global"), {"d", "e"}),
+        (ParkedFilter(reason="retry"), {"b"}),
+        (ParkedFilter(channel=UNPACED), {"b", "d"}),
+        (ParkedFilter(channel="#general"), {"e"}),
+        (ParkedFilter(seen_before_us=START_US + 10 * US), {"b", "c"}),
+        (ParkedFilter(seen_before_us=START_US + 10 * US - 1), set()),
+        (ParkedFilter(category="errors", reason="limit:global"), {"e"}),
+        (ParkedFilter(category="nobody"), set()),
+    ],
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
+)
+def test_a_filter_finds_what_matches_all_of_it(full: Stage, wanted: ParkedFilter, expected: set[str]) -> None:
+    assert set(listed(full, wanted)) == expected
+
+
+@pytest.mark.parametrize("apart_s", [0, 0.000001])
+def test_what_is_found_in_pages_is_found_once_also_where_much_expires_at_one_instant(
+    deferring: Stage, apart_s: float
+) -> None:
+    ids = [f"e{n}" for n in range(2 * PAGE + 30)]
+    ann = deferring.worker("ann")
+    for first in range(0, len(ids), 10):
+        send(deferring, *ids[first : first + 10])
+        run(ann)
+        deferring.clock.forward(apart_s)
+    assert sorted(listed(deferring)) == sorted(ids[1:])
+
+
+# What a cancel changes
+
+
+def test_what_was_admitted_is_found_with_the_channel_it_waits_for_though_its_category_has_another_now(
+    redis: Database,
+) -> None:
+    stage = Stage(redis, policy_of(pace="1/10s", on_limit=OnLimit.DEFER))
+    stage.send("a", "b")
+    run(stage.worker("ann"))
+    rule = replace(stage.policy.defaults, channel="#new")
+    stage.policy = replace(stage.policy, defaults=rule, categories={"errors": rule})
+    (b,) = hands(stage).find(ParkedFilter())
+    assert (b.id, b.explanation.channel) == ("b", "#general")
+
+
+def test_what_is_cancelled_is_dropped_counted_and_on_record(full: Stage) -> None:
+    assert cancel(full, "b", "c", "d", "e") == [Cancelled.DONE] * 4
+    look = full.look()
+    assert (look.parked, look.timers, look.lines, look.deferred) == (0, 0, {}, {})
+    assert look.by_category("dropped") == {"errors": 3, "deploys": 1}
+    assert full.redis.exists(full.keys.events, full.keys.parked, full.keys.timers, full.keys.lines) == 0
+    decision = Decisions(full.redis, full.keys).find("b")
+    assert decision is not None
+    assert (decision.outcome, decision.reason, decision.category, decision.detail, decision.at_us) == (
+        "dropped", "cancelled", "errors", "by ops@here", full.clock.now_us,
+    )  # fmt: skip
+    assert set(full.slots("global")) == {"a"}
+
+
+def test_whoever_cancels_is_told_what_to_log(full: Stage) -> None:
+    ((_, settlement),) = hands(full).cancel(hands(full).look(["b"]), "ops@here")
+    assert settlement.outcome == Dropped(None, Reason.CANCELLED, "by ops@here")
+
+
+def test_the_slots_of_an_admitted_event_are_free_at_once_for_who_waits(full: Stage) -> None:
+    assert full.held("global") == pytest.approx({"b": START_US + 86_410 * US, "c": START_US + 86_410 * US})
+    assert cancel(full, "c") == [Cancelled.DONE]
+    assert full.rung == 1
+    assert set(full.held("global")) == {"b"}
+    assert opens_at(full, "global") == full.clock.now_us
+    run(full.worker("ann"))
+    assert set(listed(full)) == {"b", "d"}
+
+
+def test_a_slot_that_comes_free_while_others_decide_is_not_missed(full: Stage) -> None:
+    ann = full.worker("ann")
+    full.send("f")
+    full.watch = Between(lambda: hands(full).cancel(hands(full).look(["c"]), "ops@here"))
+    full.policy = replace(full.policy, categories={})
+    ann.go()
+    assert opens_at(full, "global") == full.clock.now_us
+
+
+def test_the_head_of_a_line_leaves_the_others_in_order_and_awake(deferring: Stage) -> None:
+    ann = deferring.worker("ann")
+    send(deferring, "a", "b", "c", "d")
+    run(ann)
+    opens = opens_at(deferring, "category:errors")
+    assert cancel(deferring, "b") == [Cancelled.DONE]
+    assert (category_line(deferring), opens_at(deferring, "category:errors")) == (["c", "d"], opens)
+    assert cancel(deferring, "d") == [Cancelled.DONE]
+    deferring.clock.forward(WINDOW_S)
+    run(ann)
+    assert deferring.total("sent") == 2
+    assert listed(deferring) == []
+
+
+def test_the_last_of_a_channels_line_leaves_no_line(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "", pace="1/10s"))
+    ann = stage.worker("ann")
+    stage.send("a", "b", "c")
+    (a,) = ann.go()
+    assert cancel(stage, "b") == [Cancelled.DONE]
+    assert stage.line("#general") == ["c"]
+    assert cancel(stage, "c") == [Cancelled.DONE]
+    assert (stage.line("#general"), stage.line_at("#general")) == ([], None)
+    ann.deliver([a])
+    assert stage.line_at("#general") is None
+    stage.send("d")
+    stage.clock.forward(10)
+    run(ann)
+    assert stage.total("sent") == 2
+
+
+def test_what_waits_since_its_category_was_paused_leaves_its_line(redis: Database) -> None:
+    stage = Stage(redis, policy_of("9/30m", ""))
+    Pausing(redis, stage.keys, clock=stage.clock).pause("errors", "ops@here")
+    stage.send("a", "b", channel=UNPACED)
+    stage.worker("ann").go()
+    assert listed(stage, ParkedFilter(reason="paused")) == ["a", "b"]
+    assert cancel(stage, "a", "b") == [Cancelled.DONE] * 2
+    assert (stage.look().lines, stage.slots("global")) == ({}, {})
+
+
+def test_a_post_of_unknown_fate_keeps_its_slot(redis: Database) -> None:
+    stage = Stage(redis, policy_of("2/30m", ""))
+    ann = stage.worker("ann")
+    stage.send("a", channel=UNPACED)
+    ann.desk.shows = lambda _: Reading({}, Unreadable("missing_scope", "it may not read"))
+    (a,) = ann.go()
+    ann.answer(a, Ambiguous("timeout", "no answer"))
+    stage.clock.forward(GRACE_US / US)
+    ann.go_on()
+    stage.clock.forward(BACKOFF_US / US)
+    (a,) = ann.go()
+    ann.answer(a, RateLimitedBySlack(60 * US, "ratelimited"))
+    assert set(stage.slots("global")) == {"a", "a#1"}
+    assert cancel(stage, "a") == [Cancelled.DONE]
+    assert set(stage.slots("global")) == {"a"}
+
+
+def test_a_post_that_a_dead_worker_was_making_keeps_its_slot(redis: Database) -> None:
+    stage = Stage(redis, policy_of("2/30m", ""))
+    stage.send("a", channel=UNPACED)
+    stage.worker("ann").go()
+    stage.clock.forward(40)
+    bob = stage.worker("bob")
+    bob.take(0, 0)
+    stage.clock.forward(3)
+    bob.take(0, 0)
+    assert cancel(stage, "a") == [Cancelled.DONE]
+    assert set(stage.slots("global")) == {"a"}
+
+
+def test_an_id_that_was_chosen_is_remembered_and_another_is_not(deferring: Stage) -> None:
+    ann = deferring.worker("ann")
+    send(deferring, "first", "named")
+    unnamed = deferring.send_unnamed()
+    run(ann)
+    deferring.redis.delete(deferring.keys.seen)
+    cancel(deferring, "named", unnamed)
+    assert deferring.redis.zrange(deferring.keys.seen, 0, -1, withscores=True) == [(b"named", START_US + REMEMBER_US)]
+
+
+# What a cancel leaves alone
+
+
+def test_what_a_worker_has_taken_meanwhile_stays_its(deferring: Stage) -> None:
+    ann = deferring.worker("ann")
+    send(deferring, "a", "b", "c")
+    run(ann)
+    found = hands(deferring).look(["b", "c"])
+    deferring.clock.forward(WINDOW_S)
+    (b,) = ann.go()
+    assert cancel_found(deferring, found) == [Cancelled.IN_HANDS, Cancelled.DONE]
+    assert ann.answer(b, Receipt(UNPACED, "1.1")) is True
+    assert cancel_found(deferring, found) == [Cancelled.GONE, Cancelled.GONE]
+    assert (deferring.total("sent"), deferring.total("dropped")) == (2, 1)
+
+
+def test_another_event_that_has_come_under_the_same_id_stays(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER), remember_us=US)
+    ann = stage.worker("ann")
+    send(stage, "a", "b")
+    run(ann)
+    found = hands(stage).look(["b"])
+    cancel(stage, "b")
+    stage.clock.forward(2)
+    send(stage, "b")
+    run(ann)
+    assert cancel_found(stage, found) == [Cancelled.GONE]
+    assert listed(stage) == ["b"]
+
+
+def test_what_is_not_parked_is_not_found(deferring: Stage) -> None:
+    send(deferring, "a")
+    assert hands(deferring).look(["a", "nobody"]) == []
+    deferring.worker("ann").take()
+    assert hands(deferring).look(["a"]) == []
+
+
+def test_a_dead_letter_that_was_replayed_and_waits_can_be_cancelled(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEAD_LETTER))
+    ann = stage.worker("ann")
+    send(stage, "a", "b")
+    run(ann)
+    letters = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.replay(letters.find(Filter()))
+    stage.policy = policy_of("", "1/30m", on_limit=OnLimit.DEFER)
+    run(ann)
+    assert cancel(stage, "b") == [Cancelled.DONE]
+    assert (stage.total("dead"), stage.total("dropped"), stage.letters()) == (1, 1, [])
+
+
+# Whatever happens before
+
+
+@settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(("send", "go", "fail", "429", "pass", "cancel", "die")), st.integers(0, 5)),
+        min_size=3,
+        max_size=25,
+    )
+)
+def test_after_any_cancel_the_books_balance_and_everything_fits(redis: Database, steps: list[tuple[str, int]]) -> None:
+    redis.flushdb()
+    stage = Stage(redis, policy_of("4/1m", "3/1m", pace="1/5s", on_limit=OnLimit.DEFER))
+    ann, sent = stage.worker("ann"), 0
+    for turn, (step, n) in enumerate(steps):
+        match step:
+            case "send":
+                stage.send(
+                    *(f"e{sent + each}" for each in range(n + 1)),
+                    category=("errors", "deploys")[n % 2],
+                    channel=("#a", UNPACED)[n // 2 % 2],
+                )
+                sent += n + 1
+            case "go" | "fail" | "429":
+                for started in ann.go(new=n + 1):
+                    ann.answer(started, RESULTS[step])
+            case "die":
+                ann.go(new=n + 1)
+                stage.clock.forward(40)
+                ann = stage.worker(f"ann{turn}")  # nobody comes back under the name of a dead one
+            case "pass":
+                stage.clock.forward(5 * n)
+            case _:
+                cancel(stage, *listed(stage)[: n + 1])
+    cancel(stage, *listed(stage))
+    assert listed(stage) == []
+    for _ in range(60):
+        stage.clock.forward(10)
+        run(ann)
+    assert stage.look().events == 0

@@ -1,0 +1,796 @@
+"""At the door: what a limit refuses anyway is dropped as it is taken, as the gate would drop it. In made-up time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from redis.exceptions import ResponseError
+
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Leased
+from dispatcher.core.limits import US, Denied, Lane, Limit, Receipt, Rejected, Retryable
+from dispatcher.core.outcomes import Bounds, TurnedAway
+from dispatcher.store.dead_letters import DeadLetters, Filter
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.envelope import seal
+from dispatcher.store.intake import Intake
+from dispatcher.store.operator_controls import Muting
+from dispatcher.store.take import Taken
+from tests.support.deferral import keep_beating
+from tests.support.doubles import START_US
+from tests.support.servers import Database, RedisServer
+from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker
+
+HALF_HOUR_US: Final = 1_800 * US
+DAY_US: Final = 86_400 * US
+CHANNELS: Final = f'channels: {{"{UNPACED}": {{pace: none}}}}\n'
+OURS: Final = f'{CHANNELS}global: {{limits: []}}\ndefaults: {{limits: [1/30m], channel: "{UNPACED}"}}\n'
+"""One of each category in half an hour."""
+MOST: Final = 1_024
+"""The largest DISPATCHER_BATCH."""
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
+
+
+def close(stage: Stage, text: str = OURS, *categories: str, owner: str = "ann") -> Worker:
+    """A worker whose gate has admitted one event of each category, and has refused another."""
+    worker = stage.worker(owner)
+    worker.follow(stage.put_in_force(text))
+    for category in categories or ("errors",):
+        stage.send(f"{category}-sent", f"{category}-dropped", category=category)
+    worker.run()
+    return worker
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Worker:
+    return close(stage)
+
+
+def without_door(stage: Stage) -> Worker:
+    """Another worker by the same limits, who has not heard yet that anything is over them."""
+    version = stage.versions.in_force()
+    assert version is not None
+    worker = stage.worker("bob")
+    worker.follow(version)
+    return worker
+
+
+def gone(taken: Taken) -> list[str]:
+    """The names of what was dropped."""
+    return [name for group in taken.turned_away for name in group.names]
+
+
+def handed_out(taken: Taken) -> list[str]:
+    return [each.id for each in taken.batch]
+
+
+def record(stage: Stage, id_: str) -> bytes | None:
+    """What the decision record of what limits suppressed says, as it is stored."""
+    row: bytes | None = stage.redis.hget(stage.keys.decisions[0], id_)
+    return row
+
+
+def push_again(stage: Stage, *ids: str, lane: Lane = Lane.NORMAL) -> None:
+    """The ids once more, on jobs of ours, without looking whether they are known."""
+    for id_ in ids:
+        stage.redis.hset(f"rq:job:{id_}", mapping={"data": seal(Event("errors", "again")), "category": "errors 1"})
+        stage.redis.rpush(stage.queue.lane(lane), id_)
+
+
+# What is over a limit is dropped as it is taken
+
+
+def test_what_is_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Worker) -> None:
+    stage.clock.forward(60)
+    stage.send("a", "b")
+    taken = ann.take()
+    denied = Denied("category:errors", Limit.parse("1/30m"), HALF_HOUR_US - 60 * US)
+    assert (taken.batch, taken.turned_away) == ([], [TurnedAway("errors", denied, ["a", "b"])])
+    look = stage.look()
+    assert (look.received, look.totals["dropped"], look.by_category("dropped")) == (4, 3, {"errors": 3})
+    assert (look.leased, stage.redis.exists(stage.keys.events, stage.keys.leased("ann"))) == (0, 0)
+    assert stage.redis.exists("rq:job:a", "rq:job:b") == 0
+    assert not taken.more
+
+
+def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: Stage, ann: Worker) -> None:
+    bob = without_door(stage)
+    stage.send("a")
+    assert handed_out(bob.take()) == ["a"]
+    stage.send("b")
+    assert gone(ann.take()) == ["b"]
+
+
+def test_the_record_of_a_drop_at_the_door_is_that_of_a_drop_by_the_gate(stage: Stage, ann: Worker) -> None:
+    stage.clock.forward(7.000001)
+    bob = without_door(stage)
+    stage.send("a")
+    assert gone(ann.take()) == ["a"]
+    stage.send("twin")
+    bob.run()
+    assert record(stage, "a") == record(stage, "twin") is not None
+    (dropped,) = (each for each in Decisions(stage.redis, stage.keys).all() if each.id == "a")
+    assert (dropped.at_us, dropped.fits_at_us) == (START_US + 7 * US + 1, START_US + HALF_HOUR_US)
+    assert (dropped.outcome, dropped.category, dropped.reason) == ("dropped", "errors", "limit:category")
+    assert (dropped.scope, dropped.limit) == ("category:errors", "1/30m")
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_at_the_very_microsecond_of_the_room_nothing_is_dropped(stage: Stage, ann: Worker, *, fits: bool) -> None:
+    """Also where its worker still names the category."""
+    denied = Denied("category:errors", Limit.parse("1/30m"), DAY_US)
+    ann.door.close("errors", ann.policy.scopes("errors"), denied, configured=False)
+    stage.clock.now_us += HALF_HOUR_US - (not fits)
+    stage.send("a", "b")
+    taken = ann.take()
+    if fits:
+        assert (handed_out(taken), taken.turned_away) == (["a", "b"], [])
+        ann.deliver(ann.dispatch(taken.batch))
+        assert (stage.total("sent"), stage.total("dropped")) == (2, 2)
+    else:
+        assert (taken.batch, gone(taken)) == ([], ["a", "b"])
+        assert taken.turned_away[0].denied.retry_after_us == 1
+
+
+def test_who_has_room_in_its_own_time_is_named_no_more(stage: Stage, ann: Worker) -> None:
+    stage.clock.now_us += HALF_HOUR_US
+    assert ann.door.closed() is None
+    stage.send("a")
+    ann.run()
+    assert stage.total("sent") == 2
+
+
+def test_events_of_other_categories_are_handed_out_in_between(stage: Stage, ann: Worker) -> None:
+    stage.send("a1")
+    stage.send("b1", "b2", category="deploys")
+    stage.send("a2")
+    stage.send("b3", category="deploys")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["b1", "b2", "b3"], ["a1", "a2"])
+    assert stage.slots("category:deploys") == {}, "nobody is admitted at the door"
+
+
+def test_a_global_limit_closes_the_door_for_the_category_that_it_refused(stage: Stage) -> None:
+    text = f'{CHANNELS}global: {{limits: [2/30m]}}\ndefaults: {{limits: [], channel: "{UNPACED}"}}\n'
+    ann = close(stage, text)
+    stage.send("x1", "x2", category="deploys")
+    stage.send("a")
+    ann.run()  # the gate refuses one of deploys, and drops what has no room at all
+    taken_before = stage.total("dropped")
+    stage.send("b")
+    stage.send("y", category="deploys")
+    taken = ann.take()
+    limit = Limit.parse("2/30m")
+    assert taken.turned_away == [
+        TurnedAway("errors", Denied("global", limit, HALF_HOUR_US), ["b"]),
+        TurnedAway("deploys", Denied("global", limit, HALF_HOUR_US), ["y"]),
+    ]
+    assert b'"limit:global"' in (record(stage, "b") or b"")
+    assert stage.total("dropped") == taken_before + 2
+
+
+SHARES: Final = f"""\
+{CHANNELS}global: {{limits: [3/30m]}}
+defaults: {{limits: [], channel: "{UNPACED}"}}
+categories:
+  errors: {{guarantee: 1}}
+"""
+
+
+def test_a_guaranteed_category_is_refused_only_when_its_share_and_what_all_share_are_full(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    ann.follow(stage.put_in_force(SHARES))
+    stage.send("d1", "d2", "d3", category="deploys")
+    ann.run()
+    scopes, limit = ann.policy.scopes("errors"), Limit.parse("1/30m")
+    ann.door.close("errors", scopes, Denied("guarantee:errors", limit, HALF_HOUR_US), configured=True)
+    stage.clock.forward(5)
+    stage.send("e1")
+    stage.send("d4", category="deploys")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["e1"], ["d4"])
+    assert taken.turned_away[0].denied == Denied("shared", Limit.parse("2/30m"), HALF_HOUR_US - 5 * US)
+    ann.deliver(ann.dispatch(taken.batch))
+    bob = without_door(stage)
+    stage.send("e2")
+    assert gone(ann.take()) == ["e2"]
+    stage.send("twin")
+    bob.run()
+    assert record(stage, "e2") == record(stage, "twin") is not None
+    assert stage.total("sent") == 3
+
+
+def test_an_aligned_window_opens_at_its_end(stage: Stage) -> None:
+    ann = close(stage, OURS.replace("1/30m", "1/1d fixed"))
+    end_us = (START_US // DAY_US + 1) * DAY_US
+    denied = Denied("category:errors", Limit.parse("1/1d fixed"), 9 * DAY_US)
+    ann.door.close("errors", ann.policy.scopes("errors"), denied, configured=False)
+    stage.clock.now_us = end_us - 1
+    stage.send("a")
+    (group,) = ann.take().turned_away
+    assert (group.names, group.denied) == (["a"], Denied("category:errors", Limit.parse("1/1d fixed"), 1))
+    stage.clock.now_us = end_us
+    stage.send("b")
+    assert handed_out(ann.take()) == ["b"]
+
+
+def test_of_several_limits_the_one_that_frees_up_last_is_told_and_on_record(stage: Stage) -> None:
+    text = OURS.replace("[1/30m]", "[2/1m, 3/30m]").replace("limits: []", "limits: [50/30m]")
+    ann = stage.worker("ann")
+    ann.follow(stage.put_in_force(text))
+    stage.send("a", "b", "c")
+    ann.run()
+    stage.send("d")
+    (first,) = ann.take().turned_away
+    assert first.denied == Denied("category:errors", Limit.parse("2/1m"), 60 * US)
+    stage.clock.forward(60)
+    stage.send("e", "f")
+    ann.run()
+    stage.send("g")
+    (second,) = ann.take().turned_away
+    assert second.denied == Denied("category:errors", Limit.parse("3/30m"), HALF_HOUR_US - 60 * US)
+    decisions = Decisions(stage.redis, stage.keys)
+    found = [decisions.find(id_) for id_ in ("d", "g")]
+    assert [(each.scope, each.limit) for each in found if each] == [
+        ("category:errors", "2/1m"),
+        ("category:errors", "3/30m"),
+    ]
+
+
+def test_a_held_slot_refuses_at_the_door_too(stage: Stage) -> None:
+    """What was admitted and waits for its channel has its place, also when the window is over."""
+    ann = close(stage)
+    stage.clock.now_us += HALF_HOUR_US
+    stage.send("held")
+    (started,) = ann.go()
+    ann.answer(started, Retryable("refused", "connection refused"))
+    assert stage.held("category:errors").keys() == {"held"}
+    stage.send("refused")
+    ann.go()
+    stage.send("a")
+    assert gone(ann.take()) == ["a"]
+
+
+def test_categories_that_no_limits_file_names_are_counted_by_name_only_when_they_come(stage: Stage) -> None:
+    ann = close(stage, OURS + "categories: {errors: {}}\n", "errors", "mystery")
+    stage.redis.delete(stage.keys.names)
+    stage.send("e")
+    stage.send("m", category="mystery")
+    assert gone(ann.take()) == ["e", "m"]
+    assert stage.redis.smembers(stage.keys.names) == {b"mystery"}
+    assert stage.look().by_category("dropped") == {"errors": 2, "mystery": 2}
+
+
+def test_beyond_as_many_names_as_are_kept_others_are_counted_as_other(stage: Stage, ann: Worker) -> None:
+    stage.redis.delete(stage.keys.names)
+    stage.redis.sadd(stage.keys.names, *(f"name{n}" for n in range(1_000)))
+    stage.send("a", "b")
+    assert gone(ann.take()) == ["a", "b"]
+    assert stage.look().by_category("dropped") == {"errors": 1, "other": 2}
+
+
+def test_no_more_decisions_are_kept_than_may(stage: Stage, ann: Worker) -> None:
+    version = stage.versions.in_force()
+    assert version is not None
+    ann.outbox.follow(version.name, Bounds(decisions=8))
+    for n in range(9):
+        stage.send(f"e{n}")
+        assert gone(ann.take()) == [f"e{n}"]
+        assert stage.redis.hlen(stage.keys.decisions[0]) <= 4
+    assert record(stage, "e8") is not None
+
+
+# Ids
+
+
+def test_an_id_that_was_dropped_at_the_door_is_remembered_as_long_as_any(stage: Stage, ann: Worker) -> None:
+    stage.send("a")
+    assert gone(ann.take()) == ["a"]
+    assert stage.redis.zscore(stage.keys.seen, "a") == START_US + REMEMBER_US
+    kept_ms = REMEMBER_US // 1_000
+    assert kept_ms - 10_000 < stage.redis.pttl(stage.keys.seen) <= kept_ms + 1
+    row = record(stage, "a")
+    stage.clock.now_us += 60 * US
+    push_again(stage, "a")
+    taken = ann.take()
+    assert (taken.duplicates, taken.turned_away, taken.batch) == (["a"], [], [])
+    assert record(stage, "a") == row
+    stage.clock.now_us = START_US + REMEMBER_US
+    push_again(stage, "a")
+    assert (ann.take().duplicates, handed_out(ann.take(0, 0))) == ([], [])
+
+
+def test_an_id_whose_time_is_over_is_dropped_again(stage: Stage) -> None:
+    stage.remember_us = 60 * US
+    bob = close(stage, OURS, "deploys", owner="bob")
+    stage.redis.zadd(stage.keys.seen, {"old": START_US, "other": START_US, "third": START_US, "fourth": START_US})
+    stage.send("a", category="deploys")
+    assert gone(bob.take()) == ["a"]
+    assert stage.redis.zcount(stage.keys.seen, START_US, START_US) == 2, "twice as many are forgotten as are added"
+    stage.clock.now_us += 60 * US - 1
+    stage.redis.hset("rq:job:a", mapping={"data": "{}", "category": "deploys 1"})
+    stage.redis.rpush(stage.queue.lane(Lane.NORMAL), "a")
+    assert bob.take().duplicates == ["a"]
+    stage.clock.now_us += 1
+    stage.send("a", category="deploys")
+    assert gone(bob.take()) == ["a"]
+
+
+def test_generated_ids_are_not_remembered(stage: Stage, ann: Worker) -> None:
+    id_ = stage.send_unnamed()
+    known = stage.redis.zcard(stage.keys.seen)
+    assert gone(ann.take()) == [id_]
+    assert stage.redis.zcard(stage.keys.seen) == known
+    assert record(stage, id_) is not None
+
+
+def test_an_id_that_is_known_is_a_duplicate_and_not_dropped(stage: Stage) -> None:
+    """Whatever became of the first: under a lease, waiting, dead or settled and remembered."""
+    text = f"{OURS}categories: {{others: {{limits: []}}}}\n"
+    ann, cid = close(stage, text), stage.worker("cid")
+    stage.send("leased", "parked", "dead", "sent", category="others", channel=UNPACED)
+    leased, parked, dead, sent = cid.go()
+    cid.answer(parked, Retryable("refused", "connection refused"))
+    cid.answer(dead, Rejected("is_archived", "archived"))
+    cid.answer(sent, Receipt(UNPACED, "1.1"))
+    push_again(stage, "leased", "parked", "dead", "sent")
+    stage.send("new")
+    dropped = stage.total("dropped")
+    taken = ann.take()
+    assert (taken.duplicates, gone(taken)) == (["leased", "parked", "dead", "sent"], ["new"])
+    assert (stage.total("dropped"), stage.total("duplicate")) == (dropped + 1, 4)
+    assert cid.answer(leased, Receipt(UNPACED, "1.2"))
+    stage.clock.now_us += BACKOFF_US
+    cid.run()
+    assert stage.look().by_category("sent") == {"errors": 1, "others": 3}
+
+
+@pytest.mark.parametrize("second", list(Lane))
+def test_an_id_that_lies_on_the_lanes_twice_is_dropped_once(stage: Stage, ann: Worker, second: Lane) -> None:
+    stage.send("x")
+    stage.redis.rpush(stage.queue.lane(second), "x")
+    dropped = stage.total("dropped")
+    taken = ann.take()
+    assert (gone(taken), taken.duplicates, taken.batch) == (["x"], ["x"], [])
+    assert (stage.total("dropped"), stage.total("duplicate")) == (dropped + 1, 1)
+    assert b"dropped" in (record(stage, "x") or b"")
+
+
+# What is not for the door
+
+
+def test_a_replayed_dead_letter_is_not_dropped_at_the_door(stage: Stage) -> None:
+    ann, cid = close(stage), stage.worker("cid")
+    stage.clock.now_us += HALF_HOUR_US
+    stage.send("dead")
+    (started,) = cid.go()
+    cid.answer(started, Rejected("is_archived", "archived"))
+    stage.send("fills", "refused")
+    ann.run()
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.replay(letters.find(Filter()))
+    stage.redis.hset("rq:job:dead", "category", "errors 1")
+    stage.send("new")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["dead"], ["new"])
+    assert isinstance(taken.batch[0], Leased)
+    assert taken.batch[0].replays == 1
+
+
+def test_a_muted_category_is_handed_out(stage: Stage) -> None:
+    ann = close(stage, OURS, "errors", "deploys")
+    Muting(stage.redis, stage.keys, clock=stage.clock).mute("errors", 60 * US, "ops@here", "maintenance")
+    stage.send("a")
+    stage.send("b", category="deploys")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["a"], ["b"])
+    ann.dispatch(taken.batch, muted=taken.muted)
+    assert b'"muted"' in (record(stage, "a") or b"")
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["", "errors", "errors ", "errors 2", "errors 10", " 1", "errors 1 ", "err ors 1", "errors  1", "1", "unknown 1"],
+)
+def test_a_job_that_bears_no_mark_of_ours_is_handed_out(stage: Stage, ann: Worker, mark: str) -> None:
+    """Neither that of a stock RQ producer, nor one with a field of the same name."""
+    stage.redis.hset("rq:job:x", "data", seal(Event("errors", "stock")))
+    if mark:
+        stage.redis.hset("rq:job:x", "category", mark)
+    stage.redis.rpush(stage.queue.lane(Lane.NORMAL), "x")
+    stage.send("ours")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["x"], ["ours"])
+    assert isinstance(taken.batch[0], Leased)
+    assert taken.batch[0].event.text == "stock"
+
+
+def test_a_job_of_another_type_is_handed_out(stage: Stage, ann: Worker) -> None:
+    stage.redis.set("rq:job:x", "y")
+    stage.redis.rpush(stage.queue.lane(Lane.NORMAL), "x")
+    stage.send("ours")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["x"], ["ours"])
+
+
+@pytest.mark.parametrize(
+    ("id_", "shown"),
+    [
+        ("a b", "a?b~7dbde935"),
+        ('a"b', 'a"b'),
+        ("a:b", "a?b~dcea6d9c"),
+        ("x" * 257, "x" * 247 + "~07960677"),
+    ],
+)
+def test_an_id_that_rq_would_not_have_is_handed_out(stage: Stage, ann: Worker, id_: str, shown: str) -> None:
+    push_again(stage, id_)
+    taken = ann.take()
+    assert (handed_out(taken), taken.turned_away) == ([shown], [])
+    assert record(stage, id_) is None
+
+
+@pytest.mark.parametrize("rule", ["on_limit: defer", "on_limit: digest", "on_limit: dead-letter", "notice: true"])
+def test_a_category_that_does_more_than_drop_stays_open(stage: Stage, rule: str) -> None:
+    text = OURS.replace("1/30m]", "2/30m]") + f"categories: {{errors: {{{rule}}}}}\n"
+    ann = close(stage, text)
+    stage.send("third", "fourth")
+    ann.run()
+    stage.send("d1", "d2", "d3", category="deploys")
+    ann.run()
+    stage.send("a")
+    stage.send("d4", category="deploys")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["a"], ["d4"])
+
+
+def test_a_category_with_limits_for_a_label_stays_open(stage: Stage) -> None:
+    text = OURS + 'categories: {errors: {limits: [2/30m], per_label: {host: ["1/30m"]}}}\n'
+    ann = close(stage, text)
+    stage.send("b", labels={"host": "one"})
+    stage.send("c")
+    ann.run()
+    assert stage.total("dropped") > 0
+    stage.send("a")
+    taken = ann.take()
+    assert (handed_out(taken), gone(taken)) == (["a"], [])
+    assert ann.door.closed() is None
+
+
+def test_by_other_limits_than_those_in_force_nothing_is_dropped(stage: Stage, ann: Worker) -> None:
+    second = stage.put_in_force(OURS.replace("1/30m", "2/30m"))
+    stage.send("a", "b")
+    taken = ann.take()
+    assert (handed_out(taken), taken.turned_away, taken.version) == (["a", "b"], [], second.name)
+
+
+def test_who_follows_other_limits_names_nothing_of_the_old_ones(stage: Stage, ann: Worker) -> None:
+    assert ann.door.closed() is not None
+    ann.follow(stage.put_in_force(OURS.replace("1/30m", "2/30m")))
+    assert ann.door.closed() is None
+    stage.send("a", "b")
+    ann.run()
+    assert (stage.total("sent"), stage.total("dropped")) == (2, 2)
+
+
+def test_while_all_is_suspended_nothing_is_looked_at(stage: Stage, ann: Worker, redis: Database) -> None:
+    redis.set(stage.queue.suspended, 1)
+    stage.send("a")
+    taken = ann.take()
+    assert (taken.batch, taken.turned_away, taken.suspended) == ([], [], True)
+    assert redis.llen(stage.queue.lane(Lane.NORMAL)) == 1
+
+
+def test_a_worker_that_wants_nothing_new_drops_nothing(stage: Stage, ann: Worker) -> None:
+    stage.send("a")
+    taken = ann.take(new=0)
+    assert (taken.batch, taken.turned_away, taken.more) == ([], [], True)
+
+
+# How many
+
+
+def test_eight_times_as_many_are_looked_at_as_may_be_handed_out(stage: Stage, ann: Worker) -> None:
+    stage.send(*(f"e{n}" for n in range(800)))
+    stage.send("o0", "o1", "o2", category="others")
+    taken = ann.take(new=100)
+    assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(800)])
+    assert taken.more
+    assert handed_out(ann.take(new=2)) == ["o0", "o1"]
+
+
+def test_the_largest_batch_of_all_may_be_dropped_at_once(stage: Stage, ann: Worker) -> None:
+    """As many ids are remembered, and twice as many whose time has come are forgotten."""
+    stage.intake = Intake(stage.redis, stage.keys, stage.queue, max_waiting=10_000, clock=stage.clock)
+    for first in range(0, 2_100, 700):
+        stage.send(*(f"e{n}" for n in range(first, first + 700)))
+    stage.redis.zadd(stage.keys.seen, {f"old{n}": START_US - n for n in range(9_000)})
+    most = MOST
+    taken = ann.take(new=most)
+    assert (taken.batch, gone(taken)) == ([], [f"e{n}" for n in range(most)])
+    assert stage.redis.zcount(stage.keys.seen, START_US + 1, "+inf") == 2 + most
+    assert stage.redis.zcount(stage.keys.seen, "-inf", START_US) == 9_000 - 2 * most
+    assert stage.total("dropped") == 1 + most
+
+
+def test_no_more_is_handed_out_than_asked_for(stage: Stage, ann: Worker) -> None:
+    for n in range(120):
+        stage.send(f"e{n}")
+        stage.send(f"o{n}", category="others")
+    taken = ann.take(new=70)
+    assert (handed_out(taken), len(gone(taken))) == ([f"o{n}" for n in range(70)], 70)
+    assert taken.more
+
+
+def test_a_repeat_takes_a_place_as_one_that_is_handed_out(stage: Stage, ann: Worker) -> None:
+    stage.send("e1")
+    push_again(stage, "errors-sent", "errors-dropped")
+    stage.send("o1", "o2", category="others")
+    taken = ann.take(new=2)
+    assert (gone(taken), taken.duplicates, taken.batch) == (["e1"], ["errors-sent", "errors-dropped"], [])
+    assert handed_out(ann.take(new=2)) == ["o1", "o2"]
+
+
+def test_no_more_are_looked_at_while_nothing_is_refused(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    ann.follow(stage.put_in_force(OURS))
+    stage.send(*(f"e{n}" for n in range(12)))
+    assert len(ann.taken(new=4)) == 4
+    assert stage.look().received == 4
+
+
+def test_lanes_are_taken_in_order_and_in_the_order_of_each(stage: Stage, ann: Worker) -> None:
+    for lane in (Lane.LOW, Lane.NORMAL, Lane.HIGH):
+        for n in (1, 2):
+            stage.send(f"{lane}-e{n}", priority=lane)
+            stage.send(f"{lane}-o{n}", category="others", priority=lane)
+    taken = ann.take()
+    lanes = [Lane.HIGH, Lane.NORMAL, Lane.LOW]
+    assert handed_out(taken) == [f"{lane}-o{n}" for lane in lanes for n in (1, 2)]
+    assert gone(taken) == [f"{lane}-e{n}" for lane in lanes for n in (1, 2)]
+    assert [each.seen_us for each in taken.batch if isinstance(each, Leased)] == [START_US] * 6
+
+
+def test_over_all_lanes_no_more_is_handed_out_and_looked_at_than_may(stage: Stage, ann: Worker) -> None:
+    for lane, count in ((Lane.HIGH, 10), (Lane.NORMAL, 20)):
+        stage.send(*(f"{lane}-o{n}" for n in range(2)), category="others", priority=lane)
+        stage.send(*(f"{lane}-e{n}" for n in range(count)), priority=lane)
+    first = ann.take(new=3)
+    assert (handed_out(first), len(gone(first))) == (["high-o0", "high-o1", "normal-o0"], 10)
+    second = ann.take(new=1)
+    assert (handed_out(second), gone(second)) == (["normal-o1"], [])
+    third = ann.take(new=1)
+    assert gone(third) == [f"normal-e{n}" for n in range(8)]
+    stage.send(*(f"more{n}" for n in range(3)), priority=Lane.HIGH)
+    assert gone(ann.take(1, 0)) == ["more0", "more1", "more2", *(f"normal-e{n}" for n in range(8, 13))]
+
+
+@pytest.mark.parametrize("new", [1, 2, 3, 8, 15, 16, 17, 24, 100])
+@pytest.mark.parametrize("on_high", ["errors", "others"])
+def test_low_has_one_place_in_sixteen_of_what_is_looked_at_in_a_storm(
+    stage: Stage, ann: Worker, new: int, on_high: str
+) -> None:
+    """Whether what storms is dropped at the door, or all of it is handed out."""
+    stage.send(*(f"h{n}" for n in range(450)), category=on_high, priority=Lane.HIGH)
+    stage.send(*(f"n{n}" for n in range(450)), category=on_high)
+    stage.send(*(f"l{n}" for n in range(90)), category="low", priority=Lane.LOW)
+    looked = low = dropped = 0
+    while looked < 500:
+        taken = ann.outbox.take(new, 0)
+        dropped += len(gone(taken))
+        assert len(taken.batch) <= new
+        looked += len(taken.batch) + len(gone(taken))
+        low += sum(id_.startswith("l") for id_ in handed_out(taken))
+    assert looked // 16 - 1 <= low <= looked // 16 + 1
+    assert (dropped > 0) is (on_high == "errors")
+
+
+# Nothing is lost
+
+
+def test_a_scope_of_another_type_is_for_the_gate_to_complain_of(stage: Stage, ann: Worker, redis: Database) -> None:
+    stage.send("a", "b")
+    scope = stage.keys.scope("category:errors")
+    redis.delete(scope)
+    redis.set(scope, "x")
+    taken = ann.outbox.take(100, 100)
+    assert (handed_out(taken), taken.turned_away) == (["a", "b"], [])
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        ann.dispatch(taken.batch)
+    redis.delete(scope)
+    ann.deliver(ann.dispatch(taken.batch))
+    assert (stage.total("sent"), stage.total("dropped")) == (2, 2)
+
+
+def test_a_full_server_is_emptied_at_the_door(own_server: RedisServer) -> None:
+    client: Database = own_server.client()
+    stage = Stage(client)
+    ann = close(stage)
+    stage.send("a", "b")
+    id_ = stage.send_unnamed()
+    client.config_set("maxmemory", "1")
+    taken = ann.take()
+    client.config_set("maxmemory", "0")
+    assert (taken.batch, gone(taken)) == ([], ["a", "b", id_])
+    assert stage.total("dropped") == 4
+    assert client.zscore(stage.keys.seen, "a") is not None
+    assert record(stage, "b") is not None
+    stage.check()
+    client.close()
+
+
+# Asked for ahead
+
+
+def test_what_a_batch_asked_for_ahead_has_dropped_comes_with_it(stage: Stage, ann: Worker) -> None:
+    stage.send("o1", category="others")
+    stage.send("a", "b")
+    stage.send("o2", category="others")
+    first = ann.outbox.take(1, 0)
+    assert handed_out(first) == ["o1"]
+    ann.outbox.take_ahead(first, 1, 0)
+    second = ann.take(1, 0)
+    assert (handed_out(second), gone(second)) == (["o2"], ["a", "b"])
+
+
+def test_a_batch_that_only_dropped_is_one_that_came(stage: Stage, ann: Worker) -> None:
+    """Nothing is asked for in its place: its owner tells of it and comes again."""
+    stage.send("o1", category="others")
+    stage.send("a", "b")
+    first = ann.outbox.take(1, 0)
+    ann.outbox.take_ahead(first, 2, 0)
+    stage.send("o2", category="others")
+    second = ann.take(2, 0)
+    assert (second.batch, gone(second)) == ([], ["a", "b"])
+    assert ann.outbox.ahead == 0
+    assert handed_out(ann.take(2, 0)) == ["o2"]
+
+
+@pytest.mark.parametrize("how", ["keep only", "give back"])
+def test_what_was_dropped_ahead_is_still_to_be_told_when_the_rest_goes_back(
+    stage: Stage, ann: Worker, how: str
+) -> None:
+    stage.send("o1", category="others")
+    stage.send("a")
+    push_again(stage, "errors-sent")
+    stage.send("b")
+    stage.send("o2", category="others")
+    first = ann.outbox.take(1, 0)
+    ann.outbox.take_ahead(first, 1, 0)
+    ann.outbox.take_ahead(first, 1, 0)
+    assert ann.outbox.ahead == 2
+    assert (ann.keep_only("o1") if how == "keep only" else ann.give_back()) == 1 + (how == "give back")
+    assert ann.outbox.ahead == 0
+    assert [name for taken in ann.late for name in gone(taken)] == ["a", "b"]
+    assert [id_ for taken in ann.late for id_ in taken.duplicates] == ["errors-sent"]
+
+
+def park(stage: Stage, worker: Worker, *ids: str) -> None:
+    """Admitted events whose posts failed, due after a while; Slack was reached between."""
+    stage.send(*ids, category="others", channel=UNPACED)
+    for started in worker.go():
+        worker.answer(started, Retryable("refused", "connection refused"))
+        stage.redis.delete(stage.keys.failing)
+    stage.clock.now_us += BACKOFF_US
+
+
+@pytest.fixture
+def busy(stage: Stage) -> Worker:
+    """A worker with nine admitted events that are due, and many new ones on the lanes."""
+    worker = stage.worker("bob")
+    park(stage, worker, *(f"due{n}" for n in range(9)))
+    stage.send(*(f"new{n}" for n in range(20)), category="news", channel=UNPACED)
+    return worker
+
+
+def due_of(taken: Taken) -> int:
+    return sum(id_.startswith("due") for id_ in handed_out(taken))
+
+
+def test_ahead_a_worker_asks_for_no_more_that_is_due_than_the_batch_in_hand_leaves_senders_for(busy: Worker) -> None:
+    first = busy.outbox.take(5, 3)
+    assert (due_of(first), first.old, len(first.batch)) == (3, 3, 5)
+    busy.outbox.take_ahead(first, 4, 5)
+    second = busy.outbox.take(4, 5)
+    assert (due_of(second), second.old, len(second.batch)) == (2, 2, 4)
+
+
+def test_what_was_promised_to_one_batch_ahead_is_not_asked_for_by_the_next(busy: Worker) -> None:
+    first = busy.outbox.take(2, 1)
+    for _ in range(2):
+        busy.outbox.take_ahead(first, 6, 5)
+    assert busy.outbox.ahead == 2
+    batches = [busy.outbox.take(6, 5) for _ in range(2)]
+    assert [due_of(each) for each in batches] == [4, 0]
+    assert [len(each.batch) for each in batches] == [6, 6]
+    busy.outbox.take_ahead(batches[1], 6, 3)
+    assert due_of(busy.outbox.take(6, 3)) == 3, "what has come is promised no more"
+
+
+def test_more_than_senders_in_hand_asks_for_nothing_that_is_due(busy: Worker) -> None:
+    first = busy.outbox.take(5, 4)
+    busy.outbox.take_ahead(first, 2, 3)
+    assert handed_out(busy.outbox.take(2, 3)) == ["new1", "new2"]
+
+
+def test_no_more_than_two_batches_are_asked_for_ahead(busy: Worker) -> None:
+    first = busy.outbox.take(2, 0)
+    for _ in range(3):
+        busy.outbox.take_ahead(first, 2, 0)
+    assert busy.outbox.ahead == 2
+    ids = [id_ for _ in range(2) for id_ in handed_out(busy.outbox.take(2, 0))]
+    assert ids == ["new2", "new3", "new4", "new5"]
+
+
+def is_asked_ahead(worker: Worker, taken: Taken) -> bool:
+    worker.outbox.take_ahead(taken, 2, 5)
+    return worker.outbox.ahead > 0
+
+
+def test_with_admitted_events_in_hand_a_batch_is_asked_for_ahead(busy: Worker) -> None:
+    assert is_asked_ahead(busy, busy.outbox.take(2, 3))
+
+
+def test_with_what_others_left_in_hand_or_waiting_nothing_is_asked_for_ahead(stage: Stage, busy: Worker) -> None:
+    ann = stage.worker("cid")
+    ann.take(3, 0)
+    ann.give_back()
+    left = busy.outbox.take(2, 0)
+    assert (handed_out(left), left.undecided, left.more) == (["new0", "new1"], None, True)
+    assert not is_asked_ahead(busy, left)
+    waits = busy.outbox.take(0, 1)
+    assert (due_of(waits), waits.undecided, waits.more) == (1, None, True)
+    assert not is_asked_ahead(busy, waits)
+
+
+def test_with_a_head_of_a_line_in_hand_nothing_is_asked_for_ahead(stage: Stage) -> None:
+    text = f"{OURS}categories: {{later: {{on_limit: defer}}}}\n"
+    ann = close(stage, text, "later")
+    stage.clock.now_us += HALF_HOUR_US
+    stage.send("n1", "n2", "n3")
+    heads = ann.outbox.take(2, 5)
+    assert (handed_out(heads), heads.undecided, heads.more) == (["later-dropped", "n1"], None, True)
+    assert not is_asked_ahead(ann, heads)
+
+
+def test_with_a_lone_suspect_in_hand_nothing_is_asked_for_ahead(stage: Stage, busy: Worker) -> None:
+    for owner in ("cid", "dan"):
+        stage.worker(owner).take(1, 0)
+        keep_beating(stage, 40, "bob")
+    suspect = busy.outbox.take(2, 5)
+    assert (handed_out(suspect), suspect.undecided, suspect.more) == (["new0"], None, True)
+    assert not is_asked_ahead(busy, suspect)
+
+
+def test_with_a_lone_suspect_whose_post_is_to_be_looked_up_nothing_is_asked_for_ahead(stage: Stage) -> None:
+    stage.send("x", channel=UNPACED)
+    ann = stage.worker("ann")
+    for owner in ("cid", "dan"):
+        assert [each.candidate.leased.id for each in stage.worker(owner).go_on()] == ["x"]
+        keep_beating(stage, 60, "ann")
+    stage.send("new1", "new2")
+    suspect = ann.outbox.take(1, 5)
+    assert (handed_out(suspect), suspect.undecided, suspect.more) == (["x"], None, True)
+    assert not is_asked_ahead(ann, suspect)
+
+
+def first_of(taken: Taken) -> int | None:
+    return taken.undecided and taken.undecided.seq
+
+
+def test_what_is_undecided_counts_from_the_first_new_event(busy: Worker) -> None:
+    taken = busy.outbox.take(5, 3)
+    seqs = [int(each.slot) for each in taken.batch if isinstance(each, Leased) and each.id.startswith("new")]
+    assert first_of(taken) == min(seqs) == 10
+    assert first_of(busy.outbox.take(0, 5)) == 12, "nothing to decide: whatever comes next"
+
+
+def test_what_was_dropped_at_the_door_is_decided(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", "c")
+    taken = ann.take()
+    assert first_of(taken) == 2 + 3 + 1
+    assert stage.redis.exists(stage.keys.deciding) == 0

@@ -1,0 +1,46 @@
+"""At the door, for a user of the server who may not read every key: jobs are looked at one by one."""
+
+from __future__ import annotations
+
+from redis import Redis
+
+from dispatcher.core.limits import Lane
+from tests.support.servers import RedisServer
+from tests.support.stage import Stage
+
+LIMITS = "global: {limits: []}\nchannels: {default: {pace: none}}\ndefaults: {limits: [1/30m]}\n"
+
+
+def calls(admin: Redis, command: str) -> int:
+    """How many of a command the server has carried out."""
+    return int(admin.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
+
+
+def test_who_may_not_read_every_key_has_the_same_dropped_by_more_commands() -> None:
+    with RedisServer() as server, server.client() as admin:
+        admin.acl_setuser(
+            "shop", enabled=True, nopass=True, commands=["+@all"], keys=["{stage}:*", "rq:*"], channels=["*"]
+        )
+        singly = []
+        for name in ("default", "shop"):
+            admin.flushall()
+            admin.config_resetstat()
+            with Redis(unix_socket_path=str(server.socket), username=name, password="any") as client:
+                stage = Stage(client)
+                ann = stage.worker()
+                ann.follow(stage.put_in_force(LIMITS))
+                stage.send("sent", "refused")
+                ann.run()
+                stage.send(*(f"more-{n}" for n in range(100)), "again")
+                client.hset(stage.queue.job("again"), "replays", "1")
+                client.set(stage.queue.job("odd"), "no job")
+                client.rpush(stage.queue.lane(Lane.NORMAL), "odd")
+                read = calls(admin, "hmget")
+                taken = ann.take()
+                assert [name for group in taken.turned_away for name in group.names] == [
+                    f"more-{n}" for n in range(100)
+                ]
+                assert [each.id for each in taken.batch] == ["again", "odd"]
+                assert stage.look().overall()["dropped"] == 101
+            singly.append(calls(admin, "hmget") - read >= 100)
+        assert singly == [False, True]

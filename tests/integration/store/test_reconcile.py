@@ -1,0 +1,830 @@
+"""Posts of unknown fate: looked up before anything else becomes of them, and made again only when they are absent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from dispatcher.core.category_rule import OnAmbiguous
+from dispatcher.core.leased_event import Leased, Started
+from dispatcher.core.limits import US, Ambiguous, Paused, Reason, Receipt, Retryable
+from dispatcher.core.outcomes import (
+    GRACE_US,
+    MARGIN_US,
+    Absent,
+    Lookup,
+    Parked,
+    Place,
+    Reading,
+    ReadLater,
+    Search,
+    Sent,
+    Unreadable,
+)
+from dispatcher.core.policy import Policy, again_after_us
+from dispatcher.core.reconciliation import MAX_RESENT
+from dispatcher.core.transitions import MAX_ATTEMPTS
+from tests.support.doubles import NOTHING_TO_READ, START_US
+from tests.support.servers import Database
+from tests.support.stage import BACKOFF_US, HOUR_MS, LEASE_US, UNPACED, Stage, Worker, policy_of
+
+DAY_US: Final = 86_400 * US
+LAST_US: Final = 3 * GRACE_US
+GAP_US: Final = 1_200_000
+"""Between two readings, for ten minutes after a 429 on reading."""
+
+LOST: Final = Ambiguous("connection_lost", "the connection ended before the answer")
+BROKEN: Final = ReadLater("http_503", "no answer of Slack's own came back")
+LIMITED: Final = ReadLater("ratelimited", "Slack limits conversations.history", 40 * US, reached=True)
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
+
+
+def names(started: list[Started]) -> list[str]:
+    return [each.candidate.leased.id for each in started]
+
+
+def lose(worker: Worker, *ids: str, **fields: Any) -> None:  # noqa: ANN401 - an Event's
+    """Post these; no answer comes. The channel takes others, so it is not held up, and this is no outage."""
+    worker.stage.send(*ids, **fields)
+    for started in worker.go():
+        lose_one(worker, started)
+    worker.desk.posts.clear()
+
+
+def lose_one(worker: Worker, started: Started) -> None:
+    """No answer comes to this post; the channel takes the next one."""
+    worker.answer(started, LOST)
+    worker.post_beside(started.candidate.terms.channel)
+
+
+def show(worker: Worker, rest: Any, **found: str) -> None:  # noqa: ANN401 - a Rest
+    """From now on a reading finds these, by event id, and says so much of the rest."""
+    receipts = {id_: Receipt("C0GENERAL", ts) for id_, ts in found.items()}
+    worker.desk.shows = lambda search: Reading(
+        {id_: receipts[id_] for id_ in search.event_ids if id_ in receipts},
+        rest,
+    )
+
+
+def at(stage: Stage, after_us: int) -> None:
+    stage.clock.now_us = START_US + after_us
+
+
+def timer(stage: Stage, id_: str) -> float | None:
+    instant: float | None = stage.redis.zscore(stage.keys.timers, id_)
+    return instant
+
+
+def let_readings_cool_down(stage: Stage, until_us: int) -> None:
+    stage.redis.zadd(stage.keys.cooldowns, {"conversations.history": until_us})
+    stage.redis.pexpire(stage.keys.cooldowns, HOUR_MS)
+
+
+def let_lease_end(watcher: Worker) -> None:
+    """All others are silent for as long as their lease is; this one is there, and takes over."""
+    for _ in range(3):
+        watcher.stage.clock.now_us += LEASE_US // 3
+        watcher.take(0, 0)
+
+
+def letters(stage: Stage) -> list[tuple[str, str, str]]:
+    return [(each["id"], each["reason"], each.get("code", "")) for each in stage.letters()]
+
+
+def with_rule(policy: Policy, on_ambiguous: OnAmbiguous) -> Policy:
+    rule = replace(policy.defaults, on_ambiguous=on_ambiguous)
+    return replace(policy, defaults=rule, categories={"errors": rule})
+
+
+def last_outcome(worker: Worker) -> Any:  # noqa: ANN401 - an Outcome
+    return worker.told.settlements[-1].outcome
+
+
+# When it is looked up, and what a complete reading means
+
+
+def test_the_grace_counts_from_the_post_and_not_from_its_failure(stage: Stage, ann: Worker) -> None:
+    stage.send("x")
+    (started,) = ann.go()
+    stage.clock.forward(4)
+    ann.answer(started, LOST)
+    assert timer(stage, "x") == START_US + GRACE_US
+    at(stage, GRACE_US - 1)
+    taken = ann.take()
+    assert (taken.batch, taken.next_us) == ([], START_US + GRACE_US)
+    at(stage, GRACE_US)
+    assert ann.go() == []
+    assert len(ann.desk.searches) == 1
+
+
+def test_a_post_that_failed_after_its_grace_is_looked_up_at_once(stage: Stage, ann: Worker) -> None:
+    stage.send("x")
+    (started,) = ann.go()
+    stage.clock.forward(12)
+    ann.answer(started, LOST)
+    assert timer(stage, "x") == stage.clock.now_us
+
+
+def test_a_post_that_is_found_was_sent(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    show(ann, Absent(), x="7.000001")
+    at(stage, GRACE_US)
+    assert ann.go() == []
+    assert ann.desk.posts == []
+    assert last_outcome(ann) == Sent(Receipt("C0GENERAL", "7.000001"), found=True)
+    assert stage.slots("category:errors") == {"x": START_US}
+    assert (stage.total("sent"), stage.look().events, stage.letters()) == (2, 0, [])
+
+
+def test_what_is_absent_is_looked_up_again_at_three_graces_and_posted_only_then(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    assert ann.go_on() == []
+    assert timer(stage, "x") == START_US + LAST_US
+    at(stage, LAST_US - 1)
+    assert ann.taken() == []
+    at(stage, LAST_US)
+    (again,) = ann.go_on()
+    assert (again.attempt, again.candidate.leased.resent, len(ann.desk.searches)) == (2, 1, 2)
+
+
+def test_what_shows_up_at_the_second_look_is_not_posted_again(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    ann.go_on()
+    show(ann, Absent(), x="7.000001")
+    at(stage, LAST_US)
+    assert ann.go_on() == []
+    assert last_outcome(ann) == Sent(Receipt("C0GENERAL", "7.000001"), found=True)
+
+
+def test_what_is_posted_again_takes_its_own_slot_which_was_held_for_it(redis: Database) -> None:
+    """The limit is full: without a slot of its own it could not pass."""
+    stage = Stage(redis, policy_of("", "1/30m"))
+    ann = stage.worker("ann")
+    stage.send("x")
+    ann.answer(ann.go()[0], LOST)
+    assert stage.held("category:errors") == {}
+    at(stage, LAST_US)
+    (lookup,) = ann.dispatcher.lookups(ann.take().batch, stage.clock.now_us)
+    ann.settle(ann.dispatcher.look(lookup))
+    assert stage.held("category:errors") == {"x": START_US + DAY_US}
+    (again,) = ann.go()
+    assert stage.slots("category:errors") == {"x": stage.clock.now_us}
+    ann.deliver([again])
+    assert (stage.total("sent"), last_outcome(ann).copies) == (1, 0)
+
+
+def test_a_post_that_never_arrives_is_made_again_twice_and_then_a_dead_letter_that_keeps_its_slot(
+    stage: Stage, ann: Worker
+) -> None:
+    lose(ann, "x")
+    posted_us = 0
+    for n in range(MAX_RESENT):
+        stage.clock.now_us += LAST_US
+        (again,) = ann.go_on()
+        assert again.attempt == n + 2
+        posted_us = stage.clock.now_us
+        lose_one(ann, again)
+    stage.clock.now_us += LAST_US
+    assert ann.go_on() == []
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
+    assert stage.letters()[0]["attempts"] == "3"
+    assert stage.letters()[0]["detail"] == "posted 3 times, and the channel never showed it"
+    assert stage.slots("category:errors") == {"x": posted_us}
+
+
+def test_where_posts_to_the_channel_fail_in_a_row_a_post_that_never_arrives_is_made_eight_times_over_an_hour(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send("x")
+    stage.prolongs = True
+    posted = []
+    while not stage.letters():
+        for started in ann.go_on():
+            posted.append(stage.clock.now_us)
+            ann.answer(started, LOST)
+        ann.sleep()
+    assert len(posted) == MAX_ATTEMPTS
+    assert posted[-1] - posted[0] > 3_600 * US
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
+    assert stage.letters()[0]["detail"] == "posted 8 times, and the channel never showed it"
+
+
+def test_in_an_outage_a_post_that_never_arrived_is_made_again_and_not_counted(stage: Stage, ann: Worker) -> None:
+    ids = [f"e{n}" for n in range(6)]
+    for id_ in ids:
+        stage.send(id_, channel=f"#{id_}")
+    posts = 0
+    stage.prolongs = True
+    while stage.clock.now_us < START_US + 3_600 * US:
+        for started in ann.go_on():
+            posts += 1
+            ann.answer(started, LOST)
+        ann.sleep()
+    assert stage.letters() == []
+    assert posts < 3_600 / 30 + 40, "about one in half a minute"
+    assert all(stage.header(id_)["attempt"] <= 1 and stage.header(id_).get("resent", 0) <= 1 for id_ in ids)
+    for _ in range(90):
+        ann.deliver(ann.go_on())
+        stage.clock.forward(1)
+    assert stage.total("sent") == len(ids)
+
+
+def test_the_count_of_posts_made_again_survives_a_refusal_in_between(redis: Database) -> None:
+    """A window so short that it holds no slots: the second attempt waits for room first."""
+    stage = Stage(redis, policy_of("", "1/40s"))
+    ann = stage.worker("ann")
+    lose(ann, "x")
+    for _ in range(MAX_RESENT):
+        stage.clock.now_us += 50 * US
+        stage.send(f"y{stage.clock.now_us}", channel=UNPACED)
+        ann.deliver(ann.dispatch(ann.take(due=0).batch))
+        assert ann.go_on() == []
+        assert stage.header("x")["resent"] > 0, "it was refused, and waits for room"
+        stage.clock.now_us += 40 * US
+        (again,) = ann.go_on()
+        lose_one(ann, again)
+    stage.clock.now_us += LAST_US
+    assert ann.go_on() == []
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
+
+
+def test_a_reading_begins_before_the_first_of_all_posts(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    at(stage, LAST_US)
+    (again,) = ann.go_on()
+    ann.answer(again, LOST)
+    stage.clock.now_us += GRACE_US
+    ann.go_on()
+    assert {each.since_us for each in ann.desk.searches} == {START_US - MARGIN_US}
+
+
+def test_while_an_event_is_in_doubt_its_channel_goes_on(stage: Stage, ann: Worker) -> None:
+    stage.send("x", "y", "z")
+    ann.answer(ann.go()[0], LOST)
+    ann.run()
+    assert ann.desk.posts == ["y", "z"]
+
+
+# What cannot be read now
+
+
+def test_a_reading_that_fails_is_made_again_with_back_off(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    show(ann, BROKEN)
+    at(stage, GRACE_US)
+    for looks in (1, 2, 3):
+        ann.go()
+        waits = last_outcome(ann)
+        assert waits == Parked(Place.TIMER, Reason.RECONCILE, BACKOFF_US, BROKEN.code, detail=BROKEN.detail)
+        assert (stage.header("x")["doubt"], timer(stage, "x")) == (looks, stage.clock.now_us + BACKOFF_US)
+        stage.clock.now_us += BACKOFF_US
+    show(ann, Absent(), x="7.000001")
+    ann.go()
+    assert stage.total("sent") == 2
+
+
+def test_a_failed_reading_does_not_bring_the_last_look_forward(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    show(ann, BROKEN)
+    at(stage, GRACE_US)
+    ann.go()
+    show(ann, Absent())
+    stage.clock.now_us += BACKOFF_US
+    assert ann.go_on() == []
+    assert timer(stage, "x") == START_US + LAST_US
+
+
+def test_nobody_reads_before_the_end_of_a_429_on_reading(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob", lease_us=DAY_US)
+    ann.outbox._lease_us = DAY_US  # noqa: SLF001 - neither is to be taken over
+    lose(ann, "x")
+    lose(ann, "y", channel="#b")
+    show(ann, LIMITED)
+    show(bob, Absent())
+    at(stage, GRACE_US)
+    ann.go(new=0, due=1)
+    assert len(ann.desk.searches) == 1
+    end_us = stage.clock.now_us + 40 * US
+    for worker in (ann, bob):
+        assert worker.taken() == []
+    assert {timer(stage, "x"), timer(stage, "y")} == {end_us}
+    stage.clock.now_us = end_us - 1
+    taken = bob.take()
+    assert (taken.batch, taken.next_us) == ([], end_us)
+    stage.clock.now_us = end_us
+    assert [bob.taken(), bob.taken(), ann.taken()] == [["x"], [], []], "one by one"
+    stage.clock.now_us += GAP_US - 1
+    assert ann.taken() == []
+    stage.clock.now_us += 1
+    assert ann.taken() == ["y"]
+
+
+def test_after_a_429_on_reading_all_events_of_a_channel_still_share_a_reading(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    lose(ann, "y")
+    let_readings_cool_down(stage, START_US + US)
+    at(stage, GRACE_US)
+    assert ann.taken() == ["x", "y"]
+
+
+def test_after_a_429_on_reading_what_is_due_right_after_a_reading_waits_for_the_gap(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    stage.clock.now_us += GAP_US // 2
+    lose(ann, "y", channel="#b")
+    let_readings_cool_down(stage, START_US + US)
+    at(stage, GRACE_US)
+    assert ann.taken() == ["x"]
+    stage.clock.now_us += GAP_US - 1
+    assert ann.taken() == []
+    stage.clock.now_us += 1
+    assert ann.taken() == ["y"]
+
+
+def test_ten_minutes_after_a_429_readings_are_made_side_by_side_again(stage: Stage, ann: Worker) -> None:
+    let_readings_cool_down(stage, START_US)
+    at(stage, 600 * US)
+    lose(ann, "x")
+    lose(ann, "y", channel="#b")
+    stage.clock.now_us += GRACE_US
+    assert ann.taken() == ["x", "y"]
+
+
+def test_posts_go_on_while_readings_cool_down(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    show(ann, LIMITED)
+    at(stage, GRACE_US)
+    ann.go()
+    stage.send("y")
+    ann.run()
+    assert ann.desk.posts == ["y"]
+    assert (len(ann.desk.searches), stage.look().pause) == (1, None)
+
+
+def test_what_a_dead_worker_was_to_look_up_waits_for_the_end_of_a_429_on_reading(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob")
+    lose(ann, "x")
+    lose(ann, "y", channel="#b")
+    at(stage, GRACE_US)
+    assert ann.taken(new=0, due=1) == ["x"]
+    show(bob, LIMITED)
+    bob.go(due=1)
+    end_us = stage.clock.now_us + 40 * US
+    let_lease_end(bob)
+    assert bob.taken() == []
+    assert timer(stage, "x") == end_us
+
+
+def test_a_suspect_in_doubt_waits_for_the_end_of_a_429_on_reading(stage: Stage) -> None:
+    """Two workers died with it: it is handed out alone, yet not before anybody may read."""
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    for n in range(2):
+        assert stage.worker(f"mortal{n}").taken() == ["x"]
+        let_lease_end(bob)
+    assert stage.header("x")["deaths"] == 2
+    let_readings_cool_down(stage, stage.clock.now_us + US)
+    assert bob.taken() == []
+    stage.clock.now_us += US
+    assert bob.taken() == ["x"]
+
+
+# Deadlines
+
+
+def test_an_event_in_doubt_outlives_its_deadline_until_it_is_looked_up(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x", max_age=5)
+    show(ann, Absent(), x="7.000001")
+    at(stage, 5 * US)
+    taken = ann.take()
+    assert (taken.batch, taken.next_us) == ([], START_US + GRACE_US)
+    at(stage, GRACE_US)
+    ann.go()
+    assert (stage.total("sent"), stage.letters()) == (2, [])
+
+
+def test_an_event_in_doubt_of_a_dead_worker_outlives_its_deadline_too(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob")
+    stage.send("x", max_age=5)
+    ann.go()
+    show(bob, Absent(), x="7.000001")
+    for _ in range(3):
+        stage.clock.now_us += LEASE_US // 3
+        bob.run()
+    assert (stage.total("sent"), stage.letters()) == (1, [])
+
+
+def test_past_its_deadline_it_is_looked_up_at_the_last_look_and_no_sooner(stage: Stage, ann: Worker) -> None:
+    """Absent at the first look: until the second it is neither read again and again nor given up."""
+    lose(ann, "x", max_age=15)
+    at(stage, GRACE_US)
+    ann.go_on()
+    at(stage, 15 * US)
+    taken = ann.take()
+    assert (taken.batch, taken.next_us) == ([], START_US + LAST_US)
+    at(stage, LAST_US)
+    assert ann.go_on() == []
+    assert len(ann.desk.searches) == 2
+    assert letters(stage) == [("x", "expired", "")]
+    assert stage.slots("category:errors") == {}
+
+
+def test_past_its_deadline_a_reading_that_fails_is_the_last(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x", max_age=12)
+    show(ann, BROKEN)
+    at(stage, GRACE_US)
+    ann.go()
+    assert stage.letters() == []
+    stage.clock.now_us += BACKOFF_US
+    ann.go()
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
+    assert stage.slots("category:errors") == {"x": START_US}
+    assert len(ann.desk.searches) == 2
+
+
+def test_past_its_deadline_nobody_reads_before_the_end_of_a_429_on_reading(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x", max_age=12)
+    lose(ann, "y", channel="#b")
+    let_readings_cool_down(stage, START_US + 40 * US)
+    at(stage, 12 * US)
+    assert ann.taken() == []
+    assert {timer(stage, "x"), timer(stage, "y")} == {START_US + 40 * US}
+    at(stage, 20 * US)
+    assert ann.taken() == []
+    at(stage, 40 * US)
+    assert ann.taken() == ["x"]
+    stage.clock.now_us += GAP_US
+    assert ann.taken() == ["y"]
+
+
+# What can never be read
+
+
+def test_what_cannot_be_looked_up_is_posted_again_on_a_slot_of_its_own(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    at(stage, GRACE_US)
+    assert ann.go_on() == []
+    assert timer(stage, "x") == stage.clock.now_us + again_after_us("x", 1)
+    stage.clock.now_us += again_after_us("x", 1)
+    (again,) = ann.go_on()
+    assert (again.attempt, again.candidate.leased.unknown) == (2, 1)
+    assert stage.slots("category:errors") == {"x": START_US, "x#1": stage.clock.now_us}
+    ann.deliver([again])
+    assert last_outcome(ann) == Sent(Receipt("#general", "1.000001"), copies=1)
+
+
+def test_of_what_was_posted_twice_and_is_found_one_copy_may_stand_beside(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    at(stage, GRACE_US)
+    ann.go()
+    stage.clock.now_us += BACKOFF_US
+    (again,) = ann.go()
+    ann.answer(again, LOST)
+    show(ann, Absent(), x="7.000001")
+    stage.clock.now_us += GRACE_US
+    ann.go()
+    assert last_outcome(ann) == Sent(Receipt("C0GENERAL", "7.000001"), found=True, copies=1)
+
+
+def test_what_was_perhaps_posted_and_expires_before_it_is_posted_again_is_ambiguous(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x", max_age=12)
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    at(stage, GRACE_US)
+    assert ann.go_on() == []
+    at(stage, 12 * US)
+    assert ann.go_on() == []
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
+    assert stage.letters()[0]["attempts"] == "1"
+    assert stage.slots("category:errors") == {"x": START_US}
+
+
+def test_where_the_category_says_so_what_cannot_be_looked_up_is_a_dead_letter(redis: Database) -> None:
+    stage = Stage(redis, with_rule(policy_of(), OnAmbiguous.DEAD_LETTER))
+    ann = stage.worker("ann")
+    lose(ann, "x")
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    at(stage, GRACE_US)
+    assert ann.go_on() == []
+    assert letters(stage) == [("x", "ambiguous", LOST.code)]
+    assert stage.slots("category:errors") == {"x": START_US}
+
+
+@pytest.mark.parametrize("others", ["answer", "fail too", "are not there"])
+def test_what_cannot_be_looked_up_is_posted_eight_times_at_most_and_over_more_than_an_hour(
+    stage: Stage, ann: Worker, others: str
+) -> None:
+    """Whether its channel takes others, the whole fleet has an outage, or it is the only event."""
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    stage.prolongs = True
+    count = 7 if others == "fail too" else 1
+    for n in range(count):
+        stage.send(f"x{n}", channel=f"#{n}")
+    posted: dict[str, list[int]] = {}
+    while len(stage.letters()) < count:
+        for started in ann.go_on():
+            posted.setdefault(started.candidate.leased.id, []).append(stage.clock.now_us)
+            ann.answer(started, LOST)
+            if others == "answer":
+                ann.post_beside("#0")
+        ann.sleep()
+    for instants in posted.values():
+        assert len(instants) == MAX_ATTEMPTS
+        assert instants[-1] - instants[0] > 3_600 * US
+    assert {(reason, code) for _, reason, code in letters(stage)} == {("ambiguous", LOST.code)}
+    assert {each["detail"] for each in stage.letters()} == {
+        "perhaps posted 8 times, and it cannot be looked up: nothing can be read"
+    }
+
+
+# Never gated, dropped or refused before the look
+
+
+def test_an_event_in_doubt_asks_for_no_slot_before_the_look(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/2s"))
+    ann = stage.worker("ann")
+    stage.send("x")
+    ann.answer(ann.go()[0], LOST)
+    at(stage, GRACE_US)
+    stage.send("y", channel="#y")
+    ann.go(due=0)  # the window is full
+    show(ann, Absent(), x="7.000001")
+    ann.go()
+    assert (stage.total("sent"), stage.total("dropped")) == (1, 0)
+
+
+def test_an_event_in_doubt_whose_category_is_rejected_since_is_looked_up(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x", category="unheard-of")
+    stage.policy = replace(stage.policy, reject_unknown=True)
+    show(ann, Absent(), x="7.000001")
+    at(stage, GRACE_US)
+    ann.go()
+    assert (stage.total("sent"), stage.letters()) == (2, [])
+
+
+def test_a_repeat_of_an_event_in_doubt_is_a_duplicate(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    stage.redis.hset(stage.queue.job("x"), "data", "[]")
+    stage.redis.rpush(stage.queue.lanes[1], "x")
+    assert ann.take().duplicates == ["x"]
+
+
+# Death, stops, lost answers
+
+
+def test_a_post_whose_worker_died_is_looked_up_a_grace_after_it_was_marked(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob")
+    stage.send("x")
+    ann.go()
+    let_lease_end(bob)
+    assert (bob.desk.searches, timer(stage, "x")) == ([], stage.clock.now_us)
+    assert names(bob.go_on()) == ["x"]  # three graces have passed as well, and the channel does not show it
+    assert [each.event_ids for each in bob.desk.searches] == [("x",)]
+
+
+def test_a_short_lease_does_not_shorten_the_grace(stage: Stage) -> None:
+    ann, bob = stage.worker("ann", lease_us=2 * US), stage.worker("bob")
+    stage.send("x")
+    ann.go()
+    at(stage, US)
+    bob.take()
+    at(stage, 2 * US)
+    bob.take()
+    assert timer(stage, "x") == START_US + GRACE_US
+    assert (stage.header("x")["doubt"], stage.header("x").get("held")) == (0, None)
+
+
+def test_a_dead_workers_post_is_not_looked_up_before_its_grace_though_its_event_has_expired(stage: Stage) -> None:
+    ann, bob = stage.worker("ann", lease_us=2 * US), stage.worker("bob")
+    stage.send("x", max_age=5)
+    ann.go()
+    for second in (1, 2, 5):
+        at(stage, second * US)
+        assert bob.taken() == []
+    assert bob.take().next_us == START_US + GRACE_US
+    at(stage, GRACE_US)
+    assert bob.taken() == ["x"]
+
+
+def test_a_post_of_a_dead_worker_that_arrived_is_not_made_again(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob")
+    stage.send("x", "y")
+    ann.go()
+    show(bob, Absent(), x="7.000001")
+    let_lease_end(bob)
+    bob.run()
+    assert bob.desk.posts == ["y"]
+    assert stage.total("sent") == 2
+
+
+@pytest.mark.parametrize("way", ["dies", "gives back", "keeps nothing"])
+def test_a_look_up_that_was_under_way_is_made_by_another(stage: Stage, ann: Worker, way: str) -> None:
+    bob = stage.worker("bob")
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    assert ann.taken() == ["x"]
+    if way == "dies":
+        let_lease_end(bob)
+    elif way == "gives back":
+        assert ann.give_back() == 1
+    else:
+        assert ann.keep_only() == 1
+    show(bob, Absent(), x="7.000001")
+    bob.take(0, 0)
+    assert (stage.look().timers, timer(stage, "x")) == (1, stage.clock.now_us)
+    assert (stage.header("x")["doubt"], stage.header("x")["attempt"]) == (0, 1)
+    bob.go()
+    assert (stage.total("sent"), bob.desk.posts) == (2, [])
+
+
+def test_a_look_up_that_is_kept_over_a_lost_answer_is_concluded(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    (lookup,) = ann.dispatcher.lookups(ann.take().batch, stage.clock.now_us)
+    assert ann.keep_only("x") == 0
+    show(ann, Absent(), x="7.000001")
+    assert ann.settle(ann.dispatcher.look(lookup)) == [True]
+    assert stage.total("sent") == 2
+
+
+@pytest.mark.parametrize(
+    "rest", [Absent(), BROKEN, LIMITED, NOTHING_TO_READ.rest], ids=lambda rest: type(rest).__name__
+)
+def test_a_look_up_that_comes_after_the_lease_changes_nothing(stage: Stage, ann: Worker, rest: Any) -> None:  # noqa: ANN401 - a Rest
+    bob = stage.worker("bob")
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    (lookup,) = ann.dispatcher.lookups(ann.take().batch, stage.clock.now_us)
+    let_lease_end(bob)
+    assert bob.taken() == ["x"]
+    before = stage.header("x")
+    show(ann, rest)
+    assert ann.settle(ann.dispatcher.look(lookup)) == [False]
+    assert stage.header("x") == before
+    assert stage.look().cooldowns == {}
+
+
+def test_a_look_up_that_two_workers_died_with_is_made_alone(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob")
+    lose(ann, "x")
+    lose(ann, "y")
+    at(stage, GRACE_US)
+    for n in range(2):
+        assert stage.worker(f"mortal{n}").taken(due=1) == ["x", "y"], "one reading for both"
+        let_lease_end(bob)
+    assert [bob.taken(), bob.taken()] == [["x"], ["y"]]
+
+
+# One reading for all
+
+
+def test_one_reading_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> None:
+    lose(ann, "a")
+    stage.clock.forward(1)
+    lose(ann, "b")
+    lose(ann, "c", channel="#other")
+    show(ann, Absent(), a="1.1", b="1.2", c="1.3")
+    at(stage, GRACE_US + US)
+    ann.go_on()
+    assert sorted(ann.desk.searches, key=lambda search: search.event_ids) == [
+        Search("#general", ("a", "b"), START_US - MARGIN_US, now_us=stage.clock.now_us),
+        Search("#other", ("c",), START_US + US - MARGIN_US, now_us=stage.clock.now_us),
+    ]
+    assert stage.total("sent") == 6
+
+
+def test_readings_of_many_events_of_one_channel_count_as_one_errand(stage: Stage, ann: Worker) -> None:
+    ids = [f"e{n}" for n in range(30)]
+    for id_ in ids:
+        lose(ann, id_, category="many", channel=UNPACED)
+    stage.send("other", channel="#other")
+    ann.answer(ann.go(due=0)[0], LOST)
+    at(stage, GRACE_US)
+    stage.send("line", channel="#line")
+    ann.go(due=0, free=0)
+    assert sorted(ann.taken(due=2)) == sorted([*ids, "other"])
+    assert ann.taken(due=2) == ["line"]
+
+
+def test_a_reading_leaves_the_other_senders_to_posts(stage: Stage, ann: Worker) -> None:
+    for id_ in ("x", "y", "z"):
+        lose(ann, id_, category="many", channel=UNPACED)
+    stage.send("line", channel="#line")
+    ann.go(due=0, free=0)
+    at(stage, GRACE_US)
+    assert sorted(ann.taken(due=2)) == ["line", "x", "y", "z"]
+
+
+def test_an_event_of_a_thread_is_looked_for_in_its_thread(stage: Stage, ann: Worker) -> None:
+    lose(ann, "a", channel=UNPACED)
+    lose(ann, "b", channel=UNPACED, thread_ts="1732100000.000100")
+    lose(ann, "c", channel=UNPACED, thread_ts="1732100000.000200")
+    at(stage, GRACE_US)
+    ann.go_on()
+    assert {each.event_ids: each.thread_ts for each in ann.desk.searches} == {
+        ("a",): None,
+        ("b",): "1732100000.000100",
+        ("c",): "1732100000.000200",
+    }
+
+
+def test_a_channel_is_read_by_the_id_that_an_earlier_post_has_told(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob")
+    ann.desk.reply = lambda _: Receipt("C0123456789", "1.1")
+    stage.send("first")
+    ann.run()
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    bob.go()
+    assert [each.channel for each in bob.desk.searches] == ["C0123456789"]
+    assert stage.header("x")["channel"] == "#general"
+
+
+def test_what_is_no_id_of_a_channel_is_not_remembered(stage: Stage, ann: Worker) -> None:
+    ann.desk.reply = lambda _: Receipt("general", "1.1")
+    stage.send("first")
+    ann.run()
+    assert stage.redis.hgetall(stage.keys.places) == {}
+
+
+def test_events_are_looked_for_by_the_id_the_producer_knows(stage: Stage, ann: Worker) -> None:
+    stage.send("an id with blanks, longer than RQ takes it: äöü")
+    ann.answer(ann.go()[0], LOST)
+    at(stage, GRACE_US)
+    ann.go()
+    assert ann.desk.searches[0].event_ids == ("an id with blanks, longer than RQ takes it: äöü",)
+
+
+def test_what_is_found_and_what_is_not_part_ways(redis: Database) -> None:
+    stage = Stage(redis, with_rule(policy_of(), OnAmbiguous.DEAD_LETTER))
+    ann = stage.worker("ann")
+    lose(ann, "a")
+    lose(ann, "b")
+    show(ann, Unreadable("history_cut_short", "Slack shows this app 15 messages at a time"), a="1.1")
+    at(stage, GRACE_US)
+    ann.go()
+    assert letters(stage) == [("b", "ambiguous", LOST.code)]
+    assert stage.total("sent") == 3
+
+
+def test_what_cannot_be_handled_any_more_ends_without_a_look(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    (leased,) = ann.take().batch
+    assert isinstance(leased, Leased)
+    broken = leased._replace(seen_us=None)  # type: ignore[arg-type]  # a defect of ours
+    assert ann.dispatcher.lookups([broken], stage.clock.now_us) == []
+    assert letters(stage) == [("x", "invalid", "")]
+
+
+# What the core leaves alone
+
+
+def test_the_core_decides_nothing_about_what_is_to_be_looked_up(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    batch = ann.take().batch
+    before = stage.header("x")
+    assert ann.dispatcher.dispatch(batch, stage.clock.now_us, 10) == []
+    assert stage.header("x") == before
+
+
+def test_a_reading_that_an_operator_has_to_mend_pauses_everybody(stage: Stage, ann: Worker) -> None:
+    pause = Paused("token_revoked", "Slack does not accept the token")
+    lose(ann, "x")
+    show(ann, ReadLater(pause.code, pause.detail, reached=True, pause=pause))
+    at(stage, GRACE_US)
+    ann.go()
+    found = stage.look().pause
+    assert found is not None
+    assert (found.code, found.detail) == (pause.code, pause.detail)
+    stage.send("y", channel="#y")
+    assert ann.go() == []
+
+
+def test_a_lookup_names_its_events_and_begins_when_they_were_taken(stage: Stage, ann: Worker) -> None:
+    lose(ann, "x")
+    at(stage, GRACE_US)
+    batch = ann.take().batch
+    (lookup,) = ann.dispatcher.lookups(batch, stage.clock.now_us)
+    assert isinstance(lookup, Lookup)
+    assert lookup.now_us == stage.clock.now_us
+    assert lookup.search == Search("#general", ("x",), START_US - MARGIN_US, now_us=stage.clock.now_us)
+
+
+def test_a_failure_below_slack_is_no_doubt(stage: Stage, ann: Worker) -> None:
+    stage.send("x")
+    ann.answer(ann.go()[0], Retryable("connection_refused", "nobody listens there"))
+    assert "doubt" not in stage.header("x")
+    stage.clock.now_us += BACKOFF_US
+    assert names(ann.go()) == ["x"]
+    assert ann.desk.searches == []

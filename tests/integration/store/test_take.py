@@ -1,0 +1,682 @@
+"""A worker takes events under its lease: in order, no id twice, and nothing is ever out of every structure."""
+
+from __future__ import annotations
+
+import pytest
+from redis.exceptions import ResponseError
+
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Candidate, Leased, Spoiled
+from dispatcher.core.limits import US, Lane, Paused, Reason, Rejected, Retryable
+from dispatcher.store.envelope import seal
+from dispatcher.store.take import Taken
+from tests.support.servers import Database
+from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
+
+
+def push(stage: Stage, lane: Lane, job_id: str | bytes, data: str | bytes | None = None) -> None:
+    """A job as a stranger pushes it, without looking whether the id is known."""
+    if data is not None:
+        stage.redis.hset(f"rq:job:{job_id!s}", "data", data)
+    stage.redis.rpush(stage.queue.lane(lane), job_id)
+
+
+def texts(taken: Taken) -> list[str]:
+    return [each.event.text for each in taken.batch if isinstance(each, Leased)]
+
+
+# Order
+
+
+def test_high_comes_before_normal_and_normal_before_low(stage: Stage) -> None:
+    for lane in (Lane.LOW, Lane.NORMAL, Lane.HIGH):
+        stage.send(f"{lane}1", f"{lane}2", priority=lane)
+    assert stage.worker().taken() == ["high1", "high2", "normal1", "normal2", "low1", "low2"]
+
+
+def test_low_has_a_share_of_every_batch_and_comes_last(stage: Stage) -> None:
+    stage.send(*(f"h{n}" for n in range(90)), priority=Lane.HIGH)
+    stage.send(*(f"n{n}" for n in range(90)))
+    stage.send(*(f"l{n}" for n in range(9)), priority=Lane.LOW)
+    worker = stage.worker()
+    batches = [worker.taken(new=32) for _ in range(6)]
+    assert [sum(id_.startswith("l") for id_ in batch) for batch in batches[:4]] == [2, 2, 2, 2]
+    assert batches[0] == [*(f"h{n}" for n in range(30)), "l0", "l1"]
+    assert [len(batch) for batch in batches] == [32, 32, 32, 32, 32, 29]
+
+
+@pytest.mark.parametrize("new", [1, 2, 3, 8, 15, 16, 17, 24])
+def test_low_has_one_place_in_sixteen_whatever_the_batch(stage: Stage, new: int) -> None:
+    stage.send(*(f"h{n}" for n in range(200)), priority=Lane.HIGH)
+    stage.send(*(f"l{n}" for n in range(20)), priority=Lane.LOW)
+    outbox, taken = stage.worker().outbox, list[str]()
+    while len(taken) < 144:
+        taken += [each.id for each in outbox.take(new, 0).batch]
+    assert 8 <= sum(id_.startswith("l") for id_ in taken[:144]) <= 10
+
+
+def test_a_batch_of_one_is_the_most_urgent(stage: Stage) -> None:
+    stage.send("low", priority=Lane.LOW)
+    stage.send("normal")
+    stage.send("high", priority=Lane.HIGH)
+    worker = stage.worker()
+    assert [worker.taken(new=1) for _ in range(3)] == [["high"], ["normal"], ["low"]]
+
+
+def test_a_batch_takes_no_more_new_events_than_it_was_asked_for(stage: Stage) -> None:
+    stage.send("a", "b", "c", priority=Lane.HIGH)
+    stage.send("d", "e", "f")
+    worker = stage.worker()
+    takes = [worker.take(new=4), worker.take(new=4), worker.take(new=4)]
+    assert [[each.id for each in taken.batch] for taken in takes] == [["a", "b", "c", "d"], ["e", "f"], []]
+    assert [taken.more for taken in takes] == [True, False, False]
+
+
+def test_a_worker_that_wants_nothing_new_gets_nothing_new(stage: Stage) -> None:
+    stage.send("a")
+    taken = stage.worker().take(new=0)
+    assert (taken.batch, taken.more) == ([], True)
+
+
+def test_what_waited_and_is_due_and_what_others_left_comes_before_what_is_new(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("due", channel="#a")
+    (due,) = ann.go()
+    ann.answer(due, Retryable("refused", "connection refused"))
+    stage.send("left1", "left2")
+    ann.take()
+    ann.give_back()
+    stage.send("new1", "new2")
+    stage.clock.forward(5)
+    assert bob.taken(new=4) == ["due", "left1", "left2", "new1"]
+    assert bob.taken(new=4) == ["new2"]
+
+
+# Ids that are known, and jobs that are none
+
+
+def test_a_job_pushed_again_is_a_duplicate_while_its_event_is_held(stage: Stage) -> None:
+    worker = stage.worker()
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "first")))
+    assert texts(worker.take()) == ["first"]
+    push(stage, Lane.HIGH, "x", seal(Event("errors", "second")))
+    taken = worker.take()
+    assert (taken.batch, taken.duplicates) == ([], ["x"])
+    assert stage.total("duplicate") == 1
+    assert not stage.redis.exists("rq:job:x")
+
+
+@pytest.mark.parametrize("second", list(Lane))
+def test_an_id_that_lies_on_the_lanes_twice_is_taken_once(stage: Stage, second: Lane) -> None:
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "the text")))
+    push(stage, second, "x")
+    taken = stage.worker().take()
+    assert (texts(taken), taken.duplicates) == (["the text"], ["x"])
+    stage.check()
+
+
+def test_a_job_pushed_again_is_a_duplicate_when_it_is_dead_or_settled_and_remembered(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.send("dead", "sent")
+    for started in (*worker.go(), *worker.go()):
+        worker.answer(started, Rejected("is_archived", "archived"))
+    worker.run()
+    for id_ in ("dead", "sent"):
+        push(stage, Lane.NORMAL, id_, seal(Event("errors", "again")))
+    assert worker.take().duplicates == ["dead", "sent"]
+    stage.clock.now_us += REMEMBER_US
+    push(stage, Lane.NORMAL, "sent", seal(Event("errors", "much later")))
+    assert texts(worker.take()) == ["much later"]
+
+
+def test_a_repeat_takes_the_place_of_one_event_and_no_more(stage: Stage) -> None:
+    worker = stage.worker()
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "first")))
+    worker.take()
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "second")))
+    ids = [f"new{n}" for n in range(200)]
+    stage.send(*ids)
+    taken = worker.take(new=201)
+    assert ([each.id for each in taken.batch], taken.duplicates) == (ids, ["x"])
+
+
+def test_a_job_whose_hash_has_expired_is_a_dead_letter(stage: Stage) -> None:
+    push(stage, Lane.NORMAL, "x")
+    worker = stage.worker()
+    taken = worker.take()
+    assert taken.batch == [Spoiled("x", Reason.EXPIRED, taken.batch[0].detail)]  # type: ignore[union-attr]  # spoiled
+    worker.dispatch(taken.batch)
+    assert [letter["reason"] for letter in stage.letters()] == ["expired"]
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "again")))
+    assert worker.take().duplicates == ["x"]
+
+
+def test_a_job_whose_hash_has_expired_is_a_duplicate_of_a_known_id(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.send("x")
+    worker.take()
+    push(stage, Lane.NORMAL, "x")
+    assert worker.take().duplicates == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("pushed", "id_"),
+    [
+        (b"", ""),
+        (b"a b\tc\n", "a?b?c?~191db197"),
+        (b"\xff\xfe\x00", "???~b11b4321"),
+        ("ä".encode(), "??~961fa22f"),
+        (b"]}\"'\\{", "]}\"'\\{"),
+        (b"%d%s", "%d%s"),
+        (b"x" * 300, "x" * 247 + "~02fd6825"),
+    ],
+    ids=["empty", "white space", "no text", "not ascii", "brackets", "percent", "long"],
+)
+def test_whatever_was_pushed_as_an_id_is_settled_under_printable_characters(
+    stage: Stage, pushed: bytes, id_: str
+) -> None:
+    push(stage, Lane.NORMAL, pushed)
+    worker = stage.worker()
+    worker.run()
+    (letter,) = stage.letters()
+    assert (letter["id"], letter["reason"]) == (id_, "expired")
+    assert stage.look().overall()["received"] == 1
+
+
+@pytest.mark.parametrize(
+    "ids", [("a b", "a:b"), ("ä", "ö"), ("x" * 256 + "a", "x" * 256 + "b")], ids=["blank", "letters", "length"]
+)
+def test_ids_that_cannot_be_printed_or_are_too_long_stay_two(stage: Stage, ids: tuple[str, str]) -> None:
+    for id_ in ids:
+        push(stage, Lane.NORMAL, id_, seal(Event("errors", id_)))
+    taken = stage.worker().take()
+    assert (len({each.id for each in taken.batch}), taken.duplicates) == (2, [])
+
+
+@pytest.mark.parametrize("replays", ["007", "00", "0", "-1", "1.5", "x", "1\n", "", "9" * 10])
+def test_a_number_of_replays_that_is_none_ends_no_worker(stage: Stage, replays: str) -> None:
+    stage.redis.hset("rq:job:x", "replays", replays)
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "text")))
+    assert texts(stage.worker().take()) == ["text"]
+
+
+KEYS_OF_A_TAKE = (
+    *("events", "leases", "orphans", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
+    *("deciding", "freed", "muted", "names", "paused", "limits_version"),
+)
+
+
+@pytest.mark.parametrize("name", [*KEYS_OF_A_TAKE, "leased", *(f"decisions {n}" for n in range(4))])
+def test_a_key_of_another_type_is_refused_before_anything_leaves_its_lane(stage: Stage, name: str) -> None:
+    stage.send("a", "b")
+    kind, _, place = name.partition(" ")
+    if kind == "decisions":
+        key = stage.keys.decisions[int(place)]
+    else:
+        key = stage.keys.leased("ann") if kind == "leased" else getattr(stage.keys, kind)
+    stage.redis.delete(key)
+    stage.redis.lpush(key, "another program's")
+    with pytest.raises(ResponseError, match=r"WRONGTYPE"):
+        stage.worker("ann").take()
+    assert stage.redis.lrange(stage.queue.lane(Lane.NORMAL), 0, -1) == [b"a", b"b"]
+    assert stage.redis.exists("rq:job:a", "rq:job:b") == 2
+
+
+def test_a_job_key_of_another_type_holds_nobody_up(stage: Stage, redis: Database) -> None:
+    redis.set("rq:job:x", "not a hash")
+    push(stage, Lane.NORMAL, "x")
+    stage.send("y")
+    worker = stage.worker()
+    taken = worker.take()
+    assert [type(each) for each in taken.batch] == [Spoiled, Leased]
+    assert not redis.exists("rq:job:x")
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (b"{not json", "not JSON"),
+        (b"\x80\x04N.", "pickled"),
+        (b'["os.system", null, ["true"], {}]', "this worker runs only"),
+        (b"", "no payload is left"),
+        (b"\xff\xfe", "not JSON"),
+    ],
+    ids=["malformed", "pickle", "other function", "empty", "bytes"],
+)
+def test_what_is_no_event_is_a_dead_letter_with_its_raw_payload(stage: Stage, data: bytes, detail: str) -> None:
+    push(stage, Lane.NORMAL, "x", data)
+    stage.send("y")
+    worker = stage.worker()
+    worker.run()
+    ((_, letter),) = stage.redis.xrange(stage.keys.dead)
+    assert detail in letter[b"detail"].decode()
+    assert letter[b"payload"] == data
+    assert stage.look().totals["dead -"] == 1
+    assert worker.desk.posts == ["y"]
+
+
+def test_of_an_oversized_payload_a_mebibyte_is_kept(stage: Stage) -> None:
+    push(stage, Lane.NORMAL, "x", b"[" * (2**20 + 7))
+    stage.worker().run()
+    ((_, letter),) = stage.redis.xrange(stage.keys.dead)
+    assert letter[b"payload"] == b"[" * 2**20
+    assert letter[b"reason"] == b"invalid"
+
+
+def test_a_payload_may_hold_line_breaks(stage: Stage) -> None:
+    push(stage, Lane.NORMAL, "x", seal(Event("errors", "text")).replace(", ", ",\n "))
+    assert texts(stage.worker().take()) == ["text"]
+
+
+def test_a_stock_workers_job_is_adopted_as_if_it_had_been_taken(stage: Stage) -> None:
+    worker = stage.worker()
+    taken = worker.outbox.adopt("x", seal(Event("errors", "text")))
+    assert texts(taken) == ["text"]
+    stage.check()
+    assert worker.outbox.adopt("x", seal(Event("errors", "text"))).duplicates == ["x"]
+    stage.check()
+    assert stage.look().overall()["received"] == 2
+
+
+def test_an_adopter_gets_its_own_event_alone(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a", "b")
+    ann.take()
+    ann.give_back()
+    taken = bob.outbox.adopt("x", seal(Event("errors", "text")))
+    assert [each.id for each in taken.batch] == ["x"]
+    stage.check()
+
+
+# Suspended
+
+
+def test_while_suspended_nothing_is_taken(stage: Stage, redis: Database) -> None:
+    ann = stage.worker()
+    stage.send("parked", channel="#a", max_age=10)
+    stage.send("timed", channel="#b")
+    for started in ann.go():
+        ann.answer(started, Retryable("refused", "connection refused"))
+    redis.set(stage.queue.suspended, "1")
+    stage.send("new")
+    stage.clock.forward(11)
+    taken = ann.take()
+    assert (taken.batch, taken.suspended) == ([], True)
+    assert taken.next_us == stage.clock.now_us + LEASE_US
+    redis.delete(stage.queue.suspended)
+    assert ann.taken() == ["parked", "timed", "new"]
+
+
+# Leases
+
+
+def keep_beating(stage: Stage, seconds: int, *alive: str) -> None:
+    """Time passes; those named renew their leases every ten seconds, as live workers do."""
+    for _ in range(seconds // 10):
+        stage.clock.forward(10)
+        for owner in alive:
+            stage.worker(owner).renew()
+
+
+def test_events_are_taken_over_when_the_lease_ends_and_not_before(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a", "b", "c")
+    ann.take()
+    keep_beating(stage, 20, "bob")
+    stage.clock.now_us += 10_000_000 - 1
+    assert bob.taken() == []
+    stage.clock.now_us += 1
+    stage.send("d")
+    assert bob.taken() == ["a", "b", "c", "d"]
+    assert stage.look().leases.keys() == {"bob"}
+
+
+def test_what_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a")
+    (first,) = ann.take().batch
+    keep_beating(stage, 30, "bob")
+    assert isinstance(first, Leased)
+    assert bob.take().batch == [first._replace(takes=2, deaths=1)]
+
+
+def test_an_event_that_two_workers_died_with_is_taken_alone_and_after_a_third_is_a_dead_letter(stage: Stage) -> None:
+    stage.send("a", "b")
+    for name in ("ann", "ben"):
+        assert stage.worker(name).taken() == ["a", "b"]
+        keep_beating(stage, 30, "eve")
+    stage.send("c")
+    cat, dan, eve = (stage.worker(name) for name in ("cat", "dan", "eve"))
+    (alone,) = cat.take().batch
+    assert isinstance(alone, Leased)
+    assert (alone.id, alone.deaths) == ("a", 2)
+    assert dan.taken() == ["b"]
+    assert eve.taken() == ["c"]
+    keep_beating(stage, 30, "eve")
+    (killer,) = stage.worker("fay").take().batch
+    assert isinstance(killer, Leased)
+    assert killer.deaths == 3
+
+
+def test_a_renewed_lease_is_not_taken_over(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a")
+    ann.take()
+    keep_beating(stage, 120, "ann", "bob")
+    assert bob.taken() == []
+
+
+def test_a_worker_takes_none_of_its_own_events_a_second_time(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("a")
+    ann.take()
+    stage.clock.forward(500)
+    assert ann.taken() == []
+    stage.clock.forward(5)
+    assert ann.taken() == []
+
+
+def test_a_worker_whose_lease_was_taken_over_changes_nothing(stage: Stage, redis: Database) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("sending", "leased")
+    batch = ann.take().batch
+    (started,) = ann.dispatch(batch[:1])
+    keep_beating(stage, 30, "bob")
+    assert bob.taken() == ["sending", "leased"]
+    held = {key: redis.dump(key) for key in redis.scan_iter()}
+    assert ann.answer(started, Rejected("is_archived", "archived")) is False
+    assert ann.start(batch[1]) is None  # type: ignore[arg-type]  # an event
+    assert {key: redis.dump(key) for key in redis.scan_iter()} == held
+    assert [each.id for each in ann.told.losses] == ["sending"]
+
+
+def test_a_lease_that_ran_out_and_was_not_taken_over_still_settles(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("a")
+    started = ann.go()
+    stage.clock.forward(3_000)
+    ann.deliver(started)
+    assert stage.total("sent") == 1
+
+
+def test_the_events_of_many_dead_workers_are_taken_over_in_old_order(stage: Stage) -> None:
+    owners = [f"owner{n}" for n in range(9)]
+    for n, owner in enumerate(reversed(owners)):
+        stage.send(f"{n}a", f"{n}b")
+        stage.worker(owner).take()
+    bob = stage.worker("bob")
+    keep_beating(stage, 30, "bob")
+    taken = [id_ for _ in range(3) for id_ in bob.taken()]
+    assert sorted(taken) == [f"{n}{part}" for n in range(9) for part in "ab"]
+    assert stage.look().leases.keys() == {"bob"}
+
+
+def test_orphans_are_handed_out_in_old_order_as_far_as_asked_for(stage: Stage) -> None:
+    ann, bob, cid = stage.worker("ann"), stage.worker("bob"), stage.worker("cid")
+    stage.send("a", "b", "c", "d")
+    assert ann.taken(new=1) == ["a"]
+    assert bob.taken(new=1) == ["b"]
+    assert ann.taken(new=2) == ["c", "d"]
+    assert (ann.give_back(), bob.give_back()) == (3, 1)
+    takes = [cid.take(new=3), cid.take(new=3)]
+    assert [[each.id for each in taken.batch] for taken in takes] == [["a", "b", "c"], ["d"]]
+    assert [taken.more for taken in takes] == [True, False]
+
+
+def test_a_worker_that_wants_nothing_new_gets_no_orphans(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a", "b")
+    ann.take()
+    ann.give_back()
+    assert bob.taken(new=0) == []
+    assert bob.taken() == ["a", "b"]
+
+
+def test_what_has_waited_too_long_does_not_go_with_a_suspect(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("late", max_age=60)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("refused", "connection refused"))
+    stage.send("a")
+    for owner in ("bob", "cat"):
+        assert stage.worker(owner).taken(1, 0) == ["a"]
+        stage.clock.forward(LEASE_US // US + 1)
+        ann.renew()
+        stage.clock.forward(2)
+    dan = stage.worker("dan")
+    assert dan.taken(1, 0) == ["a"]
+    assert dan.taken(0, 0) == ["late"]
+
+
+def test_a_worker_that_wants_nothing_new_gets_no_suspect(stage: Stage) -> None:
+    stage.send("a")
+    for n in range(2):
+        worker = stage.worker(f"victim{n}")
+        assert worker.taken() == ["a"]
+        die(stage, worker)
+    bob = stage.worker("bob")
+    assert bob.taken(new=0) == []
+    assert bob.taken(new=1, due=0) == ["a"]
+
+
+def die(stage: Stage, worker: Worker) -> None:
+    """Its lease ends; another one that lives takes over what it held, and has no room for it."""
+    keep_beating(stage, 30, "witness")
+    stage.worker("witness").take(new=0, due=0)
+    assert worker.owner not in stage.look().leases
+
+
+def test_events_that_two_workers_died_with_are_handed_out_one_by_one(stage: Stage) -> None:
+    stage.send("a", "b", "c")
+    for n in range(2):
+        worker = stage.worker(f"victim{n}")
+        assert worker.taken() == ["a", "b", "c"]
+        die(stage, worker)
+    stage.send("new")
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    takes = [ann.take(), bob.take(), ann.take(), ann.take()]
+    assert [[each.id for each in taken.batch] for taken in takes] == [["a"], ["b"], ["c"], ["new"]]
+    assert [taken.more for taken in takes[:2]] == [True, True]
+
+
+def test_a_suspect_may_be_the_probe_of_a_pause_and_waits_for_its_instant(stage: Stage) -> None:
+    stage.send("x", channel="#x")
+    for n in range(2):
+        worker = stage.worker(f"victim{n}")
+        assert [each.candidate.leased.id for each in worker.go_on()] == ["x"]
+        die(stage, worker)
+    ann = stage.worker("ann")
+    stage.send("y", channel="#y")
+    (y,) = ann.dispatch(ann.take(due=0).batch)
+    ann.answer(y, Paused("invalid_auth", "the token is not valid"))
+    stage.clock.now_us += US - 1
+    assert ann.taken() == []
+    stage.clock.now_us += 1
+    assert ann.taken() == ["x"]
+
+
+def test_a_dead_workers_post_waits_for_another_attempt(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("x", "behind")
+    (started,) = ann.go()
+    assert (started.attempt, stage.line("#general")) == (1, ["behind"])
+    keep_beating(stage, 30, "bob")
+    batch = bob.take().batch
+    (again,) = [each for each in batch if isinstance(each, Leased) and each.id == "x"]
+    assert (again.attempt, again.held, again.slot) == (1, False, started.candidate.leased.slot)
+    assert stage.posting("#general") != "x"
+    bob.deliver(bob.dispatch(batch))
+    bob.run()
+    assert stage.slots("category:errors") == {"x": stage.clock.now_us, "behind": stage.clock.now_us}
+    assert sorted(bob.desk.posts) == ["behind", "x"]
+    assert stage.total("sent") == 2
+
+
+def test_a_dead_workers_channel_is_free_for_the_next_in_line(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("x", "behind", channel="#a")
+    ann.go()
+    keep_beating(stage, 30, "bob")
+    bob.take(new=0, due=0)
+    assert stage.posting("#a") is None
+    assert stage.line_at("#a") == stage.clock.now_us
+    assert bob.take(new=0, due=0).next_us == stage.clock.now_us + LEASE_US
+    assert bob.taken(due=1) == ["x"]
+    assert bob.taken(due=1) == ["behind"]
+
+
+def test_a_turn_stays_with_the_event_of_a_dead_worker_until_it_is_posted(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("first", "second", "third")
+    ann.deliver(ann.go())
+    assert ann.taken(due=1) == ["second"]  # and it dies before it starts the post
+    keep_beating(stage, 30, "bob")
+    batch = bob.take().batch
+    assert [each.id for each in batch] == ["second"]
+    bob.deliver(bob.dispatch(batch))
+    bob.run()
+    assert bob.desk.posts == ["second", "third"]
+
+
+def test_after_an_interruption_live_workers_renew_before_anybody_is_taken_over(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a")
+    ann.take()
+    stage.clock.forward(3_600)  # nobody could call: the server was away
+    taken = bob.take()
+    assert taken.batch == []
+    assert taken.next_us == stage.clock.now_us + 2_000_000
+    stage.clock.now_us += 2_000_000 - 1
+    assert (bob.taken(), stage.look().leased) == ([], 1)
+    ann.renew()
+    stage.clock.forward(10)
+    assert bob.taken() == []
+
+
+def test_two_seconds_after_an_interruption_those_who_did_not_renew_are_taken_over(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a")
+    ann.take()
+    stage.clock.forward(3_600)
+    assert bob.taken() == []
+    stage.clock.forward(2)
+    assert bob.taken() == ["a"]
+
+
+@pytest.mark.parametrize(("quiet_us", "interrupted"), [(LEASE_US // 2, False), (LEASE_US // 2 + 1, True)])
+def test_half_a_lease_without_any_call_is_an_interruption(stage: Stage, quiet_us: int, *, interrupted: bool) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    ann.take()
+    stage.clock.now_us += quiet_us
+    bob.take()
+    ann.take()
+    grace = stage.redis.hget(stage.keys.beat, "grace")
+    assert grace == (str(stage.clock.now_us + 2_000_000).encode() if interrupted else None)
+
+
+# Giving back
+
+
+def test_what_a_stopping_worker_gives_back_is_taken_next_in_order(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a", "b")
+    ann.take()
+    stage.send("c")
+    assert ann.give_back() == 2
+    assert stage.look().leases == {}
+    assert stage.redis.llen(stage.keys.wake) == 1
+    assert bob.taken() == ["a", "b", "c"]
+
+
+def test_what_a_stopping_worker_keeps_is_taken_over_at_once_after_the_rest(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a", "b", "c")
+    ann.take()
+    assert ann.outbox.give_back(keep=["b"]) == 2
+    stage.check()
+    assert bob.taken() == ["a", "b", "c"]
+
+
+def test_giving_back_nothing_wakes_nobody(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("a")
+    ann.take()
+    assert ann.keep_only("a") == 0
+    ann.run()
+    ann.settle([])
+    assert stage.redis.llen(stage.keys.wake) == 0
+
+
+@pytest.mark.parametrize("by", ["giving back", "waiting"])
+def test_the_bell_holds_sixteen_tokens_at_most(stage: Stage, by: str) -> None:
+    ann = stage.worker("ann")
+    stage.send("a")
+    (leased,) = ann.take().batch
+    assert isinstance(leased, Leased)
+    stage.redis.rpush(stage.keys.wake, *("1" * 40))
+    if by == "waiting":
+        ann.outbox.start([Candidate(leased, stage.policy.terms(leased))], free=0)
+    else:
+        ann.outbox.give_back()
+    assert stage.redis.llen(stage.keys.wake) == 16
+
+
+def test_a_worker_that_lost_an_answer_keeps_only_what_it_knows_of(stage: Stage) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("a", "b", "c", "d")
+    ann.take()
+    assert ann.keep_only("b", "d", "unknown") == 2
+    assert bob.taken() == ["a", "c"]
+    assert stage.look().leases.keys() == {ann.outbox.owner, "bob"}
+
+
+def test_a_post_that_was_given_back_uses_no_attempt(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    stage.send("x")
+    (started,) = ann.go()
+    assert ann.keep_only() == 1
+    (again,) = ann.take().batch
+    assert isinstance(again, Leased)
+    assert (started.attempt, again.attempt, again.unknown) == (1, 0, 0)
+    ann.deliver(ann.dispatch([again]))
+    assert stage.total("sent") == 1
+
+
+def test_an_admitted_event_that_was_given_back_is_not_dropped_by_a_limit(redis: Database) -> None:
+    stage = Stage(redis, policy=policy_of(limits="1/30s"))
+    ann = stage.worker("ann")
+    stage.send("x", channel="#a")
+    ann.go()
+    stage.clock.forward(12)
+    ann.keep_only()  # the answer to the start was lost
+    stage.clock.forward(12)
+    stage.worker("bob").renew()
+    stage.clock.forward(12)
+    (x,) = ann.take().batch
+    stage.send("y", channel=UNPACED)
+    bob = stage.worker("bob")
+    bob.deliver(bob.go())
+    assert ann.dispatch([x]) == []
+    assert (stage.total("dropped"), stage.look().parked) == (0, 1)
+
+
+def test_an_event_that_ends_dropped_leaves_no_slot_of_an_earlier_admission(redis: Database) -> None:
+    stage = Stage(redis, policy=policy_of(limits="1/30s"))
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    stage.send("x", channel="#a")
+    (held,) = ann.take().batch
+    assert isinstance(held, Leased)
+    stage.gate.try_acquire_many([(held.slot, stage.policy.scopes("errors"))])  # and it dies before it starts the post
+    keep_beating(stage, 30, "bob")
+    stage.clock.forward(5)
+    stage.send("y", channel="#b")
+    x, y = bob.take().batch
+    bob.deliver(bob.dispatch([y]))
+    bob.dispatch([x])
+    if stage.total("dropped"):
+        assert set(stage.slots("global")) == {"y"}

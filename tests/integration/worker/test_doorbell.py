@@ -1,0 +1,130 @@
+"""Sleeping without polling: what wakes a worker, and what does not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatcher.errors import GateUnavailable
+from dispatcher.server.connection import connect
+from dispatcher.worker.doorbell import Doorbell
+from tests.support.servers import Database, RedisServer
+
+LANES = ("rq:queue:q:high", "rq:queue:q", "rq:queue:q:low")
+LONG_S = 20.0
+
+
+@pytest.fixture
+def doorbell(redis: Database) -> Iterator[Doorbell]:
+    bell = Doorbell(redis, LANES, "{d}:wake")
+    yield bell
+    bell.close()
+
+
+def slept(bell: Doorbell, seconds: float = LONG_S, **how: bool) -> float:
+    begin = time.monotonic()
+    bell.sleep(seconds, **how)
+    return time.monotonic() - begin
+
+
+def asleep(redis: Database, count: int) -> None:
+    """Return when that many connections block on the server."""
+    end = time.monotonic() + 10
+    while redis.info("clients")["blocked_clients"] != count:
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_job_on_any_lane_wakes_and_stays_where_it_is(doorbell: Doorbell, redis: Database, lane: str) -> None:
+    def push() -> None:
+        asleep(redis, 4)
+        redis.rpush(lane, "job")
+
+    threading.Thread(target=push).start()
+    assert slept(doorbell) < LONG_S
+    assert redis.lrange(lane, 0, -1) == [b"job"]
+
+
+def test_a_token_wakes_one_sleeper_of_two(redis: Database) -> None:
+    bells = [Doorbell(redis, LANES, "{d}:wake") for _ in range(2)]
+    woken: list[int] = []
+
+    def sleep(n: int) -> None:
+        bells[n].sleep(LONG_S)
+        woken.append(n)
+
+    threads = [threading.Thread(target=sleep, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    asleep(redis, 8)
+    redis.rpush("{d}:wake", "1")
+    asleep(redis, 7)
+    assert redis.llen("{d}:wake") == 0
+    for bell in bells:
+        bell.ring()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(woken) == [0, 1]
+    for bell in bells:
+        bell.close()
+
+
+def test_a_ring_before_the_sleep_is_not_lost(doorbell: Doorbell) -> None:
+    doorbell.ring()
+    assert slept(doorbell) < LONG_S
+    assert slept(doorbell, 0.01) < LONG_S
+
+
+def test_any_number_of_rings_is_taken_in(doorbell: Doorbell) -> None:
+    for _ in range(100_000):
+        doorbell.ring()
+    assert slept(doorbell) < LONG_S
+    assert slept(doorbell, 0.05) >= 0.05
+
+
+def test_a_suspended_worker_sleeps_through_jobs(doorbell: Doorbell, redis: Database) -> None:
+    redis.rpush(LANES[0], "job")
+    assert slept(doorbell, 0.05, lanes=False) >= 0.05
+
+
+def test_without_the_server_only_this_process_is_heard(doorbell: Doorbell, redis: Database) -> None:
+    redis.rpush(LANES[0], "job")
+    assert slept(doorbell, 0.05, server=False) >= 0.05
+
+
+def test_the_servers_end_wakes_and_the_next_sleep_connects_again(own_server: RedisServer) -> None:
+    client: Database = connect(own_server.url)
+    bell = Doorbell(client, LANES, "{d}:wake")
+
+    def kill() -> None:
+        asleep(client, 4)
+        own_server.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(GateUnavailable):
+        bell.sleep(LONG_S)
+    killer.join()
+    bell.close()
+    with pytest.raises(GateUnavailable):
+        bell.sleep(LONG_S)
+    bell.close()
+    own_server.start()
+    client.rpush(LANES[1], "job")
+    assert slept(bell) < LONG_S
+    bell.close()
+
+
+def test_sleeping_leaves_no_descriptor_behind(redis: Database) -> None:
+    bell = Doorbell(redis, LANES, "{d}:wake")
+    bell.sleep(0)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        bell.close()
+        bell.sleep(0)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    bell.close()

@@ -1,0 +1,63 @@
+"""What a worker that is told to stop does with a post that is still in flight when its time is over."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dispatcher.app.building import build_outbox
+from dispatcher.app.servers import keys_of
+from dispatcher.core.limits import Message, PostResult, Receipt
+from dispatcher.settings import Settings
+from dispatcher.store.snapshot import Books
+from dispatcher.worker.worker import STOP_GRACE_S
+from tests.support.processes import until
+from tests.support.servers import Database
+from tests.support.stand import Stand, send
+
+
+@dataclass(slots=True)
+class Seconds:
+    """A clock that only a test moves."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_post_that_outlasts_the_stop_of_its_worker_is_looked_up_and_not_taken_as_not_made(
+    redis: Database, tmp_path: Path
+) -> None:
+    settings, clock, answer = Settings.isolated(), Seconds(), threading.Event()
+    keys, queue = keys_of(settings)
+
+    def slow(message: Message) -> PostResult:
+        assert answer.wait(20)
+        return Receipt(message.channel, "1.1")
+
+    stand = Stand(redis, 10, tmp_path, clock)
+    stand.desk.reply = slow
+    send(stand, "e1", "e2")
+    batch, rest = stand.outbox.take(1, 1), stand.outbox.take(1, 1)
+    assert (stand.ids_of(batch), stand.ids_of(rest)) == (["e1"], ["e2"])
+    stand.worker.request_stop(signal.SIGTERM, None)
+    clock.now += stand.POST_DEADLINE_S + STOP_GRACE_S - 3.0  # a server that is slow: the post begins late
+    stand.worker.dispatch(batch)
+    until(lambda: stand.desk.posts, "the post")
+    clock.now += 3.0
+    stand.worker.sign_off()
+    answer.set()
+    look = Books(redis, keys, queue).snapshot()
+    assert (look.leased, look.orphans) == (1, 1), "the post is still leased; what was not begun is given back"
+    bob = build_outbox(settings, redis, "bob")
+    assert [each.id for each in bob.take(10, 10).batch] == ["e2"]
+    assert timers(redis, keys.timers) == ["e1"], "it waits to be looked up"
+
+
+def timers(redis: Database, key: str) -> list[str]:
+    found: Any = redis.zrange(key, 0, -1)
+    return [each.decode() for each in found]

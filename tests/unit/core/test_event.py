@@ -1,0 +1,198 @@
+"""What a valid event is, and what is said of one that is not."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for, slot_id
+from dispatcher.core.limits import Lane
+from dispatcher.errors import InvalidEvent
+
+BLOCKS = "expected a list of at most 50 objects, each with a type"
+THREAD = "expected a key of 1 to 128 printable characters"
+FULL: dict[str, Any] = {
+    "v": 1,
+    "category": "errors",
+    "text": "disk full on db1",
+    "id": "disk-1",
+    "channel": "#ops",
+    "blocks": [{"type": "divider"}],
+    "thread_ts": "1732100000.123456",
+    "priority": "high",
+    "labels": {"host": "db1"},
+    "created_at": 1732100000.123,
+    "max_age": 3600,
+    "mrkdwn": True,
+    "thread": "disk-db1",
+}
+
+
+def test_every_field_survives_the_queue() -> None:
+    event = Event.from_payload(FULL)
+    assert json.loads(encode_event(event)) == FULL
+    assert Event.from_payload(json.loads(encode_event(event))) == event
+    assert event.priority is Lane.HIGH
+
+
+def test_category_and_text_are_enough() -> None:
+    assert json.loads(encode_event(Event("errors", "x"))) == {"v": 1, "category": "errors", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"category": None}, "category is null, expected 1 to 64 of"),
+        ({"category": "é"}, "category is 'é', expected 1 to 64 of"),
+        ({"category": "x" * 65}, "x' (65 characters), expected 1 to 64 of"),
+        ({"category": "-x"}, "beginning with a letter or digit"),
+        ({"text": 7}, "text is 7, expected a string"),
+        ({"text": "  \n", "blocks": []}, "text is empty, expected some text, or blocks"),
+        ({"text": "\ud800"}, "expected a string of well-formed Unicode"),
+        ({"blocks": "x"}, f"blocks is 'x', {BLOCKS}"),
+        ({"blocks": [{}] * 51}, f"blocks is a list of 51, {BLOCKS}"),
+        ({"blocks": [7]}, f"blocks is [7], {BLOCKS}"),
+        ({"blocks": {"type": "divider"}}, f'blocks is {{"type": "divider"}}, {BLOCKS}'),
+        ({"blocks": [{"text": "x"}]}, f'blocks is [{{"text": "x"}}], {BLOCKS}'),
+        ({"blocks": [{"type": "divider"}, {"type": 7}]}, f'blocks is [{{"type": "divider"}}, {{"type": 7}}], {BLOCKS}'),
+        ({"id": ""}, "id is '', expected 1 to 128 printable characters"),
+        ({"id": "x" * 300}, "x... (300 characters), expected 1 to 128 printable characters"),
+        ({"id": "a\x1b[31m"}, r"id is 'a\x1b[31m', expected 1 to 128 printable characters"),
+        ({"channel": 5}, "channel is 5, expected a name such as #ops"),
+        ({"thread_ts": "now"}, "thread_ts is 'now', expected Slack's ts"),
+        ({"priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
+        ({"priority": ["high"]}, 'priority is ["high"], expected high, normal or low'),
+        ({"labels": {"a": "x", "b": 1}}, "the label 'b' is 1, expected a string"),
+        ({"labels": {"a": None}}, "the label 'a' is null, expected a string"),
+        ({"labels": {1: "a"}}, 'labels is {"1": "a"}, expected an object of at most 32 strings'),
+        ({"created_at": "x"}, "created_at is 'x', expected seconds since 1970"),
+        ({"created_at": float("nan")}, "created_at is not a number, expected seconds since 1970"),
+        ({"max_age": 0}, "max_age is 0, expected a number of seconds above 0"),
+        ({"max_age": 1e303}, "max_age is 1e+303, expected a number of seconds above 0, up to 366 days"),
+        ({"max_age": float("-inf")}, "max_age is infinite, expected a number of seconds above 0, up to 366 days"),
+        ({"max_age": {1, 2}}, 'max_age is "set", expected a number of seconds above 0'),
+        (
+            {"labels": dict.fromkeys(map(str, range(33)), "x")},
+            "labels is an object of 33 keys, expected an object of at most 32 strings",
+        ),
+        (
+            {"max_age": 10**400},
+            "max_age is a number of very many digits, expected a number of seconds above 0, up to 366 days",
+        ),
+        ({"created_at": 10**400}, "expected seconds since 1970"),
+        (dict.fromkeys(map(str, range(1000)), 1), "; and 997 more"),
+        ({"max_age": True}, "max_age is true, expected a number of seconds above 0"),
+        ({"mrkdwn": "yes"}, "mrkdwn is 'yes', expected true or false"),
+        ({"v": 2}, "v is 2, expected 1"),
+        ({"v": True}, "v is true, expected 1"),
+        ({"thread": ""}, f"thread is '', {THREAD}"),
+        ({"thread": "a\nb"}, f"thread is 'a\\nb', {THREAD}"),
+        ({"thread": "x" * 129}, f"x... (129 characters), {THREAD}"),
+        ({"thread": 7}, f"thread is 7, {THREAD}"),
+        ({"chanel": "#x"}, "'chanel' is not a key of an event; did you mean channel?"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value))[:20],
+)
+def test_a_bad_event_says_key_value_and_expectation(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        Event.from_payload({**FULL, **change})
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown"), [(None, "null"), ([], r"\[\]"), ("x", "'x'"), (7, "7"), (True, "true"), (inf, "infinite")]
+)
+def test_what_is_no_object_is_no_event(payload: object, shown: str) -> None:
+    with pytest.raises(InvalidEvent, match=f"^event is {shown}, expected a JSON object$"):
+        Event.from_payload(payload)
+
+
+def test_a_missing_category_is_named() -> None:
+    with pytest.raises(InvalidEvent, match="category is missing"):
+        Event.from_payload({"text": "x"})
+
+
+@pytest.mark.parametrize("change", [{}, {"blocks": []}, {"blocks": None}])
+def test_a_missing_text_is_not_called_empty(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidEvent, match=r"^text is missing, expected some text, or blocks$"):
+        Event.from_payload({"category": "errors", **change})
+
+
+def test_an_event_too_large_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(InvalidEvent, match=f"expected at most {MAX_EVENT_BYTES}"):
+        encode_event(Event("errors", "x" * (MAX_EVENT_BYTES + 1)))
+
+
+def nested(depth: int) -> dict[str, Any]:
+    block: dict[str, Any] = {}
+    for _ in range(depth):
+        block = {"type": "x", "x": block}
+    return block
+
+
+CIRCLE: dict[str, Any] = {"type": "x"}
+CIRCLE["x"] = CIRCLE
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"type": "x", "x": {1}}, "blocks hold a set, which JSON has no form for"),
+        ({"type": "x", "x": inf}, "blocks hold a number that is infinite or not a number, which JSON has no form for"),
+        ({"type": "x", ("x",): 1}, "blocks hold an object with a key that is no string, which JSON has no form for"),
+        (CIRCLE, "blocks contain themselves, which JSON has no form for"),
+        (nested(100_000), "blocks are nested too deeply to be written as JSON"),
+    ],
+    ids=["type", "number", "key", "circle", "depth"],
+)
+def test_what_json_cannot_hold_is_refused_in_plain_words(block: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        encode_event(Event("errors", blocks=(block,)))
+    assert str(caught.value) == message
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_json_value_is_an_event_or_is_invalid(payload: object) -> None:
+    try:
+        Event.from_payload(payload)
+    except InvalidEvent:
+        return
+
+
+def test_an_id_in_rqs_alphabet_is_the_job_id_and_any_other_becomes_a_digest() -> None:
+    assert job_id_for("disk-1_A") == "disk-1_A"
+    digest = job_id_for("disk 1")
+    assert digest.startswith("id-")
+    assert digest != job_id_for("disk 2")
+    assert digest.replace("-", "").isalnum()
+
+
+@pytest.mark.parametrize(
+    ("event_id", "job_id", "remembered"),
+    [
+        ("chosen", "chosen", True),
+        ("0f8fad5b-d9cb-469f-a165-70867728950e", "0f8fad5b-d9cb-469f-a165-70867728950e", True),
+        (None, "0f8fad5b-d9cb-469f-a165-70867728950e", False),
+        (None, "picked-by-a-stock-producer", True),
+    ],
+)
+def test_an_id_the_producer_chose_is_remembered(event_id: str | None, job_id: str, remembered: bool) -> None:  # noqa: FBT001 - a row of the table
+    assert is_remembered(Event("errors", "x", id=event_id), job_id) is remembered
+
+
+def test_a_slot_of_a_long_id_is_named_by_a_digest() -> None:
+    long = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    assert slot_id("short") == "short"
+    assert len(slot_id(long)) == 16
+    assert slot_id(long) != slot_id(long.replace("0", "1"))

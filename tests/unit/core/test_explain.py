@@ -1,0 +1,214 @@
+"""What happened to an event in one sentence: from facts alone, with instants in the zone of the reader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+import pytest
+
+from dispatcher.core import explain
+from dispatcher.core.explain import Decision, clock_of, ended, limit_words
+from dispatcher.core.limits import US, Denied, Limit
+
+ZONE: Final = timezone(timedelta(hours=5, minutes=30))
+
+
+def us(text: str) -> int:
+    """An instant of a day in that zone."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=ZONE).timestamp()) * US
+
+
+NOW_US: Final = us("2026-11-20 12:10:00")
+AT: Final = clock_of(NOW_US, ZONE)
+DROPPED: Final = Decision(
+    "disk-1",
+    us("2026-11-20 12:03:11"),
+    "dropped",
+    "limit:category",
+    "errors",
+    "category:errors",
+    "10/30m",
+    us("2026-11-20 12:21:40"),
+)
+DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", "errors", detail="no such channel.")
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (
+            DROPPED,
+            "Dropped at 12:03:11: category errors had used 10 of 10 in 30 min; it would have fitted at 12:21:40.",
+        ),
+        (
+            replace(DROPPED, reason="limit:global", scope="global", limit="100/1h fixed"),
+            (
+                "Dropped at 12:03:11: all events together had used 100 of 100 in 1 h (fixed); "
+                "it would have fitted at 12:21:40."
+            ),
+        ),
+        (
+            replace(DROPPED, reason="limit:label", scope="label:deploys:host=db1:5432", limit="3/10s"),
+            (
+                "Dropped at 12:03:11: host=db1:5432 of category deploys had used 3 of 3 in 10 s; "
+                "admitted events held it that had yet to be posted."
+            ),
+        ),
+        (
+            replace(DROPPED, scope="shared"),
+            (
+                "Dropped at 12:03:11: what the guarantees leave for all had used 10 of 10 in 30 min; "
+                "it would have fitted at 12:21:40."
+            ),
+        ),
+        (
+            replace(DROPPED, scope="guarantee:errors"),
+            (
+                "Dropped at 12:03:11: the guarantee of errors had used 10 of 10 in 30 min; "
+                "it would have fitted at 12:21:40."
+            ),
+        ),
+        (
+            replace(DROPPED, outcome="dead"),
+            "Dead letter at 12:03:11: category errors had used 10 of 10 in 30 min; it would have fitted at 12:21:40.",
+        ),
+        (
+            replace(DROPPED, outcome="digested"),
+            (
+                "Counted into a digest at 12:03:11: category errors had used 10 of 10 in 30 min; "
+                "it would have fitted at 12:21:40."
+            ),
+        ),
+        (
+            replace(DROPPED, outcome="dead", reason="overflow", detail="5 of category errors wait already"),
+            "Dead letter at 12:03:11, overflow: 5 of category errors wait already.",
+        ),
+        (DEAD, "Dead letter at 12:03:11, rejected: no such channel."),
+        (
+            replace(DEAD, code="channel_not_found"),
+            "Dead letter at 12:03:11, rejected (channel_not_found): no such channel.",
+        ),
+        (replace(DEAD, reason="expired", detail=None), "Dead letter at 12:03:11, expired."),
+        (replace(DEAD, outcome="sent", reason="ok", channel="#ops"), "Sent to #ops at 12:03:11."),
+        (
+            replace(DEAD, outcome="sent", reason="ok", channel="#ops", copies=1),
+            "Sent to #ops at 12:03:11; 1 copy may stand beside it.",
+        ),
+        (
+            replace(DEAD, outcome="duplicate", reason="duplicate"),
+            "Duplicate at 12:03:11: an event of this id came before.",
+        ),
+        (
+            replace(DEAD, outcome="dropped", reason="cancelled", detail="by ops@db1"),
+            "Cancelled at 12:03:11 by ops@db1.",
+        ),
+        (
+            replace(
+                DEAD,
+                outcome="dropped",
+                reason="muted",
+                detail="by ops@db1: maintenance",
+                fits_at_us=us("2026-11-20 14:00:00"),
+            ),
+            "Dropped at 12:03:11: category errors was muted until 14:00:00 by ops@db1: maintenance.",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_how_an_event_ended_is_one_sentence(decision: Decision, said: str) -> None:
+    assert ended(decision, AT) == said
+
+
+@pytest.mark.parametrize("wait_s", [0, 90, 1_800, 1_801])
+def test_what_is_dropped_by_the_thousand_has_the_same_sentence(wait_s: int) -> None:
+    denied = Denied("label:errors:host=db1", Limit.parse("10/30m"), wait_s * US)
+    one = Decision("x", NOW_US, "dropped", "limit:label", "errors", denied.scope, "10/30m", NOW_US + wait_s * US)
+    assert explain.dropped(denied, NOW_US, AT) == ended(one, AT)
+
+
+def test_an_instant_of_another_day_has_its_date() -> None:
+    old = replace(DROPPED, at_us=us("2026-11-19 23:59:59"), fits_at_us=us("2026-11-20 00:00:00"))
+    assert ended(old, AT).startswith("Dropped at 2026-11-19 23:59:59: ")
+    assert ended(old, AT).endswith(" fitted at 00:00:00.")
+
+
+def test_an_instant_that_is_today_in_another_zone_has_its_date_here() -> None:
+    assert clock_of(us("2026-11-20 02:00:00"), ZONE)(us("2026-11-19 23:00:00")) == "2026-11-19 23:00:00"
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("10/30m", "10 of 10 in 30 min"),
+        ("1/250ms", "1 of 1 in 250 ms"),
+        ("7/1d", "7 of 7 in 1 d"),
+        ("5/1h fixed", "5 of 5 in 1 h (fixed)"),
+        ("ten", "ten"),
+    ],
+)
+def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None:
+    assert limit_words(limit) == said
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            explain.deferred("category:errors", 0, us("2026-11-20 12:21:40"), AT),
+            "Waits for room: category errors had used up a limit; as the next of its line it is expected at 12:21:40.",
+        ),
+        (
+            explain.deferred("global", 0, None, AT),
+            "Waits for room: all events together had used up a limit; as the next of its line it is expected now.",
+        ),
+        (
+            explain.deferred("global", 3, NOW_US, AT),
+            "Waits for room: all events together had used up a limit; it is behind 3 others.",
+        ),
+        (
+            explain.for_channel("#ops", 0, explain.cooling(us("2026-11-20 12:12:00"), AT)),
+            (
+                "Admitted, and waits for channel #ops: after Slack's 429, or posts without a clear answer, "
+                "nobody posts there until 12:12:00; it is the next."
+            ),
+        ),
+        (
+            explain.for_channel("#ops", 1, explain.paced(us("2026-11-20 12:10:05"), AT)),
+            "Admitted, and waits for channel #ops: its pace lets the next go at 12:10:05; it is behind 1 other.",
+        ),
+        (
+            explain.for_channel("#ops", 0, explain.paced(None, AT)),
+            "Admitted, and waits for channel #ops: another post to it is in flight; it is the next.",
+        ),
+        (
+            explain.on_timer("retry: http_502", 2, 8, AT(us("2026-11-20 12:10:05"))),
+            "Admitted, tried 2 of 8 times (retry: http_502); it goes on at 12:10:05.",
+        ),
+        (
+            explain.in_hands("h.7.abc", 1, 8, is_sending=True),
+            "In flight: worker h.7.abc is posting it, attempt 1 of 8.",
+        ),
+        (explain.in_hands("h.7.abc", 0, 8, is_sending=False), "In flight: worker h.7.abc is deciding about it."),
+        (
+            explain.on_lane("high", 0, "queued"),
+            "Waits on the queue, on lane high, as the next; no worker has taken it yet.",
+        ),
+        (
+            explain.on_lane("low", 12, "queued"),
+            "Waits on the queue, on lane low, behind 12 others; no worker has taken it yet.",
+        ),
+        (
+            explain.on_lane("low", None, "queued"),
+            "Waits on the queue, on lane low; no worker has taken it yet.",
+        ),
+        (
+            explain.on_lane("low", None, "deferred"),
+            "Waits on the queue: no worker of ours has taken it, RQ says of its job that it is deferred.",
+        ),
+    ],
+    ids=lambda value: value,
+)
+def test_where_an_event_is_is_one_sentence(said: str, expected: str) -> None:
+    assert said == expected

@@ -1,0 +1,178 @@
+"""What a reading means for each event, by values alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from dispatcher.core.category_rule import OnAmbiguous
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Candidate, Doubt, Leased, Trouble
+from dispatcher.core.limits import US, Paused, Reason, Receipt
+from dispatcher.core.outcomes import (
+    LAST_LOOK,
+    MARGIN_US,
+    Absent,
+    DeadLettered,
+    Lookup,
+    Parked,
+    Place,
+    Reading,
+    ReadLater,
+    Rest,
+    Search,
+    Sent,
+    Settlement,
+    Slots,
+    Unreadable,
+)
+from dispatcher.core.policy import Policy, again_after_us
+from dispatcher.core.reconciliation import MAX_RESENT, after_look, lookups
+from dispatcher.core.transitions import MAX_ATTEMPTS
+from tests.support.stage import policy_of
+
+GRACE_US: Final = 10 * US
+POLICY: Final = policy_of()
+DEADLINE_US: Final = POLICY.defaults.max_age_us
+NEVER: Final = Unreadable("missing_scope", "conversations.history: the token lacks a scope")
+
+
+def doubtful(id_: str = "x", *, sent_us: int = 0, first_us: int = 0, looks: int = 0, **facts: Any) -> Leased:  # noqa: ANN401 - fields
+    fields: dict[str, Any] = {"attempt": 1, "doubt": Doubt(sent_us, first_us, looks), **facts}
+    return Leased(id_, Event("errors", "x", id=id_), 1, 0)._replace(**fields)
+
+
+def concluded(leased: Leased, rest: Rest, now_us: int = 0, policy: Policy = POLICY) -> Settlement:
+    """What a reading at ``now_us`` that found nothing means."""
+    candidate = Candidate(leased, policy.terms(leased))
+    lookup = Lookup((candidate,), Search("#general", (leased.id,), 0), now_us)
+    (settlement,) = after_look(lookup, Reading({}, rest), policy, lambda n: n * US, GRACE_US)
+    return settlement
+
+
+@pytest.mark.parametrize(
+    ("now_us", "place"), [(LAST_LOOK * GRACE_US - 1, Place.LOOK), (LAST_LOOK * GRACE_US, Place.TIMER)]
+)
+def test_absent_is_final_at_the_last_look_to_the_microsecond(now_us: int, place: Place) -> None:
+    settlement = concluded(doubtful(), Absent(), now_us)
+    assert isinstance(settlement.outcome, Parked)
+    assert settlement.outcome.place is place
+    assert settlement.slots is (Slots.HOLD if place is Place.TIMER else Slots.KEEP)
+    assert settlement.looks == (0 if place is Place.LOOK else None)
+
+
+def test_the_last_look_counts_from_the_last_post_and_a_reading_begins_at_the_first() -> None:
+    leased = doubtful(sent_us=100 * US, first_us=0)
+    assert concluded(leased, Absent(), 100 * US).looks == 0
+    ((lookup,), ended) = lookups([leased], POLICY, 100 * US)
+    assert (lookup.search.since_us, ended) == (-MARGIN_US, [])
+
+
+@pytest.mark.parametrize(
+    ("resent", "attempt", "ends"), [(MAX_RESENT - 1, 2, False), (MAX_RESENT, 3, True), (0, MAX_ATTEMPTS, True)]
+)
+def test_the_posts_made_again_have_an_end(resent: int, attempt: int, *, ends: bool) -> None:
+    settlement = concluded(doubtful(resent=resent, attempt=attempt), Absent(), LAST_LOOK * GRACE_US)
+    assert isinstance(settlement.outcome, DeadLettered) is ends
+    assert settlement.resent == (resent if ends else resent + 1)
+    assert settlement.attempt == attempt
+
+
+@pytest.mark.parametrize(("now_us", "ends"), [(DEADLINE_US - 1, False), (DEADLINE_US, True)])
+def test_a_failed_reading_is_repeated_until_the_deadline(now_us: int, *, ends: bool) -> None:
+    settlement = concluded(doubtful(looks=3), ReadLater("http_503", "no answer"), now_us)
+    assert (settlement.looks, settlement.reached) == (4, False)
+    if ends:
+        assert isinstance(settlement.outcome, DeadLettered)
+        assert (settlement.outcome.reason, settlement.slots) == (Reason.AMBIGUOUS, Slots.KEEP)
+    else:
+        assert settlement.outcome == Parked(Place.TIMER, Reason.RECONCILE, 4 * US, "http_503", detail="no answer")
+
+
+def test_slacks_own_wish_goes_before_our_back_off_and_holds_for_all() -> None:
+    settlement = concluded(doubtful(looks=3), ReadLater("ratelimited", "", 60 * US, reached=True))
+    assert isinstance(settlement.outcome, Parked)
+    assert (settlement.outcome.wait_us, settlement.reading_us, settlement.reached) == (60 * US, 60 * US, True)
+
+
+def test_a_pause_that_a_reading_met_is_handed_on() -> None:
+    pause = Paused("invalid_auth", "Slack does not accept the token")
+    assert concluded(doubtful(), ReadLater("invalid_auth", "", reached=True, pause=pause)).pause == pause
+
+
+@pytest.mark.parametrize(
+    ("rule", "attempt", "unknown", "ends"),
+    [
+        (OnAmbiguous.RESEND, MAX_ATTEMPTS - 1, 2, False),
+        (OnAmbiguous.RESEND, MAX_ATTEMPTS, 2, True),
+        (OnAmbiguous.RESEND, 1, MAX_ATTEMPTS - 2, False),
+        (OnAmbiguous.RESEND, 1, MAX_ATTEMPTS - 1, True),
+        (OnAmbiguous.DEAD_LETTER, 1, 2, True),
+    ],
+)
+def test_where_nothing_can_be_read_the_category_says_what_follows(
+    rule: OnAmbiguous, attempt: int, unknown: int, *, ends: bool
+) -> None:
+    defaults = replace(POLICY.defaults, on_ambiguous=rule)
+    policy = replace(POLICY, defaults=defaults, categories={"errors": defaults})
+    settlement = concluded(doubtful(attempt=attempt, unknown=unknown), NEVER, policy=policy)
+    assert settlement.slots is Slots.KEEP
+    if ends:
+        assert isinstance(settlement.outcome, DeadLettered)
+        assert (settlement.outcome.reason, settlement.outcome.code) == (Reason.AMBIGUOUS, "missing_scope")
+        assert settlement.unknown == unknown
+    else:
+        assert isinstance(settlement.outcome, Parked)
+        assert (settlement.unknown, settlement.looks) == (unknown + 1, None)
+        assert settlement.outcome.wait_us == again_after_us("x", unknown + 1)
+
+
+@pytest.mark.parametrize(
+    ("resent", "attempt", "trouble", "outcome"),
+    [
+        (MAX_RESENT, 3, None, "ends"),
+        (MAX_RESENT, 3, Trouble.CHANNEL, "waits long"),
+        (0, MAX_ATTEMPTS - 1, Trouble.CHANNEL, "waits long"),
+        (0, MAX_ATTEMPTS, Trouble.CHANNEL, "ends"),
+        (MAX_RESENT, MAX_ATTEMPTS, Trouble.OUTAGE, "goes on"),
+    ],
+)
+def test_what_is_absent_while_posts_fail_elsewhere_is_not_given_up_so_soon(
+    resent: int, attempt: int, trouble: Trouble | None, outcome: str
+) -> None:
+    doubt = Doubt(0, 0, trouble=trouble)
+    settlement = concluded(doubtful(resent=resent, attempt=attempt, doubt=doubt), Absent(), LAST_LOOK * GRACE_US)
+    assert settlement.resent == resent
+    if outcome == "ends":
+        assert isinstance(settlement.outcome, DeadLettered)
+    else:
+        assert isinstance(settlement.outcome, Parked)
+        assert settlement.outcome.wait_us == (again_after_us("x", attempt) if outcome == "waits long" else 0)
+
+
+@pytest.mark.parametrize(("nth", "whole_s"), [(1, 1), (2, 5), (3, 25), (6, 3_125), (7, 3_600), (40, 3_600)])
+def test_the_wait_after_a_post_of_unknown_fate_is_half_to_all_of_five_times_the_one_before(
+    nth: int, whole_s: int
+) -> None:
+    waits = [again_after_us(f"event-{n}", nth) for n in range(200)]
+    assert whole_s * US / 2 <= min(waits) < 0.55 * whole_s * US
+    assert 0.95 * whole_s * US < max(waits) <= whole_s * US
+
+
+def test_what_is_found_is_sent_whatever_the_reading_says_of_the_rest() -> None:
+    found, lost = doubtful("found", unknown=1), doubtful("lost")
+    candidates = tuple(Candidate(each, POLICY.terms(each)) for each in (found, lost))
+    reading = Reading({"found": Receipt("C0123456", "1.1")}, NEVER)
+    lookup = Lookup(candidates, Search("#general", ("found", "lost"), 0), 0)
+    one, two = after_look(lookup, reading, POLICY, lambda _: US, GRACE_US)
+    assert one.outcome == Sent(Receipt("C0123456", "1.1"), found=True, copies=1)
+    assert (one.slots, one.reached) == (Slots.KEEP, True)
+    assert isinstance(two.outcome, Parked)
+
+
+def test_one_whose_fate_is_known_is_not_looked_up() -> None:
+    known = doubtful()._replace(doubt=None)
+    with pytest.raises(ValueError, match="x is looked up, and its fate is known"):
+        lookups([known], POLICY, 0)

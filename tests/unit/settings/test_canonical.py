@@ -1,0 +1,122 @@
+"""The content of a limits file: the same for all files that say the same, and a limits file itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.core.limits import MAX_WINDOW_US, Look, format_duration, parse_duration
+from dispatcher.data_files import data_file
+from dispatcher.settings import read_limits
+
+FULL = """
+# every key
+global: {limits: [5/1s, 100/30m, 1000/1d fixed]}
+channels:
+  default: {pace: none}
+  "#ops": {pace: 1/1s}
+  "#größe-😀": {pace: 3/1.5s}
+  "#unpaced": {}
+defaults: {limits: [10/30m], channel: "#all", on_limit: defer, max_age: 1.234567s, per_label: {host: [3/10m]}}
+categories:
+  errors: {limits: [10/30m], channel: "#größe-😀", guarantee: 5, per_label: {}}
+  deploys: {limits: [3/1m, 30/1h], on_limit: dead-letter, max_parked: 7}
+  audit: {limits: [{max: 3, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 1m}]}}
+  news: {on_ambiguous: dead-letter, username: "Nëws", icon_emoji: ":x:", allow_mentions: true}
+  fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
+  other:
+unknown_categories: reject
+dead_letters: {max: 5, max_age: 1d, max_bytes: 1500MB}
+decisions: {max: 9}
+"""
+
+
+STYLED = """
+defaults:
+  username: Größe
+  icon_url: "https://example.com/a.png"
+  template: |
+    *{{ category }}* {{ "😀" }}
+    {{ text }}
+  on_ambiguous: dead-letter
+categories:
+  errors: {icon_emoji: ":bell:", allow_mentions: true, on_ambiguous: resend}
+  deploys: {template: "{{ text }}", username: "no"}
+"""
+
+ICONS = """
+defaults: {icon_emoji: ":x:", icon_url: "https://x.example/a.png"}
+categories:
+  a: {icon_url: "https://x.example/a.png"}
+  b: {icon_emoji: ":y:"}
+  c: {icon_emoji: ":x:", icon_url: "https://x.example/b.png"}
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [FULL, STYLED, ICONS, "", "global: {limits: []}", data_file("config", "limits.yaml").read_text("utf-8")]
+)
+def test_a_content_read_again_is_the_same_policy_and_the_same_content(text: str) -> None:
+    limits = read_limits(text, "limits.yaml")
+    again = read_limits(limits.content.text, "again")
+    assert again.policy == limits.policy
+    assert list(again.policy.categories) == list(limits.policy.categories)
+    assert again.content == limits.content
+
+
+def test_of_two_icons_only_the_category_s_own_is_in_its_content() -> None:
+    limits = read_limits(STYLED, "limits.yaml")
+    assert "null" not in limits.content.text
+    assert limits.policy.rule("errors").style.look == Look("Größe", ":bell:")
+
+
+def test_another_template_is_another_content() -> None:
+    texts = ("defaults: {template: '{{ text }}'}", "defaults: {template: '{{ text }} '}", "")
+    assert len({read_limits(text, "x").content.digest for text in texts}) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("global: {limits: [100/30m]}", "# a comment\nglobal:\n  limits:\n    - 100/30m\n"),
+        ("", "defaults: {limits: [10/30m], on_limit: drop}"),
+        ("", 'channels: {default: {pace: 10/10s}, "#ops": {}}'),
+        ("categories: {a: {}, b: {}}", "categories: {b: , a: {limits: [10/30m]}}"),
+        (
+            "defaults: {limits: [3/1m]}\ncategories: {a: }",
+            "defaults: {limits: [3/60s]}\ncategories: {a: {limits: [3/1m]}}",
+        ),
+        ("global: {limits: [60/1h]}", "global: {limits: [60/60m]}"),
+    ],
+    ids=["spelling", "defaults", "paces", "order", "inherited", "units"],
+)  # fmt: skip
+def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> None:
+    assert read_limits(one, "x").content.digest == read_limits(other, "x").content.digest
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("", "categories: {errors: {}}"),
+        ("defaults: {limits: [3/1m]}", "categories: {a: {limits: [3/1m]}}"),
+        ("categories: {a: {max_age: 1h}}", "categories: {a: {max_age: 60.001m}}"),
+        ("global: {limits: [5/1s, 100/30m]}", "global: {limits: [100/30m]}"),
+        ('channels: {"#a": {pace: none}}', 'channels: {"#a": {pace: 10/10s}}'),
+        ("", "unknown_categories: reject"),
+        ("", "dead_letters: {max: 7}"),
+        ("", "dead_letters: {max_bytes: 2GB}"),
+        ("", "decisions: {max: 7}"),
+    ],
+)
+def test_files_that_say_something_else_have_another_digest(one: str, other: str) -> None:
+    assert read_limits(one, "x").content.digest != read_limits(other, "x").content.digest
+
+
+def test_a_content_is_plain_ascii() -> None:
+    assert read_limits(FULL, "x").content.text.isascii()
+
+
+@given(st.integers(min_value=1, max_value=MAX_WINDOW_US))
+def test_a_span_is_written_so_that_it_is_read_back(span_us: int) -> None:
+    assert parse_duration(format_duration(span_us)) == span_us

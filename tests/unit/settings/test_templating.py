@@ -1,0 +1,227 @@
+"""Templates: what they make of an event, what they cannot, and that every one of them ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dispatcher.core.category_rule import Style, TemplateFailed
+from dispatcher.core.event import Event
+from dispatcher.core.limits import US, Lane, Message
+from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, message_for, unescape, without_controls
+from dispatcher.settings.templating import InvalidTemplate, compile_template
+
+NAMES = "category, text, id, labels, priority, created_at, channel"
+FILTERS = (
+    "capitalize, default, dictsort, first, int, items, join, last, length, lines, list, lower, replace, reverse, sort, "
+    "string, title, trim, truncate, unique, upper"
+)
+
+
+ONE_OF_NAMES = f"is no variable here, expected one of {NAMES}"
+LOOP = "first, index, index0, last, length, revindex, revindex0"
+NESTED = "{% for a in text %}{% if a %}{% for b in text %}{% endfor %}{% endif %}{% endfor %}"
+LABELS = "host=&lt;db1&gt;, items=b"
+
+
+def message(source: str, event: Event, *, allow_mentions: bool = False) -> Message:
+    style = Style(allow_mentions=allow_mentions, template=compile_template(source))
+    return message_for(event, "e1", "#ops", style, seen_us=1_732_100_000 * US)
+
+
+def made(source: str, text: str = "disk <full>\n& hot", **fields: Any) -> str:  # noqa: ANN401 - an Event's
+    found = message(source, Event("errors", text, labels={"host": "<db1>", "items": "b"}, **fields))
+    assert found.template_fault is None
+    return found.text
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (":red_circle: *{{ category }}* {{ text }}", ":red_circle: *errors* disk &lt;full&gt;\n&amp; hot"),
+        ("{{ id }} {{ priority }} {{ channel }}", "e1 normal #ops"),
+        ("<!date^{{ created_at }}^{date_short}|now>", "<!date^1732100000^{date_short}|now>"),
+        ("{{ labels.host }} {{ labels['host'] }} {{ labels.items }}", "&lt;db1&gt; &lt;db1&gt; b"),
+        ("{{ labels.rack | default('<none>') }}", "&lt;none&gt;"),
+        ("{{ labels.rack if labels.rack is defined else '-' }}", "-"),
+        ("{% for k, v in labels | items %}{{ k }}={{ v }}{{ '' if loop.last else ', ' }}{% endfor %}", LABELS),
+        ("{{ text | lines | first | upper }}", "DISK &lt;FULL&gt;"),
+        ("{{ text | lines | last | truncate(5) }}", "&amp; hot"),
+        ("{{ text | replace('\n', ' / ') }}", "disk &lt;full&gt; / &amp; hot"),
+        ("{{ text[:6] ~ '>' }}", "disk &lt;&gt;"),
+        ("{% if priority == 'high' %}:fire:{% else %}:zzz:{% endif %} {{ category }}", ":zzz: errors"),
+        ("{{ 'many' if text | length > 10 else 'few' }}", "many"),
+        ("  {# a remark #}\n*{{ category }}*  \n", "*errors*"),
+        ("{% if labels %}\n{{ category }}\n{% endif %}\nend", "errors\nend"),
+        ("{% raw %}{{ text }}{% endraw %}", "{{ text }}"),
+        ("<!channel> look: {{ '<!here>' }}", "<!channel> look: &lt;!here&gt;"),
+    ],
+)  # fmt: skip
+def test_a_template_makes_the_text(source: str, text: str) -> None:
+    assert made(source) == text
+
+
+def test_of_a_long_text_a_template_sees_as_much_as_a_message_holds() -> None:
+    assert made("{{ text | length }} {{ text[-7:] }}", "x" * 250_000) == f"{MAX_TEXT} {CUT_MARK}"
+    labels = message("{{ labels.a | length }}", Event("errors", "x", labels={"a": "y" * 250_000}))
+    assert labels.text == str(MAX_TEXT)
+
+
+def test_what_an_event_says_of_itself_comes_first() -> None:
+    assert made("{{ created_at }} {{ priority }}", created_at=1_700_000_000.9, priority=Lane.HIGH) == "1700000000 high"
+
+
+@given(st.text(min_size=1), st.text())
+def test_what_an_event_says_is_shown_as_it_was_written(text: str, label: str) -> None:
+    if not text.strip():
+        return
+    found = message("({{ text }}|{{ labels.a }})", Event("errors", text[:1_000], labels={"a": label[:1_000]}))
+    assert found.template_fault is None
+    assert unescape(found.text) == f"({without_controls(text[:1_000])}|{without_controls(label[:1_000])})"
+    assert not set("<>") & set(found.text)
+
+
+MARKUP = Event("errors", "*down* <!here> <https://a.b|x> & y", mrkdwn=True)
+
+
+def test_the_markup_of_an_event_stays_markup_and_notifies_nobody() -> None:
+    assert message("> {{ text }}", MARKUP).text == "> *down* &lt;!here> <https://a.b|x> & y"
+
+
+def test_the_markup_of_an_event_notifies_where_its_category_allows_it() -> None:
+    assert message("> {{ text }}", MARKUP, allow_mentions=True).text == "> *down* <!here> <https://a.b|x> & y"
+
+
+def test_what_a_filter_makes_of_markup_is_shown_as_it_was_written() -> None:
+    text = message("{{ text | upper }}", MARKUP, allow_mentions=True).text
+    assert text == "*DOWN* &lt;!HERE&gt; &lt;HTTPS://A.B|X&gt; &amp; Y"
+
+
+def test_the_words_of_blocks_are_the_text_of_an_event_of_blocks_alone() -> None:
+    block = {"type": "section", "text": {"type": "mrkdwn", "text": "*a* <!here> & b"}}
+    found = message("{{ text }} {{ text | upper }}", Event("errors", blocks=(block,)))
+    assert found.text == "*a* &lt;!here> & b *A* &lt;!HERE&gt; &amp; B"
+    assert found.blocks == ({"type": "section", "text": {"type": "mrkdwn", "text": "*a* &lt;!here> & b"}},)
+
+
+@pytest.mark.parametrize("text", ["&" * 10_000, "x" * 250_000])
+def test_what_is_too_long_is_cut_with_a_mark_and_never_within_an_entity(text: str) -> None:
+    found = made("{{ text }}{{ text }} end", text)
+    assert MAX_TEXT - 5 <= len(found) <= MAX_TEXT
+    assert found.endswith(CUT_MARK)
+    assert "&" not in found.replace("&amp;", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("{{ labels.rack }}", "there is no label rack"),
+        ("{{ labels['rack'] }}", "there is no label rack"),
+        ("{{ text[9999] }}", "there is no entry 9999"),
+        ("{{ text | join(text) }}", "a filter makes 10000 characters, expected at most 8000"),
+        ("{{ 'x' if priority < 3 else 'y' }}", "TypeError: '<' not supported"),
+        ("{% if category == 'other' %}x{% endif %}", "it made no text"),
+    ],
+)
+def test_a_template_that_fails_leaves_the_text_as_it_was_written(source: str, fault: str) -> None:
+    event = Event("errors", "disk <ful>" * 10, labels={"host": "db1"})
+    found, plain = message(source, event), message_for(event, "e1", "#ops")
+    assert found.text == plain.text
+    assert found.template_fault is not None
+    assert found.template_fault.startswith(fault)
+    assert plain.template_fault is None
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("{{ txt }}", "txt is no variable here; did you mean text?"),
+        ("{{ host }}{{ zone }}", f"host {ONE_OF_NAMES}; zone {ONE_OF_NAMES}"),
+        ("{% for a in labels %}{% endfor %}{{ a }}", f"a {ONE_OF_NAMES}"),
+        ("{{ text | uper }}", "uper is no filter; did you mean upper?"),
+        ("{{ text | safe }}", f"safe is no filter, expected one of {FILTERS}"),
+        ("{{ text | center(10000000) }}", f"center is no filter, expected one of {FILTERS}"),
+        ("{{ txt | uper }}", "txt is no variable here; did you mean text?; uper is no filter; did you mean upper?"),
+        ("{{ text is nice }}", "No test named 'nice'"),
+        ("{{ text", "unexpected end of template, expected 'end of print statement'"),
+        ("a\n\n{{ text }", "in line 3 of it: unexpected '}'"),
+        ("{{ 'x' if text }}", "an if within {{ }} without else, expected what is shown otherwise"),
+        ("{{ text.__class__ }}", ".__class__ of what is neither labels nor loop"),
+        ("{% for a in text %}{{ loop.cycle }}{% endfor %}", f"a loop has no cycle, expected one of {LOOP}"),
+        ("{{ labels.items() }}", "a call, which templates cannot have"),
+        ("{{ range(9) }}", f"range {ONE_OF_NAMES}; a call, which templates cannot have"),
+        ("{{ 9 ** 9 ** 9 }}", "a pow, which templates cannot have"),
+        ("{{ text * 1000000000 }}", "a mul, which templates cannot have"),
+        ("{{ '%1000000000d' % 1 }}", "a mod, which templates cannot have"),
+        ("{% set a = text ~ text %}{{ a ~ a }}", "an assign, which templates cannot have"),
+        ("{% macro a() %}{% endmacro %}", "a macro, which templates cannot have"),
+        ("{% include 'a' %}", "an include, which templates cannot have"),
+        (NESTED, "a loop within a loop, expected none"),
+        ("{% for a in labels recursive %}{{ a }}{% endfor %}", "a loop within a loop, expected none"),
+        ("{{ " + "(" * 1_500 + "1" + ")" * 1_500 + " }}", "cannot be read: RecursionError"),
+    ],
+)  # fmt: skip
+def test_a_template_that_can_never_work_is_refused_with_all_that_is_wrong(source: str, fault: str) -> None:
+    with pytest.raises(InvalidTemplate) as caught:
+        compile_template(source)
+    assert str(caught.value) == fault
+
+
+WORDS = "text labels upper join replace first sort for a in labels endfor if endif else not recursive range(9)"
+SIGNS = "( ) , ~ 1 999999999 - [ ] : | | < & * ** {# #} 'a' .host ['a'] loop.index \x00 <!here> {{ }} {{ }} {% %} {% %}"
+PIECES = st.sampled_from([*WORDS.split(), *SIGNS.split(), "set x =", "for k, v in labels | items", "\n"])
+
+
+@given(st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=14).map(" ".join)))
+@example("{% for a in text | join(text) %}{{ a }}{% endfor %}")
+@example("{{ -999999999 ~ text[999999999:] }}")
+def test_every_template_is_refused_or_ends_with_a_text_that_can_be_posted(source: str) -> None:
+    try:
+        template = compile_template(source)
+    except InvalidTemplate:
+        return
+    found = message_for(
+        Event("errors", "a <!here> & b" * 2_000, labels={"host": "x"}), "e1", "#ops", Style(template=template)
+    )
+    assert found.text.strip()
+    assert len(found.text) <= MAX_TEXT
+    assert found.template_fault is None or found.template_fault.isprintable()
+
+
+def test_a_loop_is_left_as_soon_as_the_message_is_full() -> None:
+    asked = []
+
+    class Watched(dict[str, object]):
+        def __getitem__(self, name: str) -> object:
+            asked.append(name)
+            return "x" * 1_000
+
+    source = "{% for a in text %}{{ labels.host }}{% endfor %}"
+    text = compile_template(source).render({"text": "y" * 3_000, "labels": Watched()})
+    assert len(text) == len(asked) * 1_000 == 4_000
+
+
+def test_templates_are_equal_where_their_sources_are() -> None:
+    assert compile_template("{{ text }}") == compile_template("{{ text }}") != compile_template("{{ id }}")
+
+
+def test_a_failure_says_why_on_one_line() -> None:
+    with pytest.raises(TemplateFailed) as caught:
+        compile_template("{{ labels['a\nb'] }}").render({"labels": {}})
+    assert str(caught.value) == "there is no label a b"
+
+
+@pytest.mark.parametrize(("template", "is_loaded"), [("", "False"), ("template: '{{ text }}'", "True")])
+def test_jinja_is_loaded_only_where_a_file_has_a_template(template: str, is_loaded: str) -> None:
+    code = (
+        "import sys; from dispatcher.settings import read_policy, limits_json_schema; limits_json_schema();"
+        f'read_policy("categories: {{a: {{{template}}}}}", "x"); import dispatcher.app.running;'
+        'print("jinja2" in sys.modules)'
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert said == f"{is_loaded}\n"

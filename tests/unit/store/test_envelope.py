@@ -1,0 +1,84 @@
+"""RQ's wire format, as stock RQ writes and reads it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zlib
+
+import pytest
+from rq.serializers import JSONSerializer
+
+from dispatcher.core.event import MAX_EVENT_BYTES, Event
+from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.errors import InvalidEvent
+from dispatcher.store.envelope import FUNCTION, open_envelope, read, seal
+
+EVENT = Event("errors", "disk full & <hot>", channel="#ops", labels={"host": "db1"})
+
+
+def job_data(function: str = FUNCTION, *args: object) -> bytes:
+    return json.dumps([function, None, list(args), {}]).encode()
+
+
+def test_a_sealed_event_opens_to_itself() -> None:
+    assert open_envelope("any", seal(EVENT).encode()) == EVENT
+
+
+def test_stock_rq_reads_what_we_seal() -> None:
+    function, instance, arguments, keywords = JSONSerializer.loads(seal(EVENT).encode())  # type: ignore[no-untyped-call]
+    assert (function, instance, keywords) == (FUNCTION, None, {})
+    assert Event.from_payload(arguments[0]) == EVENT
+
+
+def test_what_stock_rq_writes_opens_compressed_or_not() -> None:
+    data = JSONSerializer.dumps((FUNCTION, None, ({"category": "errors", "text": "x"},), {}))  # type: ignore[no-untyped-call]
+    assert open_envelope("j", data) == Event("errors", "x")
+    assert open_envelope("j", zlib.compress(data)) == Event("errors", "x")
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        raise AssertionError("nothing is ever pickled or unpickled here")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", "job data is not JSON at character 2: Expecting property name enclosed in double quotes"),
+        (b"\xff\xfe", "job data is not JSON at character 1: Expecting value"),
+        (b"\x00\xd8\x00\xd8\x01", "job data is not UTF-8, expected JSON"),
+        (b"\x80", "job data is pickled, expected JSON"),
+        (b"[\xff]", "job data is not UTF-8, expected JSON"),
+        (b"[" * 100_000, "job data is nested too deeply"),
+        (b"1" * 5_000, "job data holds a number of more than 4300 digits"),
+        (b"x\x9cgarbage", "job data begins like zlib's, but cannot be decompressed; expected JSON"),
+        (pickle.dumps(("os.system", None, ("true",), {})), "job data is pickled, expected JSON"),
+        (job_data("os.system", "true"), f"names the function 'os.system'; this worker runs only {FUNCTION}"),
+        (job_data(FUNCTION), "other arguments than one event"),
+        (job_data(FUNCTION, {}, {}), "other arguments than one event"),
+        (json.dumps([FUNCTION, None, [{}], {"a": 1}]).encode(), "other arguments than one event"),
+        (b"7", "not RQ's list"),
+        (job_data(FUNCTION, {"category": "errors"}), "text is missing"),
+        (job_data(FUNCTION, {"category": "errors", "text": "x", "id": "other"}), "pass job_id='other' to enqueue"),
+        (job_data(FUNCTION, {"category": "errors", "text": "x" * MAX_EVENT_BYTES}), "larger than"),
+        (zlib.compress(job_data(FUNCTION, {"category": "errors", "text": "x" * 50_000_000})), "larger than"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else None,
+)
+def test_what_is_no_envelope_says_why(data: bytes, message: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        open_envelope("job-1", data)
+    assert message in str(caught.value)
+
+
+def test_a_record_becomes_the_event_under_lease() -> None:
+    header = b'{"seq":7,"seen":"1700000000000001","attempt":2,"unknown":1,"held":true,"channel":"#was"}'
+    item = read("job-1", header + b"\n" + seal(EVENT).encode())
+    assert item == Leased("job-1", EVENT, 7, 1_700_000_000_000_001, attempt=2, unknown=1, held=True, channel="#was")
+
+
+def test_a_record_without_payload_has_expired() -> None:
+    item = read("job-1", b'{"seq":7,"seen":"1"}\n')
+    assert isinstance(item, Spoiled)
+    assert item.reason == "expired"

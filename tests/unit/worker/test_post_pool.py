@@ -1,0 +1,224 @@
+"""The posts in flight: bounded, by a deadline, each concluded once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Candidate, Doubt, Leased, Started, Terms
+from dispatcher.core.limits import US, PostResult, Reason, Receipt
+from dispatcher.core.outcomes import GRACE_US, Absent, Lookup, Parked, Reading, Search, Sent, Settlement
+from dispatcher.core.pipeline import LATE
+from dispatcher.core.reconciliation import after_look
+from dispatcher.core.transitions import after_post
+from dispatcher.worker.post_pool import Errand, Senders
+from tests.support.stage import policy_of
+
+POLICY = policy_of()
+TERMS = Terms("#x", None, (), 10**18, configured=True)
+
+
+def started(event_id: str) -> Started:
+    return Started(Candidate(Leased(event_id, Event("errors", "x"), 1, 0), TERMS), 1)
+
+
+def conclude(post: Started, result: PostResult) -> Settlement:
+    return after_post(post, result, lambda attempt: attempt)
+
+
+class Wire:
+    """Stands for the core and Slack: errands wait until they are let through."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.entered = threading.Event()
+        self.ts = "1.1"
+
+    def deliver(self, post: Started) -> Settlement:
+        ts, gate = self.ts, self.open
+        self.entered.set()
+        assert gate.wait(10)
+        return conclude(post, Receipt("#x", ts))
+
+    def conclude(self, post: Started, result: PostResult) -> Settlement:
+        return conclude(post, result)
+
+    def not_made(self, post: Started) -> Settlement:
+        return conclude(post, LATE)
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        self.entered.set()
+        assert self.open.wait(10)
+        return self.conclude_look(lookup, Reading({"b": Receipt("#x", "1.2")}, Absent()))
+
+    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
+        return after_look(lookup, reading, POLICY, lambda _: 1000, GRACE_US)
+
+
+class Broken(Wire):
+    """A core with a defect."""
+
+    def deliver(self, post: Started) -> Settlement:
+        raise RuntimeError(f"no idea what to do with {post.candidate.leased.id}")
+
+    def look(self, lookup: Lookup) -> list[Settlement]:
+        raise RuntimeError(f"no idea what to do with {len(lookup.candidates)} events")
+
+
+DEADLINE_S = 10.0
+
+
+class Hands:
+    """Seconds that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Paused(Hands):
+    """The same; the sender's thread stands still as soon as it has looked at the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = threading.Event()
+        self.goes_on = threading.Event()
+
+    def __call__(self) -> float:
+        now = self.now
+        if threading.current_thread().name == "sender":
+            self.looked.set()
+            assert self.goes_on.wait(10)
+        return now
+
+
+def build(wire: Wire, *, size: int = 2, clock: Callable[[], float] = time.monotonic) -> tuple[Senders, threading.Event]:
+    rung = threading.Event()
+    return Senders(wire, size=size, deadline_s=DEADLINE_S, wake=rung.set, clock=clock), rung
+
+
+def doubtful(*ids: str) -> Lookup:
+    """A look-up of posts that were marked at 0, begun a second later."""
+    candidates = tuple(
+        Candidate(each.leased._replace(attempt=1, doubt=Doubt(0, 0)), each.terms)
+        for each in (started(id_).candidate for id_ in ids)
+    )
+    return Lookup(candidates, Search("#x", ids, 0), US)
+
+
+def test_a_post_that_ends_rings_and_is_collected_once() -> None:
+    wire = Wire()
+    senders, rung = build(wire)
+    senders.start(started("a"))
+    assert (senders.free, senders.ids) == (1, ["a"])
+    assert senders.collect() == []
+    wire.open.set()
+    assert rung.wait(10)
+    (settlement,) = senders.collect()
+    assert isinstance(settlement.outcome, Sent)
+    assert senders.collect() == []
+    assert senders.free == 2
+
+
+def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alone() -> None:
+    wire, hands = Wire(), Hands()
+    senders, rung = build(wire, clock=hands)
+    senders.start(started("a"))
+    assert wire.entered.wait(10)
+    assert senders.overdue_in_s() == DEADLINE_S
+    assert senders.collect() == []
+    hands.now = DEADLINE_S
+    (settlement,) = senders.collect()
+    assert isinstance(settlement.outcome, Parked)
+    assert settlement.outcome.code == "deadline"
+    assert settlement.looks == 0
+    wire.open.set()
+    assert rung.wait(10)
+    assert senders.collect() == []
+
+
+def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None:
+    wire, hands = Wire(), Hands()
+    senders, rung = build(wire, clock=hands)
+    senders.start(started("a"))
+    assert wire.entered.wait(10)
+    hands.now = DEADLINE_S
+    assert len(senders.collect()) == 1
+    first, wire.open, wire.ts = wire.open, threading.Event(), "2.2"
+    senders.start(started("a"))
+    first.set()
+    assert rung.wait(10)
+    assert senders.collect() == []
+    assert senders.ids == ["a"]
+    wire.open.set()
+
+
+@pytest.mark.parametrize(
+    ("errand", "code"), [(started("a"), "too_late"), (doubtful("a"), "deadline")], ids=["post", "look-up"]
+)
+def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Errand, code: str) -> None:
+    """The process stood still meanwhile (SIGSTOP, a host that was suspended): another worker may have the event."""
+    wire, instants = Wire(), iter([0.0])
+    senders, _ = build(wire, clock=lambda: next(instants, DEADLINE_S))
+    senders.start(errand)
+    assert senders._idle.acquire(timeout=10)  # noqa: SLF001 - the thread is done with it
+    assert not wire.entered.is_set()
+    (settlement,) = senders.collect()
+    assert isinstance(settlement.outcome, Parked)
+    assert settlement.outcome.code == code
+
+
+def test_a_thread_that_wakes_after_its_post_was_given_up_as_not_made_does_not_make_it() -> None:
+    wire, hands = Wire(), Paused()
+    senders, _ = build(wire, clock=hands)
+    senders.start(started("a"))
+    assert hands.looked.wait(10), "the thread has found that there is time"
+    hands.now = DEADLINE_S
+    (settlement,) = senders.collect()
+    assert isinstance(settlement.outcome, Parked)
+    assert settlement.outcome.code == "too_late"
+    hands.goes_on.set()
+    assert senders._idle.acquire(timeout=10)  # noqa: SLF001 - the thread is done with it
+    assert not wire.entered.is_set()
+
+
+def test_a_defect_in_delivery_leaves_the_fate_open_and_loses_nothing() -> None:
+    senders, rung = build(Broken())
+    senders.start(started("a"))
+    assert rung.wait(10)
+    (settlement,) = senders.collect()
+    assert isinstance(settlement.outcome, Parked)
+    assert (settlement.outcome.reason, settlement.outcome.code) == (Reason.RECONCILE, "internal")
+
+
+def test_a_look_up_takes_one_sender_and_answers_for_each_of_its_events() -> None:
+    wire = Wire()
+    senders, rung = build(wire)
+    senders.start(doubtful("a", "b"))
+    assert (senders.free, senders.ids) == (1, ["a", "b"])
+    wire.open.set()
+    assert rung.wait(10)
+    waits, sent = senders.collect()
+    assert isinstance(waits.outcome, Parked)
+    assert isinstance(sent.outcome, Sent)
+    assert (senders.free, senders.ids) == (2, [])
+
+
+@pytest.mark.parametrize(("wire", "code"), [(Wire(), "deadline"), (Broken(), "internal")], ids=["late", "broken"])
+def test_a_look_up_without_an_answer_is_made_again_later(wire: Wire, code: str) -> None:
+    hands = Hands()
+    senders, rung = build(wire, clock=hands)
+    senders.start(doubtful("a", "b"))
+    if code == "internal":
+        assert rung.wait(10)
+    hands.now = DEADLINE_S
+    settlements = senders.collect()
+    assert [each.looks for each in settlements] == [1, 1]
+    assert [each.outcome.code for each in settlements if isinstance(each.outcome, Parked)] == [code, code]
+    wire.open.set()
