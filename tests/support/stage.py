@@ -36,7 +36,7 @@ from dispatcher.worker.admission import Admission
 from dispatcher.worker.door import Door
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.models import HELD
-from tests.support.places import INF, places_of
+from tests.support.places import INF, Places, places_of
 from tests.support.servers import Database
 
 LEASE_US: Final = 30 * US
@@ -274,6 +274,8 @@ class Stage:
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.names: dict[str, str] = {}
         """Every event that was seen, by the number of its first sight."""
+        self.places: Places
+        """Where everything was at the last ``check``."""
         self.attempts: list[tuple[int, Started]] = []
         """Every post that was started, with its instant."""
 
@@ -377,13 +379,15 @@ class Stage:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
         assert self.look().imbalances() == []
         self.letters_bytes()
-        places = places_of(self.redis, self.keys)
+        self.places = places = places_of(self.redis, self.keys)
         for id_, header in places.events.items():
             self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
         assert places.faults(same_pace=self.same_pace) == []
         if self.prolongs:
+            pipe = self.redis.pipeline(transaction=False)
             for key in places.lifetimes_ms:
-                self.redis.pexpire(key, HOUR_MS)
+                pipe.pexpire(key, HOUR_MS)
+            pipe.execute()
 
 
 @dataclass(slots=True)
