@@ -2,9 +2,9 @@
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
--- @keys failing failures denials orphans
+-- @keys failing failures denials orphans freed guarantees
 -- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "scope": prefixes of keys,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "waits", "scope": prefixes of keys,
 --           "version": of the limits | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> seq, what waits for this channel
@@ -41,7 +41,7 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
-at.owner, at.line, at.scope = call.owner, call.line, call.scope
+at.owner, at.line, at.waits, at.scope = call.owner, call.line, call.waits, call.scope
 local free = call.free
 local is_paused = redis.call('EXISTS', at.paused) == 1
 local thread_keys = threads.of(call, at.now)

@@ -1,7 +1,7 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
 -- @keys events leases leased orphans beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
--- @keys cooldowns
+-- @keys cooldowns pause reopening
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits", "scope": prefixes of keys,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
@@ -17,6 +17,7 @@
 -- @include accounting
 -- @include lines
 -- @include deferred
+-- @include pause
 -- @include leases
 
 local PAGE = 500 -- events that one call gives back

@@ -72,12 +72,12 @@ local function park(event, header, payload)
   header.attempt, header.unknown = event.attempt, event.unknown
   header.doubt, header.resent = event.doubt, event.resent
   header.held = event.slots == 'hold' or nil
-  if event.slots ~= 'release' then
+  if event.slots == 'hold' then
     places.note(header, event, at.scope)
   end
   local ends = tonumber(event.deadline)
   if event.place ~= 'line' then
-    local from = event.place == 'look' and tonumber(header.sent) or at.now
+    local from = event.place == 'look' and leases.marked(at, header) or at.now
     local is_limited = string.find(event.why_parked[1], '^limit:')
     local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
@@ -139,7 +139,7 @@ local function note_reach(event, channel, sent_us)
 end
 
 -- The slots of an event whose outcome is known: held while it waits, or given back. What cannot be read keeps those of a post
--- that may have arrived.
+-- that may have arrived. A post that may have arrived stays charged wherever it was, also by limits that are not in force now.
 local function turn_slots(event, header, malformed)
   local slot = header.seq and record.slot(header)
   if not slot then
@@ -161,7 +161,7 @@ local function turn_slots(event, header, malformed)
       end
     end
     leases.let_go(at, header)
-  else
+  elseif event.slots == 'hold' or header.held then
     leases.let_go(at, header, places.own(header, event))
   end
 end

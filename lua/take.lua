@@ -13,7 +13,9 @@
 --           timers      ZSET    id -> its instant
 --           posting     HASH    channel -> id whose post is in flight or whose turn it is
 --           pause       HASH    why nobody posts (include/pause.lua); absent otherwise
---           beat        HASH    at (last call of any worker), grace (until then nobody is taken over)
+--           beat        HASH    at (last call of any worker), grace (until then nobody is taken over), resumed and earlier (ends of
+--                               the last two interruptions), ahead and by (a step back of the clock: the last instant before
+--                               it, and how far); see include/leases.lua
 --           seq         STRING  counter of first sights; permanent
 --           totals      HASH    the books (include/accounting.lua); permanent
 --           seen        ZSET    id -> instant at which a settled id is forgotten
@@ -69,8 +71,8 @@
 -- @include accounting
 -- @include lines
 -- @include deferred
--- @include leases
 -- @include pause
+-- @include leases
 -- @include digest
 -- @include decide
 -- @include door
@@ -79,7 +81,6 @@
 
 local LOOKS = 8 -- where events are refused at the door, so many times as many are looked at as may be handed out
 local MOST_LOOKS = 1024 -- unless more may be handed out
-local STEPPED_US = 1000000 -- the last call was so much later than now: the clock was stepped back
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -170,7 +171,7 @@ end
 
 look_at_keys()
 local any = intake.look(at)
-local last = leases.renew(at, call.owner, call.lease_us)
+leases.renew(at, call.owner, call.lease_us)
 local grace = leases.grace(at)
 local version = redis.call('GET', at.limits_version)
 local is_stale = call.version and version ~= call.version
@@ -178,10 +179,6 @@ local opened = not is_stale and call.opened or nil
 local mark = deferred.decided(at, call.owner, opened, call.undecided)
 if call.starts then -- its limits may be others than those by which instants were found: each scope is asked anew
   plan.hset(at.reopening, 'scopes', digits(at.now) .. ' 0')
-end
-if last and last > at.now + STEPPED_US then -- lines know instants of a clock that was ahead
-  plan.hset(at.reopening, 'lines', digits(at.now) .. ' 0')
-  pause.step_back(at, last - at.now)
 end
 local more = not due.reopen(at)
 local is_suspended = redis.call('EXISTS', at.suspended) == 1

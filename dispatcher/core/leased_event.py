@@ -24,6 +24,8 @@ class Trouble(StrEnum):
 class Doubt(NamedTuple):
     """The fate of an event's last post is unknown: it was marked as sending at ``sent_us``, the first at ``first_us``.
 
+    Both are by the server's clock as it is now; where that was stepped back since, ``first_us`` is rather too early.
+
     ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known; ``root`` is
     what the post went under by the key of its thread. ``trouble`` says where posts fail meanwhile, if they do.
     """

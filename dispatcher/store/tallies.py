@@ -46,7 +46,7 @@ def doubt_of(header: dict[str, Any]) -> Doubt | None:
     trouble = header.get("trouble")
     return Doubt(
         int(header["sent"]),
-        int(header["first"]),
+        int(header["first"]) - int(header.get("back", 0)),
         header["doubt"],
         header.get("place"),
         header.get("root"),

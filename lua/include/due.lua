@@ -34,22 +34,24 @@ local due = module(function(due)
   end
 
   -- Lets lines and timers ask anew, a page in each call: `reopening` holds how far that is, for "lines", for their "scopes" alone
-  -- and for "timers" of what a limit refused: "SCORE OFFSET". Returns whether it is done.
+  -- and for "timers" of what a limit refused: "SCORE OFFSET". After the clock was stepped back all timers come sooner by that:
+  -- "back" is "SCORE OFFSET US". Returns whether it is done.
   function due.reopen(at)
     local is_done = true
     for kind, cursor in pairs(plan.hgetall(at.reopening)) do
-      local key = kind == 'timers' and at.timers or at.lines
-      local from, offset = string.match(cursor, '^(%d+) (%d+)$')
+      local key = (kind == 'timers' or kind == 'back') and at.timers or at.lines
+      local from, offset, by = string.match(cursor, '^(%d+) (%d+) ?(%d*)$')
       from, offset = from or '0', count_of(offset)
+      local by_us = kind == 'back' and count_of(by) or math.huge
       local rows = redis.call('ZRANGEBYSCORE', key, from, '(inf', 'WITHSCORES', 'LIMIT', offset, REOPENED)
       for i = 1, #rows, 2 do
-        local is_meant = kind == 'lines' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
+        local is_meant = kind == 'lines' or kind == 'back' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
           or (kind == 'timers' and is_refused(at, rows[i]))
         if rows[i + 1] ~= from then
           from, offset = rows[i + 1], 0
         end
         if is_meant and number_of(rows[i + 1]) > at.now then
-          plan.zadd(key, at.now, rows[i])
+          plan.zadd_lower(key, math.max(at.now, number_of(rows[i + 1]) - by_us), rows[i])
         else
           offset = offset + 1
         end
@@ -57,7 +59,7 @@ local due = module(function(due)
       if #rows < 2 * REOPENED then
         plan.hdel(at.reopening, kind)
       else
-        plan.hset(at.reopening, kind, from .. ' ' .. offset)
+        plan.hset(at.reopening, kind, from .. ' ' .. offset .. (kind == 'back' and ' ' .. digits(by_us) or ''))
         is_done = false
       end
     end

@@ -51,6 +51,10 @@ local intake = module(function(intake)
   local function hand_out_again(at, id, header, payload)
     header.place = header.doubt and leases.place(at, header.channel) or nil
     header.trouble = header.doubt and pause.trouble_of(at, header.channel) or nil
+    header.back = nil
+    if header.doubt then
+      leases.trust_marks(at, header)
+    end
     local told = payload
     if header.own then
       told = digest.snapshot(at, id, header)

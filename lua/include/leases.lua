@@ -1,24 +1,72 @@
 -- Who holds an event, and how it leaves a place: leases, taking over, what a post of unknown fate waits for, leaving a line.
 --
 -- The beat tells an interruption of the server from a quiet one: live workers call at least every third of a lease, so half a
--- lease without a call means that nobody could. Then live workers renew first: for GRACE_US nobody is taken over.
+-- lease without a call means that nobody could. Then live workers renew first: for GRACE_US nobody is taken over. It also tells
+-- that the clock was stepped back: the last call was later than now.
 --
--- `at` names the keys events, leases, orphans, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua;
+-- `at` names the keys events, leases, orphans, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
+-- for `renew` also beat, reopening and pause;
 -- grace_us: from a post of unknown fate until it is looked up, scope: prefix of the keys of slots; and now.
 local leases = module(function(leases)
   leases.SUSPECT = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
+  local STEPPED_US = 1000000 -- by so much or less the clock may go back unnoticed
   local PAGE = 200 -- events that are taken over in one call
+  local MOST_LEASES = 1000 -- that are brought back in one call
   local MOST_PLACE = 256 -- characters of Slack's id of a channel
 
+  -- The clock was stepped back by so much: what was to be waited for comes as much sooner. Lines ask anew, and timers are moved,
+  -- with the next takes. A lease may end later than one that begins now only if it was longer.
+  local function step_back(at, by_us, lease_us)
+    local longest = at.now + lease_us
+    local rows = redis.call('ZRANGEBYSCORE', at.leases, '(' .. digits(longest), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_LEASES)
+    for i = 1, #rows, 2 do
+      if plan.zscore(at.leases, rows[i]) then
+        plan.zadd(at.leases, math.max(longest, number_of(rows[i + 1]) - by_us), rows[i])
+      end
+    end
+    local ahead = count_of(plan.hget(at.beat, 'ahead'))
+    plan.hset(at.beat, 'by', digits(by_us + (ahead > at.now and count_of(plan.hget(at.beat, 'by')) or 0)))
+    plan.hset(at.beat, 'ahead', digits(math.max(at.now + by_us, ahead)))
+    plan.hdel(at.beat, 'resumed')
+    plan.hdel(at.beat, 'earlier')
+    plan.hset(at.reopening, 'lines', digits(at.now) .. ' 0')
+    local unmoved_us = count_of(string.match(plan.hget(at.reopening, 'back') or '', '%d+$')) -- by a step before
+    plan.hset(at.reopening, 'back', digits(at.now) .. ' 0 ' .. digits(unmoved_us + by_us))
+    pause.step_back(at, by_us)
+  end
+
+  -- Lets the lease of an owner end `lease_us` from now, and notes that somebody called.
   function leases.renew(at, owner, lease_us)
     local last = whole_of(plan.hget(at.beat, 'at'))
     if last and at.now - last > lease_us / 2 then
       plan.hset(at.beat, 'grace', digits(at.now + GRACE_US))
+      plan.hset(at.beat, 'earlier', digits(count_of(plan.hget(at.beat, 'resumed'))))
+      plan.hset(at.beat, 'resumed', digits(at.now))
+    elseif last and last - at.now > STEPPED_US then
+      step_back(at, last - at.now, lease_us)
     end
     plan.hset(at.beat, 'at', digits(at.now))
     plan.zadd(at.leases, at.now + lease_us, owner)
-    return last
+  end
+
+  -- When the event's last post was marked: not later than now, whatever the clock said then.
+  function leases.marked(at, header)
+    return math.min(at.now, tonumber(header.sent))
+  end
+
+  -- Before an event is looked up: its marks by a clock that may have been stepped since. What was marked before an interruption
+  -- counts from its end, since that may have been a step forward: no post that is under way is taken for one that is lost. A
+  -- second one moves it no further. `back`: how much earlier than its first mark a reading begins, after a step back.
+  function leases.trust_marks(at, header)
+    local resumed, earlier = count_of(plan.hget(at.beat, 'resumed')), count_of(plan.hget(at.beat, 'earlier'))
+    local ahead, by = count_of(plan.hget(at.beat, 'ahead')), count_of(plan.hget(at.beat, 'by'))
+    local sent, first = tonumber(header.sent), tonumber(header.first)
+    if earlier < sent and sent < resumed and resumed <= at.now then
+      sent = resumed
+    end
+    header.sent = digits(math.min(at.now, sent))
+    header.back = first <= ahead and by < first and digits(by) or nil
   end
 
   -- Parks an event whose post may have arrived, to be looked up at `instant`, and never given up before that.
@@ -44,7 +92,7 @@ local leases = module(function(leases)
       plan.keep_alive(pace, header.pace, 2 * header.pace)
     end
     header.held, header.doubt = nil, 0
-    leases.await_look(at, id, header, payload, tonumber(header.sent) + at.grace_us)
+    leases.await_look(at, id, header, payload, leases.marked(at, header) + at.grace_us)
   end
 
   -- Until when nobody is taken over. What is further ahead than it can be was not written by us.

@@ -12,7 +12,8 @@
 -- marked as sending), doubt (while the fate of its last post is to be looked up: how many readings failed so far), resent
 -- (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what its
 -- last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
--- thread); while there is a doubt, place (Slack's id of its channel) and trouble (whether posts fail there, include/pause.lua).
+-- thread); while there is a doubt, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
+-- back (how far the clock was stepped back since its first post, us).
 -- Instants are strings of microseconds: cjson writes 14 digits.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
@@ -57,7 +58,7 @@ local record = module(function(record)
     posts = is_count, unknown = is_count, timer = is_flag, why = is_why, shadow = is_names, pace = is_count, order = is_class,
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
     lone = is_instant, own = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
-    first = is_instant, doubt = is_count, resent = is_count, entry = is_text, place = is_text, root = is_text,
+    first = is_instant, back = is_instant, doubt = is_count, resent = is_count, entry = is_text, place = is_text, root = is_text,
     code = is_text, trouble = is_text,
     state = function(value) return value == 'sending' or value == 'waiting' end,
     solo = function(value) return type(value) == 'boolean' end,

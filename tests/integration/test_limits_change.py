@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Spoiled
-from dispatcher.core.limits import US, PostResult, Receipt, Rejected, Retryable, Scope
+from dispatcher.core.limits import US, Ambiguous, PostResult, Receipt, Rejected, Retryable, Scope
 from dispatcher.core.ports import Admitting, Asking, Gate, Overtaken
 from dispatcher.store.versions import Version
 from tests.support.deferral import category_line, opens_at, posted, send
@@ -230,6 +230,33 @@ def test_who_waits_on_holds_its_slots_by_the_limits_of_now(stage: Stage, ann: Wo
     ann.answer(started, Retryable("connection_refused", ""))
     assert stage.held("category:errors").keys() == {"a"}
     assert stage.slots("label:errors:host=db1") == {}
+
+
+def test_who_goes_on_gives_back_its_slots_of_limits_that_are_gone_while_others_decide(
+    stage: Stage, ann: Worker
+) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    ann.answer(ann.go()[0], Retryable("connection_refused", ""))
+    ann.follow(stage.put_in_force(with_category("{limits: [2/30m]}")))
+    send(stage, "b")
+    assert stage.worker("bob").taken(due=0) == ["b"]
+    stage.clock.forward(5)
+    ann.deliver(ann.go())
+    assert stage.slots("label:errors:host=db1") == {}
+    assert stage.total("sent") == 1
+
+
+@pytest.mark.parametrize("result", [Receipt("#a", "1.1"), Ambiguous("timeout", "no answer")], ids=["sent", "unknown"])
+def test_a_post_that_may_have_arrived_stays_charged_by_limits_that_may_come_back(
+    stage: Stage, ann: Worker, result: PostResult
+) -> None:
+    ann.follow(stage.put_in_force(LIMITED))
+    send(stage, "a", labels={"host": "db1"})
+    (started,) = ann.go()
+    ann.follow(stage.put_in_force(with_category("{limits: [1/30m]}")))
+    ann.answer(started, result)
+    assert stage.slots("label:errors:host=db1") == {"a": START_US}
 
 
 # A change wakes what waits

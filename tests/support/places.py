@@ -32,7 +32,7 @@ class Places:
     parked: list[str]
     posting: dict[str, str]
     lifetimes_ms: dict[str, int]
-    held: set[str]
+    slots: dict[str, dict[str, float]]
     ranks: dict[str, dict[str, float]]
     awaited: dict[str, str]
     waits: dict[str, dict[str, float]]
@@ -118,7 +118,8 @@ class Places:
                 "a category's line is ordered by priority, then by first sight",
             ),
             (
-                self.held <= {_slot(header) for header in self.events.values()},
+                {slot for rows in self.slots.values() for slot, score in rows.items() if score >= HELD}
+                <= {slot_of(header) for header in self.events.values()},
                 "no slot is held for an event that has ended",
             ),
             (all(lifetime > 0 for lifetime in self.lifetimes_ms.values()), "no scope lives for ever"),
@@ -159,7 +160,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
         pipe.zrange(key, 0, -1)
     for key in mortal:
         pipe.pttl(key)
-        pipe.zrangebyscore(key, HELD, "+inf")
+        pipe.zrange(key, 0, -1, withscores=True)
     rest = pipe.execute()
     rows = dict(zip(ranges, map(_texts, rest[: len(ranges)]), strict=True))
     return Places(
@@ -187,11 +188,16 @@ def places_of(redis: Database, keys: Keys) -> Places:
         },
         deferred={category.decode(): int(count) for category, count in deferred.items()},
         deciding={owner.decode(): json.loads(mark) for owner, mark in deciding.items()},
-        held={slot for slots in rest[len(ranges) + 1 :: 2] for slot in _texts(slots)},
+        slots={
+            key.removeprefix(keys.scope("")): {slot.decode(): score for slot, score in found}
+            for key, found in zip(mortal, rest[len(ranges) + 1 :: 2], strict=True)
+            if key.startswith(keys.scope(""))
+        },
     )
 
 
-def _slot(header: dict[str, Any]) -> str:
+def slot_of(header: dict[str, Any]) -> str:
+    """The name of an event's slots."""
     unknown = header.get("unknown", 0)
     return f"{header['seq']}#{unknown}" if unknown else str(header["seq"])
 

@@ -16,7 +16,7 @@ from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
 from dispatcher.core.limits import US, Limit, Opening, PostResult, Scope
 from dispatcher.core.mutes import Mute
-from dispatcher.core.outcomes import DEFAULT_BOUNDS, GRACE_US, Deferral, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, GRACE_US, Deferral, Settled, Settlement, Turn, Turned, TurnedAway
 from dispatcher.core.pipeline import NOTHING_MUTED, Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Admitting, Asking
@@ -35,7 +35,7 @@ from dispatcher.store.versions import Unless, Version, Versions
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.gate import Gate
 from tests.support.models import HELD
-from tests.support.places import INF, places_of
+from tests.support.places import INF, Places, places_of
 from tests.support.servers import Database
 
 LEASE_US: Final = 30 * US
@@ -117,6 +117,8 @@ class Worker:
         self.owner = owner
         self.told = Told()
         self.desk = Desk()
+        self.turned_away: list[TurnedAway] = []
+        """New events that its takes have dropped."""
         self.late: list[Taken] = []
         """What was asked for ahead, and arrived when it gave back what it held."""
         self.next_us: int | None = None
@@ -164,6 +166,7 @@ class Worker:
 
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)
+        self.turned_away += taken.turned_away
         self.stage.check()
         return taken
 
@@ -279,6 +282,8 @@ class Stage:
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.names: dict[str, str] = {}
         """Every event that was seen, by the number of its first sight."""
+        self.places: Places
+        """Where everything was at the last ``check``."""
         self.attempts: list[tuple[int, Started]] = []
         """Every post that was started, with its instant."""
 
@@ -382,13 +387,15 @@ class Stage:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
         assert self.look().imbalances() == []
         self.letters_bytes()
-        places = places_of(self.redis, self.keys)
+        self.places = places = places_of(self.redis, self.keys)
         for id_, header in places.events.items():
             self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
         assert places.faults(same_pace=self.same_pace) == []
         if self.prolongs:
+            pipe = self.redis.pipeline(transaction=False)
             for key in places.lifetimes_ms:
-                self.redis.pexpire(key, HOUR_MS)
+                pipe.pexpire(key, HOUR_MS)
+            pipe.execute()
 
 
 @dataclass(slots=True)
