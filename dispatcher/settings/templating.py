@@ -1,15 +1,18 @@
-"""Templates of the limits file, on Jinja: a small part of its language, in which every template ends soon.
+"""Templates of the limits file, on Jinja: a part of its language, in which every template ends soon.
 
 The only module that imports jinja2, and imported only where a limits file has a template. What is shown of a variable
-is escaped for Slack. Calls, macros, assignments, arithmetic and nested loops are refused when the file is read: with
-them a slip of the hand can run for ever or fill the memory.
+is escaped for Slack. Calls, macros, assignments and arithmetic are refused when the file is read: with them a slip of
+the hand can fill the memory. While a template runs, its time and the length of each value that it makes are bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
+from math import inf
+from time import thread_time
 from typing import Any, Final
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, UndefinedError, nodes
@@ -23,16 +26,23 @@ from dispatcher.core.rendering import MAX_TEXT, escape, one_line
 from dispatcher.settings.limits_values import did_you_mean
 
 _MOST_MADE: Final = 8_000
-"""Characters that one filter may make."""
+"""Characters of a value that a filter or ``~`` makes."""
+_LONGEST_S: Final = 0.25
+"""Processor time after which no filter and no further pass of a loop begins."""
+_WATCHED: Final = "watched"
+"""The filter that each loop runs over; no template can name it."""
+
+_until: Final = ContextVar("_until", default=inf)
+"""When the rendering that runs here has to end, on the clock of ``thread_time``."""
 
 _FILTERS: Final = (
     "capitalize", "default", "dictsort", "first", "int", "items", "join", "last", "length", "lines", "list", "lower",
     "replace", "reverse", "sort", "string", "title", "trim", "truncate", "unique", "upper",
 )  # fmt: skip
 _PARTS: Final = (
-    nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Tuple, nodes.List, nodes.Pair,
-    nodes.Keyword, nodes.If, nodes.For, nodes.CondExpr, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not,
-    nodes.Neg, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test, nodes.Concat,
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Tuple, nodes.List, nodes.Keyword,
+    nodes.If, nodes.For, nodes.CondExpr, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.Neg,
+    nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test, nodes.Concat,
 )  # fmt: skip
 _HAVE_PARTS: Final = ("labels", "loop")
 _LOOP: Final = ("first", "index", "index0", "last", "length", "revindex", "revindex0")
@@ -53,6 +63,7 @@ class JinjaTemplate:
         """See ``Template.render``; what is longer than a message may be is not made to its end."""
         made: list[str] = []
         length = 0
+        before = _until.set(thread_time() + _LONGEST_S)
         try:
             for piece in self._compiled.generate(variables):
                 made.append(piece)
@@ -62,6 +73,8 @@ class JinjaTemplate:
         except Exception as error:  # noqa: BLE001 - whatever it is, the event is posted as it was written
             said = str(error) if isinstance(error, UndefinedError | _TooMuch) else f"{type(error).__name__}: {error}"
             raise TemplateFailed(one_line(said)) from None
+        finally:
+            _until.reset(before)
         return "".join(made).strip()
 
 
@@ -72,7 +85,8 @@ def compile_template(source: str) -> JinjaTemplate:
         tree = environment.parse(source)
         faults = [*dict.fromkeys(_faults(tree))]
         if not faults:
-            return JinjaTemplate(source, environment.from_string(source))
+            _bound(tree)
+            return JinjaTemplate(source, environment.from_string(tree))
     except TemplateSyntaxError as error:
         faults = [f"{_line(source, error.lineno)}{_sentence(error.message)}"]
     except Exception as error:  # noqa: BLE001 - nested too deeply for Python, a number too long for it
@@ -89,7 +103,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True, cache_size=0)
-        self.filters = {name: _bounded(_lines if name == "lines" else FILTERS[name]) for name in _FILTERS}
+        self.filters = {name: _bounded(_OWN.get(name) or FILTERS[name]) for name in _FILTERS}
+        self.filters[_WATCHED] = _watched
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - Jinja's own signature
         if isinstance(obj, Mapping):
@@ -115,15 +130,59 @@ def _lines(value: object) -> list[str]:
     return str(value).splitlines()
 
 
+def _join(entries: Iterable[object], separator: object = "") -> str:
+    """Jinja's own, but too long a text is not made in the first place."""
+    texts, between = [str(entry) for entry in entries], str(separator)
+    _refuse_more_than_most(sum(map(len, texts)) + len(between) * (len(texts) - 1))
+    return between.join(texts)
+
+
+def _replace(value: object, old: object, new: object, count: int = -1) -> str:
+    """As ``_join``."""
+    text, before, after = str(value), str(old), str(new)
+    places = text.count(before) if count < 0 else min(count, text.count(before))
+    _refuse_more_than_most(len(text) + places * (len(after) - len(before)))
+    return text.replace(before, after, count)
+
+
+_OWN: Final[Mapping[str, Callable[..., Any]]] = {"join": _join, "lines": _lines, "replace": _replace}
+
+
+def _bound(tree: nodes.Template) -> None:
+    """Has each loop and each ``~`` go by a filter of our own: Jinja lets nothing else in between."""
+    for loop in list(tree.find_all(nodes.For)):
+        loop.iter = nodes.Filter(loop.iter, _WATCHED, [], [], None, None)
+    for joint in list(tree.find_all(nodes.Concat)):
+        joint.nodes = [nodes.Filter(nodes.List(joint.nodes), "join", [], [], None, None)]
+
+
+def _watched(entries: Iterable[object]) -> Iterator[object]:
+    """The entries, one for each pass of a loop, for as long as there is time."""
+    for entry in entries:
+        _refuse_more_time()
+        yield entry
+
+
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - a filter's
+        _refuse_more_time()
         made = function(*arguments, **options)
-        if isinstance(made, str) and len(made) > _MOST_MADE:
-            raise _TooMuch(f"a filter makes {len(made)} characters, expected at most {_MOST_MADE}")
+        if isinstance(made, str):
+            _refuse_more_than_most(len(made))
         return made
 
     return run
+
+
+def _refuse_more_time() -> None:
+    if thread_time() > _until.get():
+        raise _TooMuch(f"it takes more than {_LONGEST_S} s of the processor")
+
+
+def _refuse_more_than_most(length: int) -> None:
+    if length > _MOST_MADE:
+        raise _TooMuch(f"it makes a value of {length} characters, expected at most {_MOST_MADE}")
 
 
 def _faults(tree: nodes.Template) -> Iterator[str]:
@@ -146,14 +205,19 @@ def _fault_of(node: nodes.Node) -> str | None:
             return f"{name} is no filter{_instead(name, _FILTERS)}"
         case nodes.CondExpr(expr2=None):
             return "an if within {{ }} without else, expected what is shown otherwise"
-        case nodes.For() if node.find(nodes.For) is not None or node.recursive:
-            return "a loop within a loop, expected none"
+        case nodes.List(items=entries) | nodes.Tuple(items=entries, ctx="load") if not _are_constant(entries):
+            return "a list with what is no constant, which templates cannot have"
         case nodes.Getattr(attr=name, node=nodes.Name(name="loop")) if name not in _LOOP:
             return f"a loop has no {name}{_instead(name, _LOOP)}"
         case nodes.Getattr(attr=name, node=part) if not isinstance(part, nodes.Name) or part.name not in _HAVE_PARTS:
             return f".{name} of what is neither labels nor loop"
         case _:
             return None if isinstance(node, _PARTS) else f"{_kind(node)}, which templates cannot have"
+
+
+def _are_constant(entries: list[nodes.Expr]) -> bool:
+    """Lists within a list are looked at themselves. Others could hold a long text any number of times."""
+    return all(isinstance(entry, nodes.Const | nodes.List | nodes.Tuple) for entry in entries)
 
 
 def _instead(name: str, known: Sequence[str]) -> str:

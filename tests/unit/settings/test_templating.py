@@ -25,7 +25,8 @@ FILTERS = (
 
 ONE_OF_NAMES = f"is no variable here, expected one of {NAMES}"
 LOOP = "first, index, index0, last, length, revindex, revindex0"
-NESTED = "{% for a in text %}{% if a %}{% for b in text %}{% endfor %}{% endif %}{% endfor %}"
+EACH = "{% for a in text %}"
+NO_TIME = "it takes more than 0.25 s of the processor"
 LABELS = "host=&lt;db1&gt;, items=b"
 
 
@@ -50,9 +51,12 @@ def made(source: str, text: str = "disk <full>\n& hot", **fields: Any) -> str:  
         ("{{ labels.rack | default('<none>') }}", "&lt;none&gt;"),
         ("{{ labels.rack if labels.rack is defined else '-' }}", "-"),
         ("{% for k, v in labels | items %}{{ k }}={{ v }}{{ '' if loop.last else ', ' }}{% endfor %}", LABELS),
+        ("{% for a in text | lines %}{% for k, v in labels | items %}{{ k }}{% endfor %}{% endfor %}", "hostitems" * 2),
+        ("{% for a, b in [('x', 1), ('y', 2)] %}{{ a ~ b ~ labels.items }}{% endfor %}", "x1by2b"),
         ("{{ text | lines | first | upper }}", "DISK &lt;FULL&gt;"),
         ("{{ text | lines | last | truncate(5) }}", "&amp; hot"),
         ("{{ text | replace('\n', ' / ') }}", "disk &lt;full&gt; / &amp; hot"),
+        ("{{ category | replace('r', 'R', 2) }} {{ labels | join('+') }}", "eRRors host+items"),
         ("{{ text[:6] ~ '>' }}", "disk &lt;&gt;"),
         ("{% if priority == 'high' %}:fire:{% else %}:zzz:{% endif %} {{ category }}", ":zzz: errors"),
         ("{{ 'many' if text | length > 10 else 'few' }}", "many"),
@@ -123,7 +127,12 @@ def test_what_is_too_long_is_cut_with_a_mark_and_never_within_an_entity(text: st
         ("{{ labels.rack }}", "there is no label rack"),
         ("{{ labels['rack'] }}", "there is no label rack"),
         ("{{ text[9999] }}", "there is no entry 9999"),
-        ("{{ text | join(text) }}", "a filter makes 10000 characters, expected at most 8000"),
+        ("{{ text | replace('', text) }}", "it makes a value of 10200 characters, expected at most 8000"),
+        ("{{ text | join(text) }}", "it makes a value of 10000 characters, expected at most 8000"),
+        (
+            f"{{{{ '{'x' * 1_000}' ~ {'text ~ ' * 80} '' }}}}",
+            "it makes a value of 9000 characters, expected at most 8000",
+        ),
         ("{{ 'x' if priority < 3 else 'y' }}", "TypeError: '<' not supported"),
         ("{% if category == 'other' %}x{% endif %}", "it made no text"),
     ],
@@ -161,8 +170,8 @@ def test_a_template_that_fails_leaves_the_text_as_it_was_written(source: str, fa
         ("{% set a = text ~ text %}{{ a ~ a }}", "an assign, which templates cannot have"),
         ("{% macro a() %}{% endmacro %}", "a macro, which templates cannot have"),
         ("{% include 'a' %}", "an include, which templates cannot have"),
-        (NESTED, "a loop within a loop, expected none"),
-        ("{% for a in labels recursive %}{{ a }}{% endfor %}", "a loop within a loop, expected none"),
+        ("{% for a in [text] %}{% endfor %}", "a list with what is no constant, which templates cannot have"),
+        ("{% for a in labels recursive %}{{ loop(a) }}{% endfor %}", "a call, which templates cannot have"),
         ("{{ " + "(" * 1_500 + "1" + ")" * 1_500 + " }}", "cannot be read: RecursionError"),
     ],
 )  # fmt: skip
@@ -204,6 +213,28 @@ def test_a_loop_is_left_as_soon_as_the_message_is_full() -> None:
     source = "{% for a in text %}{{ labels.host }}{% endfor %}"
     text = compile_template(source).render({"text": "y" * 3_000, "labels": Watched()})
     assert len(text) == len(asked) * 1_000 == 4_000
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(EACH * 5 + "{% endfor %}" * 5, id="loops in loops"),
+        pytest.param(
+            EACH + ("{% if text" + " | sort" * 20 + " %}{% endif %}") + "{% endfor %}", id="filters in a loop"
+        ),
+        pytest.param(("{{ (text" + " | sort" * 20 + ") [:0] }}") * 40, id="filters without a loop"),
+    ],
+)
+def test_a_template_that_takes_too_long_leaves_the_text_as_it_was_written(source: str) -> None:
+    found = message(source, Event("errors", "z y x " * 700))
+    assert (found.template_fault, found.text[:6]) == (NO_TIME, "z y x ")
+
+
+def test_each_rendering_has_its_own_time() -> None:
+    spent = compile_template(EACH * 5 + "{% endfor %}" * 5)
+    with pytest.raises(TemplateFailed):
+        spent.render({"text": "x" * 3_000})
+    assert made("{% for a in labels %}{{ a }}{% endfor %}") == "hostitems"
 
 
 def test_templates_are_equal_where_their_sources_are() -> None:
