@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
 from dispatcher.core.limits import Message, PostResult, Receipt
@@ -13,11 +13,14 @@ from dispatcher.core.outcomes import Reading, ReadLater, Search, Unreadable
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url
 from dispatcher.slack.degrade import Fallbacks
-from dispatcher.slack.history import History
+from dispatcher.slack.history import Answer, History
 from dispatcher.slack.message_metadata import event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
+
+if TYPE_CHECKING:
+    from slack_sdk.web import SlackResponse
 
 SLACK_API: Final = "https://slack.com/api/"
 
@@ -128,7 +131,7 @@ class _Api:
             "metadata": metadata_of(mark),
             "client_msg_id": str(UUID(hex=mark)),
         }
-        status, headers, data = self._call("chat.postMessage", json=arguments)
+        status, headers, data = _answer(lambda: self._client.chat_postMessage(**arguments))
         result = read_api_reply(status, headers, data, message.channel)
         if isinstance(result, Receipt):
             self._history.note(message.channel, result.channel)
@@ -138,28 +141,20 @@ class _Api:
         return self._history.look(search)
 
     def update(self, channel: str, ts: str, message: Message) -> PostResult:
-        status, headers, data = self._call("chat.update", json={"channel": channel, "ts": ts, "text": message.text})
+        status, headers, data = _answer(lambda: self._client.chat_update(channel=channel, ts=ts, text=message.text))
         return read_api_reply(status, headers, data, channel)
 
     def check(self) -> CheckResult:
-        status, headers, data = self._call("auth.test", json={})
+        status, headers, data = _answer(self._client.auth_test)
         if status != HTTPStatus.OK or not isinstance(data, dict) or data.get("ok") is not True:
             return read_api_problem(status, headers, data)
         scopes = (scope.strip() for scope in headers.get("x-oauth-scopes", "").split(","))
         team, user = (one_line(str(data.get(key, ""))) for key in ("team", "user"))
         return Workspace(team, user, tuple(scope for scope in scopes if scope), date_us(headers))
 
-    def _read(self, method: str, arguments: Mapping[str, Any]) -> tuple[int, Mapping[str, str], object]:
-        return self._call(method, data=dict(arguments))  # a form: Slack takes no JSON for what only reads
-
-    def _call(self, method: str, **body: Any) -> tuple[int, Mapping[str, str], object]:  # noqa: ANN401 - the SDK's
-        from slack_sdk.errors import SlackApiError  # noqa: PLC0415 - as above
-
-        try:
-            response: Any = self._client.api_call(method, **body)
-        except SlackApiError as error:  # the SDK's word for anything but success: 429, 5xx and web pages too
-            response = error.response
-        return response.status_code, response.headers, response.data
+    def _read(self, method: str, arguments: Mapping[str, Any]) -> Answer:
+        # As a form: Slack takes no JSON for what only reads.
+        return _answer(lambda: self._client.api_call(method, data=dict(arguments)))
 
 
 class _Hook:
@@ -185,6 +180,16 @@ class _Hook:
 
     def check(self) -> CheckResult:
         return Unchecked()
+
+
+def _answer(call: Callable[[], SlackResponse]) -> Answer:
+    from slack_sdk.errors import SlackApiError  # noqa: PLC0415 - as above
+
+    try:
+        response = call()
+    except SlackApiError as error:  # the SDK's word for anything but success: 429, 5xx and web pages too
+        response = error.response
+    return response.status_code, response.headers, response.data
 
 
 def _failed(error: Exception) -> Problem:

@@ -138,7 +138,6 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/slack/taxonomy.py": (*_in("unit", "slack/taxonomy"), *_SLACK),
     "dispatcher/slack/history.py": (*_in("integration", "slack/history"), *_SLACK),
     "dispatcher/slack/degrade.py": (*_in("integration", "slack/degrade"), *_SLACK),
-    "dispatcher/slack/block_kit.py": (*_in("unit", "slack/block_kit"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,
     "dispatcher/slack/s*.py": _SLACK,
     "dispatcher/slack/t*.py": (*_in("integration", "slack/transport"), *_SLACK),
