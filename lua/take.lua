@@ -53,11 +53,11 @@
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; by others they say nothing,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes,
 --           "remember_us": as in settle.lua}
--- ARGV[2]   absent, or what include/door.lua has to know to drop new events as they are taken
+-- ARGV[2]   absent, or what include/prefilter.lua has to know to drop new events as they are taken
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which something may be taken), "more": there
 --           is more to take, "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped at
---           the door, "from": what is taken here and later has no lower seq; null where it is to be decided before anything else is
+--           the pre-check, "from": what is taken here and later has no lower seq; null where it is to be decided before anything else is
 --           taken, "freed": of include/deferred.lua, "nth": of the calls in a row with "undecided"; 0 without,
 --           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]. A record whose header
@@ -75,11 +75,11 @@
 -- @include leases
 -- @include digest
 -- @include decide
--- @include door
+-- @include prefilter
 -- @include intake
 -- @include due
 
-local LOOKS = 8 -- where events are refused at the door, so many times as many are looked at as may be handed out
+local LOOKS = 8 -- where events are refused by the pre-check, so many times as many are looked at as may be handed out
 local MOST_LOOKS = 1024 -- unless more may be handed out
 
 local call = cjson.decode(ARGV[1])
@@ -121,13 +121,13 @@ end
 
 -- New events of the lanes; whether they hold more.
 local function take_new(any, closed)
-  local is_left, door_call = false, nil
+  local is_left, prefilter_call = false, nil
   local function is_muted(category)
     return any.muted and redis.call('HEXISTS', at.muted, category) == 1
   end
   local function refusal_of(mark)
-    door_call = door_call or cjson.decode(closed)
-    return door.refusal(door_call, mark, #KEYS - #door_call.scopes, at.now, is_muted)
+    prefilter_call = prefilter_call or cjson.decode(closed)
+    return prefilter.refusal(prefilter_call, mark, #KEYS - #prefilter_call.scopes, at.now, is_muted)
   end
   local room = at.new - intake.count()
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room
@@ -204,7 +204,7 @@ local _, first_line = plan.zfirst(at.lines)
 if mark and left_due == 0 and first_line and first_line <= at.now then
   plan.ring(at.wake) -- others may have waited for what this one has decided
 end
-accounting.note_dropped(at, door.refused)
+accounting.note_dropped(at, prefilter.refused)
 local freed, nth = mark_undecided(mark)
 intake.note_duplicates(at)
 local old_waits, is_cut = due.has_left()
@@ -224,7 +224,7 @@ local facts = {
   freed = freed,
   nth = nth,
   muted = any.muted and plan.hgetall(at.muted) or nil,
-  refused = #door.refused > 0 and door.told() or cjson.null,
+  refused = #prefilter.refused > 0 and prefilter.told() or cjson.null,
 }
 intake.write(at)
 local records = intake.told(facts)

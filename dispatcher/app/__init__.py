@@ -30,7 +30,7 @@ from dispatcher.app.limits import (
     read_limits_file,
 )
 from dispatcher.app.running import dispatch_one, run_worker
-from dispatcher.app.servers import REACH_S, Server, greet_server, has_run, keys_of, open_server, reach
+from dispatcher.app.servers import REACH_S, Server, has_run, keys_of, open_server, preflight, reach
 
 __all__ = [
     "REACH_S",
@@ -45,7 +45,6 @@ __all__ = [
     "build_sink",
     "dispatch_one",
     "enter_limits",
-    "greet_server",
     "has_run",
     "in_force",
     "keys_of",
@@ -59,6 +58,7 @@ __all__ = [
     "open_pausing",
     "open_server",
     "open_versions",
+    "preflight",
     "publish",
     "reach",
     "read_limits_file",

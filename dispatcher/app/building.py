@@ -16,7 +16,7 @@ from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
 from dispatcher.limiter import Limiter
 from dispatcher.producer import ANSWER_TIMEOUT_S as PRODUCER_TIMEOUT_S
 from dispatcher.producer import Producer
-from dispatcher.server.connection import Client, answered, connect
+from dispatcher.server.connection import Client, connect, translate_outages
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings import Settings
 from dispatcher.slack.console import ConsoleSink
@@ -29,7 +29,7 @@ from dispatcher.store.intake import wrong_layout
 from dispatcher.store.leases import Outbox
 from dispatcher.store.operator_controls import Muting, Pausing
 from dispatcher.store.parked_events import ParkedEvents
-from dispatcher.store.prefilter import Door
+from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Versions
@@ -68,7 +68,7 @@ def build_backoff() -> Backoff:
     return backoff
 
 
-def build_outbox(settings: Settings, client: Client, owner: str, door: Door | None = None) -> Outbox:
+def build_outbox(settings: Settings, client: Client, owner: str, prefilter: Prefilter | None = None) -> Outbox:
     """One owner's view of the namespace; to be told which limits to follow.
 
     What a worker that is gone was posting is not looked up while that could still leave: it may be frozen, and wake.
@@ -82,7 +82,7 @@ def build_outbox(settings: Settings, client: Client, owner: str, door: Door | No
         lease_us=_us(settings.lease.total_seconds()),
         remember_us=_us(settings.dedup_window.total_seconds()),
         grace_us=max(grace_of(settings), _us(post_deadline_s(settings))),
-        door=door,
+        prefilter=prefilter,
     )
 
 
@@ -96,11 +96,11 @@ def post_deadline_s(settings: Settings) -> float:
     return settings.slack_timeout.total_seconds() + _POST_MARGIN_S
 
 
-def build_gate(settings: Settings, client: Client, outbox: Outbox, door: Door | None = None) -> Admission:
+def build_gate(settings: Settings, client: Client, outbox: Outbox, prefilter: Prefilter | None = None) -> Admission:
     """The budget, for the events that the outbox's owner holds; to be told which limits to follow."""
     keys, _ = keys_of(settings)
     remember_us = _us(settings.dedup_window.total_seconds())
-    return Admission(client, keys, outbox.leased_key, remember_us=remember_us, door=door)
+    return Admission(client, keys, outbox.leased_key, remember_us=remember_us, prefilter=prefilter)
 
 
 def build_producer(settings: Settings, server: Server) -> Producer:
@@ -168,7 +168,7 @@ def _client_of_namespace(settings: Settings, server: Server) -> Client:
     client = connect(server.url)
     reach(client, server.shown)
     keys, _ = keys_of(settings)
-    with answered():
+    with translate_outages():
         layout = client.get(keys.layout)
     if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
         raise wrong_layout(found, keys.namespace)
@@ -177,7 +177,7 @@ def _client_of_namespace(settings: Settings, server: Server) -> Client:
 
 def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
     """RQ's entries of the workers of a queue that live: name, host, pid and last heartbeat."""
-    with answered():
+    with translate_outages():
         names = sorted(client.smembers(queue.workers(Lane.NORMAL)))
         with client.pipeline(transaction=False) as pipe:
             for name in names:

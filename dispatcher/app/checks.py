@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from dispatcher.app.building import build_sink, workers_of
 from dispatcher.app.fleet import Worker, fleet
 from dispatcher.app.servers import Server, keys_of, reach
-from dispatcher.server.connection import Client, accepted, answered, connect
+from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings import Settings
 from dispatcher.slack.sink import CheckResult, SlackSink
@@ -64,7 +64,7 @@ def reach_server(server: Server) -> Client:
 
 def ask_server(client: Client, clock: Callable[[], float] = time.time) -> ServerFacts:
     """The server's own account of itself; raises ``GateUnavailable``, ``ConfigError``."""
-    with accepted(client), answered():
+    with translate_refusals(client), translate_outages():
         client.ping()  # the connection is made by the first command
         began, asked_at = time.monotonic(), clock()
         seconds, micros = client.time()
@@ -89,8 +89,8 @@ def ask_server(client: Client, clock: Callable[[], float] = time.time) -> Server
 def ask_namespace(client: Client, settings: Settings) -> NamespaceFacts:
     """What lies in the namespace of the settings; raises ``GateUnavailable``, ``ConfigError``."""
     keys, queue = keys_of(settings)
-    with accepted(client):
-        with answered():
+    with translate_refusals(client):
+        with translate_outages():
             layout, bound_to = (_text(value) for value in client.mget(keys.layout, queue.binding))
             suspended = bool(client.exists(queue.suspended))
         if layout not in {None, LAYOUT_VERSION}:
@@ -111,7 +111,7 @@ def ask_slack(settings: Settings) -> CheckResult | None:
 
 def _overdue(client: Client, keys: Keys, look: Snapshot) -> list[Overdue]:
     ended = {owner: end for owner, end in look.leases.items() if end < look.now_us}
-    with answered():
+    with translate_outages():
         counts = {owner: int(client.scard(keys.leased(owner))) for owner in ended}
     return [Overdue(owner, counts[owner], end) for owner, end in ended.items() if counts[owner]]
 

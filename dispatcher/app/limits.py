@@ -11,7 +11,7 @@ from pathlib import Path
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError
-from dispatcher.server.connection import accepted, connect
+from dispatcher.server.connection import connect, translate_refusals
 from dispatcher.settings import Content, Settings, find_limits_file, load_limits, read_limits
 from dispatcher.store.versions import Unless, Version, Versions
 
@@ -113,5 +113,5 @@ def enter_limits(settings: Settings, limits: LimitsFile, server: Server, say: Sa
     Raises as ``in_force`` does.
     """
     by = f"{socket.gethostname()}.{os.getpid()}"
-    with connect(server.url) as client, accepted(client):
+    with connect(server.url) as client, translate_refusals(client):
         return publish(Versions(client, keys_of(settings)[0]), limits, by, Unless.KNOWN, say)

@@ -12,17 +12,17 @@ from functools import partial
 from dispatcher.app.active_limits import Following
 from dispatcher.app.building import build_gate, build_outbox, build_sink, grace_of, post_deadline_s
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
-from dispatcher.app.servers import Server, greet_server, keys_of, open_server
-from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.app.servers import Server, keys_of, open_server, preflight
+from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US
 from dispatcher.core.ports import Overtaken, Sink
 from dispatcher.logs.event_log import EventLog, process_log
-from dispatcher.server.connection import Client, accepted, answered, connect
+from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox
-from dispatcher.store.prefilter import Door
+from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.take import Taken
@@ -64,8 +64,8 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
         look = Books(client, *keys_of(settings)).snapshot()
         return look, publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
 
-    look, begun = greet_server(settings, server, events, begin)
-    with accepted(client), answered():
+    look, begun = preflight(settings, server, events, begin)
+    with translate_refusals(client), translate_outages():
         worker = run.worker(begun, is_hung_up)
         worker.heed_signals()
         heeding()
@@ -108,7 +108,7 @@ def dispatch_one(job_id: str, data: str) -> str:
 
 def _decide(taken: Taken, limits: FleetLimits) -> list[Started]:
     """Decide by the limits in force, whichever these are in the end."""
-    batch: Sequence[Leased | Spoiled] = taken.batch
+    batch: Sequence[Leased | Undecodable] = taken.batch
     while True:
         try:
             return limits.dispatcher.dispatch(batch, taken.now_us, 1, muted=taken.muted)
@@ -131,13 +131,13 @@ class _Run:
     def versions(self) -> Versions:
         return Versions(self.client, keys_of(self.settings)[0])
 
-    def follow(self, begun: InForce, outbox: Outbox, door: Door | None = None) -> Following:
+    def follow(self, begun: InForce, outbox: Outbox, prefilter: Prefilter | None = None) -> Following:
         """The core, by the limits in force from ``begun`` on."""
         return Following(
             versions=self.versions,
             begun=begun,
             read=partial(open_limits, self.settings),
-            gate=build_gate(self.settings, self.client, outbox, door),
+            gate=build_gate(self.settings, self.client, outbox, prefilter),
             outbox=outbox,
             sink=self.sink,
             events=self.events,
@@ -150,13 +150,13 @@ class _Run:
         """A worker by the limits in force from ``begun`` on."""
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
-        door = Door(settings.namespace)
-        outbox = build_outbox(settings, client, self.owner, door)
+        prefilter = Prefilter(settings.namespace)
+        outbox = build_outbox(settings, client, self.owner, prefilter)
         return Worker(
             name=self.owner,
             client=client,
             presence=RqPresence(self.owner, client, queue),
-            limits=self.follow(begun, outbox, door),
+            limits=self.follow(begun, outbox, prefilter),
             outbox=outbox,
             books=Books(client, keys, queue),
             housekeeping=Housekeeping(

@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError
 
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.logs.event_log import EventLog
-from dispatcher.server.connection import Client, accepted, answered, connect
+from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.embedded.data_dir import DataDir
 from dispatcher.server.keys import Keys
@@ -83,8 +83,8 @@ def keep_reaching(
     said = False
     while True:
         try:
-            with accepted(client):
-                with answered():
+            with translate_refusals(client):
+                with translate_outages():
                     client.ping()
                 return begin()
         except GateUnavailable as error:
@@ -103,7 +103,7 @@ def inspect_server(client: Client, shown: str) -> str | None:
     is full: events would be lost.
     """
     try:
-        with answered():
+        with translate_outages():
             facts: dict[str, Any] = {**client.info("server"), **client.info("memory")}
     except NoPermissionError:
         return (
@@ -123,7 +123,7 @@ def inspect_server(client: Client, shown: str) -> str | None:
     return f"{shown} has maxmemory-policy {policy!r}: harmless without a maxmemory, but set it to noeviction"
 
 
-def greet_server(settings: Settings, server: Server, events: EventLog, begin: Callable[[], T]) -> T:
+def preflight(settings: Settings, server: Server, events: EventLog, begin: Callable[[], T]) -> T:
     """What ``begin`` returns, after what a worker asks of a server before it takes anything.
 
     All of it is done again where the server is lost meanwhile, for ``REACH_S``. Raises as ``run_worker`` does.
@@ -135,7 +135,7 @@ def greet_server(settings: Settings, server: Server, events: EventLog, begin: Ca
             told.add(doubt)
             events.say("server.doubted", detail=doubt)
         keys, queue = keys_of(settings)
-        with answered():
+        with translate_outages():
             client.exists(queue.job("-"), *queue.lanes)  # what scripts will touch, and an ACL may refuse
         claim_namespace(client, keys, queue)
         return begin()

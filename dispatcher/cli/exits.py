@@ -93,10 +93,10 @@ def _in_our_words(error: Exception) -> Exception:
     redis = sys.modules.get("redis")  # not imported for this: without it no server was spoken to
     if redis is None or not isinstance(error, redis.RedisError):
         return error
-    from dispatcher.server.connection import accepted
+    from dispatcher.server.connection import translate_refusals
 
     try:
-        with accepted():
+        with translate_refusals():
             raise error  # noqa: TRY301 - by whom else should it be translated
     except Exception as translated:  # noqa: BLE001 - it is the answer
         return translated

@@ -137,7 +137,7 @@ class Job:
         ``begun`` gets this job with the limits that are in force, and their ids, before any works.
         Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
         """
-        from dispatcher.app import enter_limits, greet_server
+        from dispatcher.app import enter_limits, preflight
         from dispatcher.logs.event_log import LAST_LINES_S
         from dispatcher.worker.supervisor import Supervisor
         from dispatcher.worker.worker import STOP_GRACE_S
@@ -163,7 +163,7 @@ class Job:
                 self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
             )
 
-        found = greet_server(self.settings, self.server, self.log, enter)
+        found = preflight(self.settings, self.server, self.log, enter)
         job = replace(self, limits=found.as_file(), joins=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
         fatal = frozenset({CONFIGURATION})

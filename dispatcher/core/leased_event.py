@@ -104,7 +104,7 @@ class Leased(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
+class Undecodable:
     """A payload under this worker's lease that is no event, and why."""
 
     id: str

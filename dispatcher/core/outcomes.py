@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Terms
+from dispatcher.core.leased_event import Candidate, Leased, Terms, Undecodable
 from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt
 from dispatcher.core.tally import Counting
 
@@ -161,7 +161,7 @@ class Told:
     detail: str | None = None
 
 
-class TurnedAway(NamedTuple):
+class Prefiltered(NamedTuple):
     """New events of one category that ``take`` has dropped, as ``denied`` said; ``names`` are those of the producer."""
 
     category: str
@@ -211,7 +211,7 @@ class Settlement(NamedTuple):
     with the category's template, of which nothing depends.
     """
 
-    subject: Leased | Spoiled
+    subject: Leased | Undecodable
     terms: Terms | None
     outcome: Outcome
     slots: Slots = Slots.KEEP

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, assert_never
 from dispatcher.core import reconciliation, transitions
 from dispatcher.core.boottime import boottime_s
 from dispatcher.core.kinds import DigestMessages, Kind, ProducerEvents
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.outcomes import GRACE_US, Deferral, Lookup, Reading, Settlement, Turn
@@ -44,7 +44,7 @@ class Batch:
     has_asked: bool = False
 
     @property
-    def undecided(self) -> list[Leased | Spoiled]:
+    def undecided(self) -> list[Leased | Undecodable]:
         """All of it, as it is decided by other limits: what has asked may own slots, and counts as taken once more."""
         going = [*self.candidates, *self.admitted, *(each.candidate for each in self.refused)]
         subjects = [*(each.leased for each in going), *(each.subject for each in self.ended)]
@@ -85,7 +85,7 @@ class Dispatcher:
 
     def dispatch(
         self,
-        batch: Sequence[Leased | Spoiled],
+        batch: Sequence[Leased | Undecodable],
         now_us: int,
         free: int,
         muted: Mapping[str, Mute] = NOTHING_MUTED,
@@ -127,7 +127,7 @@ class Dispatcher:
         """What follows from a post that came to ``result``."""
         return self._kind_of(started.candidate.leased).after_post(started, result)
 
-    def lookups(self, batch: Sequence[Leased | Spoiled], now_us: int) -> list[Lookup]:
+    def lookups(self, batch: Sequence[Leased | Undecodable], now_us: int) -> list[Lookup]:
         """What has to be looked up before anything else becomes of the events of a batch whose posts had no answer.
 
         Raises ``GateUnavailable`` as ``dispatch`` does.
@@ -162,13 +162,13 @@ class Dispatcher:
     def _kind_of(self, leased: Leased) -> Kind:
         return self._digests if leased.is_own else self._events
 
-    def _arrive(self, batch: Sequence[Leased | Spoiled], now_us: int) -> Batch:
+    def _arrive(self, batch: Sequence[Leased | Undecodable], now_us: int) -> Batch:
         """The events with their terms; what cannot be read or handled, or is too old, ends."""
         ended: list[Settlement] = []
         candidates: list[Candidate] = []
         for item in batch:
-            if isinstance(item, Spoiled):
-                ended.append(transitions.spoiled(item))
+            if isinstance(item, Undecodable):
+                ended.append(transitions.undecodable(item))
                 continue
             if item.doubt is not None:
                 continue

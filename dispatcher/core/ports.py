@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
 from dispatcher.core.outcomes import Deferral, Reading, Search, Settled, Settlement, Turn, Turned
 from dispatcher.core.tally import Counting, Suppressed
@@ -46,7 +46,7 @@ class Overtaken(Exception):
     ``undecided`` of the batch, which is still leased, is to be decided by that one.
     """
 
-    def __init__(self, undecided: Sequence[Leased | Spoiled], version: str) -> None:
+    def __init__(self, undecided: Sequence[Leased | Undecodable], version: str) -> None:
         super().__init__(f"{len(undecided)} events are not decided by the limits in force, version {version}")
         self.undecided = undecided
         self.version = version
@@ -130,7 +130,7 @@ class Observer(Protocol):
         """Events that wait in a line: admitted ones for their channel, deferred ones for room in a limit."""
         ...
 
-    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
+    def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         """Events another worker has taken over."""
         ...
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.core.category_rule import OnLimit
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Terms
+from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Undecodable
 from dispatcher.core.limits import (
     Ambiguous,
     Denied,
@@ -51,10 +51,10 @@ def as_candidate(leased: Leased, policy: Policy) -> Candidate | Settlement:
         return Candidate(leased, policy.terms(leased))
     except Exception as error:  # noqa: BLE001 - see on_arrival; the payload is kept with the words
         detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
-        return spoiled(Spoiled(leased.id, Reason.INVALID, detail, leased.replays))
+        return undecodable(Undecodable(leased.id, Reason.INVALID, detail, leased.replays))
 
 
-def spoiled(subject: Spoiled) -> Settlement:
+def undecodable(subject: Undecodable) -> Settlement:
     """What cannot be read is a dead letter at once."""
     return Settlement(subject, None, DeadLettered(subject.reason, subject.detail))
 
@@ -165,7 +165,7 @@ def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
             return False, None
 
 
-def taken_again(subject: Leased | Spoiled) -> Leased | Spoiled:
+def taken_again(subject: Leased | Undecodable) -> Leased | Undecodable:
     """What the gate was asked for by limits that are no longer in force, as one that may own slots already."""
     return subject._replace(takes=subject.takes + 1) if isinstance(subject, Leased) else subject
 

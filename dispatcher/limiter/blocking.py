@@ -39,7 +39,7 @@ from dispatcher.limiter.wire import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.server.connection import Client, Script, answered
+from dispatcher.server.connection import Client, Script, translate_outages
 
 
 class Limiter:
@@ -179,7 +179,7 @@ class Limiter:
 
     def enforce(self, version: str) -> None:
         """From now on calls that name another version of the limits are refused with ``StaleLimits``."""
-        with answered():
+        with translate_outages():
             self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
 
     def _ask(self, script: Script, call: Call, now_us: int | None = None) -> bytes:
@@ -203,7 +203,7 @@ class Limiter:
         prefix = self._calls.keys.bells
         with ExitStack() as stack:
             try:
-                with answered():
+                with translate_outages():
                     bells, pool = bells_of(self._client, prefix)
                     waiter = stack.enter_context(bells.waiter(pool, prefix, ends))
             except ResponseError as failure:

@@ -41,7 +41,7 @@ from dispatcher.limiter.wire import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.server.connection import AsyncScript, answered
+from dispatcher.server.connection import AsyncScript, translate_outages
 
 
 class AsyncLimiter:
@@ -161,7 +161,7 @@ class AsyncLimiter:
 
     async def enforce(self, version: str) -> None:
         """As ``Limiter.enforce``."""
-        with answered():
+        with translate_outages():
             await self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
 
     async def _decide(self, asked: Sequence[_Asked]) -> list[Verdict]:
@@ -190,7 +190,7 @@ class AsyncLimiter:
         prefix = self._calls.keys.bells
         async with AsyncExitStack() as stack:
             try:
-                with answered():
+                with translate_outages():
                     bells, pool = async_bells_of(self._client, prefix)
                     waiter = await stack.enter_async_context(bells.waiter(pool, prefix, ends))
             except ResponseError as failure:

@@ -16,9 +16,9 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from dispatcher.core import explain
 from dispatcher.core.explain import Clock, clock_of, sentence_of
-from dispatcher.core.leased_event import Leased, Spoiled, Waiting
+from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Part, Reason
-from dispatcher.core.outcomes import Parked, Sent, Settlement, Turned, TurnedAway
+from dispatcher.core.outcomes import Parked, Prefiltered, Sent, Settlement, Turned
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.tally import Suppressed
 from dispatcher.jsonio import encode
@@ -216,7 +216,7 @@ class EventLog:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
         self._suppressed("dropped", ((leased.name, leased.event.category, denied) for leased, denied in events))
 
-    def turned_away(self, groups: Sequence[TurnedAway]) -> None:
+    def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
         """``event.settled`` for events that were dropped as they were taken: by the hundred, of a few categories."""
         now = self._now()
         told = [(names, {"category": name, **_denial_facts(denied, "dropped", now)}) for name, denied, names in groups]
@@ -239,7 +239,7 @@ class EventLog:
             telling = each.candidate.leased.id.partition(":")[0]
             self.say(f"{telling}.parked", category=each.candidate.leased.event.category, reason=each.reason.value)
 
-    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
+    def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         """``lease.lost``: another worker has the event, nothing was changed here."""
         for each in events:
             self._write(self._log.warning, "lease.lost", subject_facts(each))

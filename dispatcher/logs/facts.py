@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from dispatcher.core.leased_event import Leased, Spoiled, Waiting
+from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied, LeftOut, Reason
 from dispatcher.core.outcomes import DeadLettered, Dropped, Parked, Sent, Settlement, Step, Told
 from dispatcher.core.tally import Tally
@@ -23,9 +23,9 @@ OWN_LINES: Final = frozenset(
 """The lines about own events."""
 
 
-def subject_facts(subject: Leased | Spoiled) -> dict[str, object]:
+def subject_facts(subject: Leased | Undecodable) -> dict[str, object]:
     """Which event it is."""
-    if isinstance(subject, Spoiled):
+    if isinstance(subject, Undecodable):
         return {"event_id": subject.id}
     return {"event_id": subject.name, "category": subject.event.category}
 

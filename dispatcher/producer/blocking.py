@@ -106,13 +106,13 @@ class Producer:
         Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
         nothing. Raises ``QueueUnavailable``.
         """
-        from dispatcher.server.connection import Script, accepted  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import Script, translate_refusals  # noqa: PLC0415 - loaded at first use, see the package
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
 
         calls = ExplainCalls(*self._keys)
         keys, call = calls.call(ids_of(event_id), payloads=True)
         try:
-            with accepted(self._client):
+            with translate_refusals(self._client):
                 answer = Script(self._client, "explain", within_s=ANSWER_TIMEOUT_S)(keys, [encode(call)])
         except GateUnavailable as error:
             raise QueueUnavailable(str(error)) from error

@@ -91,14 +91,14 @@ class AsyncProducer:
 
     async def explain(self, event_id: str) -> Explanation:
         """As ``Producer.explain``."""
-        from dispatcher.server.connection import AsyncScript, accepted  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import AsyncScript, translate_refusals  # noqa: PLC0415 - loaded at first use, see the package
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
 
         calls = ExplainCalls(*self._keys)
         keys, call = calls.call(ids_of(event_id), payloads=True)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                with accepted(self._client):
+                with translate_refusals(self._client):
                     answer = await AsyncScript(self._client, "explain")(keys, [encode(call)])
         except (GateUnavailable, TimeoutError) as error:
             raise QueueUnavailable(str(error) or _TOO_SLOW) from error

@@ -72,13 +72,13 @@ def connect_async(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> redis.asy
     return build_async(url, timeout_s)
 
 
-def hurry(client: Client, timeout_s: float) -> None:
+def shorten_timeout(client: Client, timeout_s: float) -> None:
     """From now on a script of this client waits no longer than this for its answer; for the last steps of a stop."""
-    pinned(client).hurry(timeout_s)
+    pinned(client).shorten_timeout(timeout_s)
 
 
 @contextmanager
-def answered(error: type[DispatcherError] = GateUnavailable) -> Iterator[None]:
+def translate_outages(error: type[DispatcherError] = GateUnavailable) -> Iterator[None]:
     """Translates what means that the server is away, full or read-only into ``error``; everything else passes."""
     try:
         yield
@@ -96,7 +96,7 @@ def plain_error(failure: Exception) -> str:
 
 
 @contextmanager
-def accepted(client: Client | redis.asyncio.Redis | None = None) -> Iterator[None]:
+def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> Iterator[None]:
     """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes.
 
     The message names the server of ``client``, and none of its secrets.
@@ -210,7 +210,7 @@ class Script:
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
-        with answered():
+        with translate_outages():
             return self._run(keys, args)
 
 
@@ -255,7 +255,7 @@ class AsyncScript:
 
     async def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
-        with answered():
+        with translate_outages():
             if self._execute is None:
                 return await self._script(keys, args)
             try:
@@ -278,11 +278,11 @@ class JsonScript:
     def ask(self, keys: Sequence[str], call: Mapping[str, Any], *more: str) -> Callable[[], Any]:
         """Send the call, and ``more`` arguments. What is returned waits for its answer, once; both raise as a call."""
         facts = call if self._clock is None else {"now": self._clock(), **call}
-        with answered():
+        with translate_outages():
             wait = self._script.ask(keys, [encode(facts), *more])
 
         def answer() -> Any:  # noqa: ANN401 - what Lua returns
-            with answered():
+            with translate_outages():
                 return wait()
 
         return answer

@@ -217,7 +217,7 @@ class Pinned:
         self._abandoned: list[_Opening] = []
         self._waiting = 0
 
-    def hurry(self, timeout_s: float) -> None:
+    def shorten_timeout(self, timeout_s: float) -> None:
         """From the next command on a call may take no longer than this in all."""
         self._within_s = timeout_s
 

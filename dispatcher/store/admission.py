@@ -18,7 +18,7 @@ from dispatcher.limiter.wire import Call, Calls, openings_of, verdicts_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
 from dispatcher.store.decisions import told_of
-from dispatcher.store.prefilter import Door
+from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.tallies import collects_us, samples_of
 
 
@@ -27,8 +27,8 @@ class Admission:
 
     ``StaleLimits``: it follows another version of the limits than the one in force, and nothing was decided.
     Redis being away raises ``GateUnavailable``: whether a slot was charged, or an event dropped, is then unknown until
-    the same is asked again, and what was not dropped is still leased. At the ``door`` it names the categories whose
-    events it has dropped.
+    the same is asked again, and what was not dropped is still leased. The ``prefilter`` learns the categories
+    whose events it has dropped.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -39,7 +39,7 @@ class Admission:
         *,
         remember_us: int,
         bounds: Bounds = DEFAULT_BOUNDS,
-        door: Door | None = None,
+        prefilter: Prefilter | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._calls = Calls(keys.namespace)
@@ -47,7 +47,7 @@ class Admission:
         self._keys = keys
         self._leased = leased
         self._remember_us = remember_us
-        self._door = door
+        self._prefilter = prefilter
         self._policy: Policy | None = None
         self._version = ""
         self._has_shadows = True
@@ -60,8 +60,8 @@ class Admission:
         self._facts = self._facts_of(policy.dead_letters) | {"version": version}
         self._has_shadows = policy.has_shadows
         self._policy = policy
-        if self._door is not None:
-            self._door.open()
+        if self._prefilter is not None:
+            self._prefilter.clear()
 
     def _facts_of(self, bounds: Bounds) -> dict[str, Any]:
         return {"remember_us": self._remember_us, "most_decisions": bounds.decisions}
@@ -95,7 +95,7 @@ class Admission:
         if "stale" in facts:
             raise StaleLimits(self._version, facts["stale"])
         verdicts = verdicts_of(facts, call, None)
-        self._close(asking, verdicts)
+        self._note_refused(asking, verdicts)
         return Admitting(
             verdicts,
             openings_of(facts, ahead),
@@ -105,8 +105,8 @@ class Admission:
             [read_joined(name, why) for name, why in facts.get("joined", ())],
         )
 
-    def _close(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
-        if self._door is None or self._policy is None:
+    def _note_refused(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
+        if self._prefilter is None or self._policy is None:
             return
         named: set[str] = set()
         for each, verdict in zip(asking, verdicts, strict=True):
@@ -114,7 +114,7 @@ class Admission:
                 leased, terms = each.candidate
                 category = leased.event.category
                 if category not in named and not self._policy.rule(category).per_label:
-                    self._door.close(category, terms.scopes, verdict, configured=terms.configured)
+                    self._prefilter.add(category, terms.scopes, verdict, configured=terms.configured)
                 named.add(category)
 
 

@@ -14,7 +14,7 @@ from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US, Lane
 from dispatcher.core.outcomes import NO_CATEGORY, Bounds
 from dispatcher.errors import InvalidEvent
-from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.envelope import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
@@ -136,7 +136,7 @@ class DeadLetters:
 
         Only those that are there when the first is asked for: what is replayed meanwhile and buried again is not met.
         """
-        with answered():
+        with translate_outages():
             newest: Any = self._client.xrevrange(self._keys.dead, count=1)
         if not newest:
             return
@@ -152,20 +152,20 @@ class DeadLetters:
 
     def count(self) -> int:
         """How many letters there are."""
-        with answered():
+        with translate_outages():
             return int(self._client.xlen(self._keys.dead))
 
     def ago(self, span_us: int) -> int:
         """The instant that lies ``span_us`` back, by the server's clock."""
         if self._clock is not None:
             return self._clock() - span_us
-        with answered():
+        with translate_outages():
             seconds, rest_us = self._client.time()
         return seconds * US + rest_us - span_us
 
     def get(self, event_id: str) -> DeadLetter | None:
         """The letter of one event, by its id on the queue."""
-        with answered():
+        with translate_outages():
             entry: Any = self._client.hget(self._keys.dead_ids, event_id)
             rows: Any = [] if entry is None else self._client.xrange(self._keys.dead, min=entry, max=entry)
         return read_letter(*rows[0]) if rows else None

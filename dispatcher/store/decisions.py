@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.explain import Decision
-from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import Denied, Limit, Reason, Scope
 from dispatcher.core.outcomes import DeadLettered, Dropped, Parked, Sent, Settlement, Told
 from dispatcher.core.policy import limit_reason
 from dispatcher.jsonio import decode, encode
-from dispatcher.server.connection import Client, answered
+from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import Keys
 
 _LIMITS: Final = frozenset(
@@ -29,7 +29,7 @@ class Decisions:
 
     def find(self, event_id: str) -> Decision | None:
         """The last decision about an event, by its id on the queue; None where none is kept."""
-        with answered(), self._client.pipeline(transaction=False) as pipe:
+        with translate_outages(), self._client.pipeline(transaction=False) as pipe:
             for name in self._names:
                 pipe.hget(name, event_id)
             rows = pipe.execute()
@@ -37,7 +37,7 @@ class Decisions:
 
     def all(self) -> list[Decision]:
         """Everything that is kept, in no order."""
-        with answered(), self._client.pipeline(transaction=False) as pipe:
+        with translate_outages(), self._client.pipeline(transaction=False) as pipe:
             for name in self._names:
                 pipe.hgetall(name)
             parts: list[dict[bytes, bytes]] = pipe.execute()
@@ -63,7 +63,7 @@ def read_decision(event_id: str, row: bytes) -> Decision:
 def why_of(settlement: Settlement) -> str | None:
     """What the record says of a settlement, without its instant; None for what only waits."""
     subject = settlement.subject
-    category = None if isinstance(subject, Spoiled) else subject.event.category
+    category = None if isinstance(subject, Undecodable) else subject.event.category
     match settlement.outcome:
         case Sent(receipt):
             copies = settlement.perhaps_posted

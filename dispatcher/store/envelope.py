@@ -11,7 +11,7 @@ import zlib
 from typing import Any, Final
 
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
-from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import Reason
 from dispatcher.core.tally import is_own
 from dispatcher.errors import InvalidEvent
@@ -68,12 +68,12 @@ def names_us(data: bytes) -> bool:
     return begin.startswith(f'["{FUNCTION}",'.encode())
 
 
-def read_new(job_id: str, payload: bytes, seq: int, seen_us: int) -> Leased | Spoiled:
+def read_new(job_id: str, payload: bytes, seq: int, seen_us: int) -> Leased | Undecodable:
     """A payload that is seen for the first time as a value, as ``read`` would."""
     return _guarded(job_id, payload, {"seq": seq, "seen": seen_us})
 
 
-def read(job_id: str, record: bytes) -> Leased | Spoiled:
+def read(job_id: str, record: bytes) -> Leased | Undecodable:
     """A record of ``take`` as a value: the event under lease, or what spoiled it. Raises nothing.
 
     A defect of ours that one payload brings to light must not stop the events beside it.
@@ -86,25 +86,25 @@ def read(job_id: str, record: bytes) -> Leased | Spoiled:
     return _guarded(job_id, payload, header)
 
 
-def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoiled:
+def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
     try:
         if is_own(job_id):
             return read_own(job_id, header, payload)
         if "malformed" in header:
-            return Spoiled(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
+            return Undecodable(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
         return _read(job_id, payload, header)
     except Exception as error:  # noqa: BLE001 - see read; the payload is kept with the words
-        return Spoiled(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
+        return Undecodable(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
 
 
-def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Spoiled:
+def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
     if not payload:
         detail = "the job's time to live ended before it was taken; no payload is left"
-        return Spoiled(job_id, Reason.EXPIRED, detail, header.get("replays", 0))
+        return Undecodable(job_id, Reason.EXPIRED, detail, header.get("replays", 0))
     try:
         event = open_envelope(job_id, payload)
     except InvalidEvent as error:
-        return Spoiled(job_id, Reason.INVALID, str(error), header.get("replays", 0))
+        return Undecodable(job_id, Reason.INVALID, str(error), header.get("replays", 0))
     seq, seen_us = int(header["seq"]), int(header["seen"])
     if len(header) == _FRESH:
         return Leased(job_id, event, seq, seen_us)

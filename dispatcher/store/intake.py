@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import redis.asyncio
 
 from dispatcher.core.event import Event
-from dispatcher.server.connection import AsyncScript, Client, Script, accepted
+from dispatcher.server.connection import AsyncScript, Client, Script, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job, foreign_queue, text_of, wrong_layout
 from dispatcher.store.rq_keys import QueueKeys
@@ -45,7 +45,7 @@ class Intake:
         server refuses us.
         """
         now_us = None if self._clock is None else self._clock()
-        with accepted(self._client):
+        with translate_refusals(self._client):
             return self.calls.read(self._script(*self.calls.enqueue(jobs, now_us)))
 
 
@@ -59,7 +59,7 @@ class AsyncIntake:
 
     async def enqueue_jobs(self, jobs: Sequence[Job]) -> list[Enqueued]:
         """As ``Intake.enqueue_jobs``."""
-        with accepted(self._client):
+        with translate_refusals(self._client):
             return self.calls.read(await self._script(*self.calls.enqueue(jobs, None)))
 
 

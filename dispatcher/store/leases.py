@@ -15,10 +15,11 @@ from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
+from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.script_rows import Table, deferral_row, settlement_row
-from dispatcher.store.take import Door, Taken, lined_up, read_taken, started
+from dispatcher.store.take import Taken, lined_up, read_taken, started
 
 THREADS_US: Final = 24 * 3_600 * US
 """A thread is kept for so long after its last message, or for as long as ids are remembered."""
@@ -46,7 +47,7 @@ class Outbox:
         remember_us: int,
         bounds: Bounds = DEFAULT_BOUNDS,
         grace_us: int = GRACE_US,
-        door: Door | None = None,
+        prefilter: Prefilter | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
@@ -60,7 +61,7 @@ class Outbox:
         self._grace_us = grace_us
         self._version: dict[str, str] = {}
         self._opened: dict[str, list[Any]] = {}
-        self._door = door
+        self._prefilter = prefilter
         self._is_new = True
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()
@@ -94,7 +95,7 @@ class Outbox:
             taken = self._arrived()
             while self._reader is not None and self.ahead and 2 * len(taken.batch) < new and self._reader.has_result():
                 taken = self._with_next(taken)
-            if taken.batch or taken.turned_away or self.ahead or self._broken:
+            if taken.batch or taken.prefiltered or self.ahead or self._broken:
                 return taken
         call: dict[str, Any] = {"new": new, "due": due}
         if self._opened:
@@ -106,7 +107,7 @@ class Outbox:
         self._is_new = False
         return taken
 
-    def take_ahead(self, taken: Taken, new: int, due: int) -> None:
+    def prefetch(self, taken: Taken, new: int, due: int) -> None:
         """Let the server take another batch while this one is decided, if there is more and nothing against it.
 
         It brings new events, and admitted ones that are due. Up to ``AHEAD`` batches are asked for at once: one is read
@@ -258,7 +259,7 @@ class Outbox:
 
     def _ask(self, call: dict[str, Any]) -> Callable[[], Taken]:
         keys, names = self._keys, self._names_of("take")
-        closed = None if self._door is None else self._door.closed()
+        prefiltering = None if self._prefilter is None else self._prefilter.call()
         call |= {
             "grace_us": self._grace_us,
             "owner": self.owner,
@@ -269,11 +270,11 @@ class Outbox:
             **self._version,
             **self._prefixes,
         }
-        if closed is None:
+        if prefiltering is None:
             answer = self._take.ask(names, call)
         else:
-            answer = self._take.ask([*names, *closed.keys], call, closed.text)
-        return lambda: read_taken(answer(), closed)
+            answer = self._take.ask([*names, *prefiltering.keys], call, prefiltering.text)
+        return lambda: read_taken(answer(), prefiltering)
 
     def _renewed(self, call: dict[str, Any]) -> int:
         facts = {"owner": self.owner, "leased": self._keys.leased_prefix, "grace_us": self._grace_us, **self._prefixes}

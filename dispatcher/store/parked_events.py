@@ -14,7 +14,7 @@ from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import Dropped, Settlement
 from dispatcher.core.policy import Policy
 from dispatcher.core.tally import is_own
-from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
 from dispatcher.store.decisions import why_of
@@ -96,7 +96,7 @@ class ParkedEvents:
 
     def count(self) -> int:
         """How many there are."""
-        with answered():
+        with translate_outages():
             return int(self._client.zcard(self._keys.parked))
 
     def now_us(self) -> int:
@@ -108,7 +108,7 @@ class ParkedEvents:
         low: float | str = "-inf"
         at_low: set[bytes] = set()  # of this deadline these were met
         while True:
-            with answered():
+            with translate_outages():
                 rows: Any = self._client.zrangebyscore(
                     self._keys.parked, low, "+inf", start=0, num=PAGE + len(at_low), withscores=True
                 )

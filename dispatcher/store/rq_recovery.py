@@ -16,7 +16,7 @@ from typing import Any, Final
 from redis.exceptions import OutOfMemoryError
 
 from dispatcher.core.limits import Lane
-from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.envelope import names_us
 from dispatcher.store.rq_keys import QueueKeys
@@ -47,7 +47,7 @@ class Sweep:
 
         A full server is left alone: what would go back on a lane needs room.
         """
-        with answered():
+        with translate_outages():
             try:
                 is_mine = self._client.set(self._keys.sweep, self._owner, nx=True, px=EVERY)
             except OutOfMemoryError:
@@ -62,7 +62,7 @@ class Sweep:
     def _forget_workers(self) -> None:
         """Take the names of workers that were killed out of RQ's registry: their entries have ended, the names stay."""
         registries = [self._queue.workers(lane) for lane in Lane]
-        with answered():
+        with translate_outages():
             names: list[Any] = sorted(self._client.sunion(registries))[:_MOST_NAMES]
             with self._client.pipeline(transaction=False) as pipe:
                 for name in names:
@@ -91,11 +91,11 @@ class Sweep:
 
     def _members(self, position: int, registries: dict[int, str]) -> list[str]:
         newest = "+inf" if position != _STARTED else str(int(time.time()) - _GIVEN_UP_S)
-        with answered():
+        with translate_outages():
             members: Any = self._client.zrangebyscore(registries[position], "-inf", newest, start=0, num=_MOST)
         return [member.decode("utf-8", "replace") for member in members]
 
     def _is_ours(self, job_id: str) -> bool:
-        with answered():
+        with translate_outages():
             data: Any = self._client.hget(self._queue.job(job_id), "data")
         return data is not None and names_us(data)

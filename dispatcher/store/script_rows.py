@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.leased_event import Leased, Spoiled, Terms
+from dispatcher.core.leased_event import Leased, Terms, Undecodable
 from dispatcher.core.limits import US, Kind, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE
 from dispatcher.core.outcomes import (
@@ -159,7 +159,7 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
     """One of settle.lua's events."""
     subject, terms = settlement.subject, settlement.terms
     row: dict[str, Any]
-    if isinstance(subject, Spoiled) or terms is None:
+    if isinstance(subject, Undecodable) or terms is None:
         row = {"id": subject.id, "category": NO_CATEGORY, "configured": True, "scopes": []}
     else:
         row = table.subject(subject, terms)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.jsonio import decode, decode_answer
-from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
 
@@ -240,7 +240,7 @@ class Books:
 
     def shadowed(self) -> dict[str, int]:
         """How many each shadow limit would have refused since the namespace began, by its scope and limit."""
-        with answered():
+        with translate_outages():
             rows = self._client.hgetall(self._shadowed)
         return {name.decode(): int(count) for name, count in rows.items() if isinstance(name, bytes)}
 

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import Reason
 from dispatcher.core.mutes import Mute, read_mutes
-from dispatcher.core.outcomes import Deferral, Turn, TurnedAway
+from dispatcher.core.outcomes import Deferral, Prefiltered, Turn
 from dispatcher.core.policy import limit_reason
 from dispatcher.jsonio import decode_answer
 from dispatcher.store.envelope import read, read_new
-
-
-class Closed(Protocol):
-    """Categories of which new events are refused for now: keys and the rest of what take.lua has to know."""
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """Of the scopes they ask for."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """See lua/include/door.lua."""
-        ...
-
-    def read(self, rows: Sequence[Sequence[Any]]) -> list[TurnedAway]:
-        """What was dropped."""
-        ...
-
-
-class Door(Protocol):
-    """Which categories are over their limit, by what their worker knows."""
-
-    def closed(self) -> Closed | None:
-        """Those of this moment; None where there are none."""
-        ...
+from dispatcher.store.prefilter import PrefilterCall
 
 
 class Undecided(NamedTuple):
@@ -54,14 +29,14 @@ class Undecided(NamedTuple):
 class Taken:
     """What one ``take`` brought. ``next_us`` is the next instant at which there may be something to take."""
 
-    batch: list[Leased | Spoiled]
+    batch: list[Leased | Undecodable]
     now_us: int
     next_us: int | None
     more: bool
     suspended: bool
     duplicates: list[str]
-    turned_away: list[TurnedAway] = field(default_factory=list)
-    """New events that a limit has refused at the door, and that were dropped."""
+    prefiltered: list[Prefiltered] = field(default_factory=list)
+    """New events that a limit has refused by the pre-check, and that were dropped."""
     muted: Mapping[str, Mute] = field(default_factory=dict)
     """Categories of which nothing is to be posted that was not admitted before."""
     undecided: Undecided | None = None
@@ -81,14 +56,14 @@ class Taken:
             later,
             batch=[*self.batch, *later.batch],
             duplicates=[*self.duplicates, *later.duplicates],
-            turned_away=[*self.turned_away, *later.turned_away],
+            prefiltered=[*self.prefiltered, *later.prefiltered],
             undecided=self.undecided if can_go_on else None,
             old=self.old + later.old,
         )
 
 
-def read_taken(answer: Any, closed: Closed | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns
-    """The answer to a call that named what is ``closed``."""
+def read_taken(answer: Any, prefiltering: PrefilterCall | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns
+    """The answer to a call that named the categories to be prefiltered."""
     facts = decode_answer(answer[0])
     refused = facts["refused"]
     return Taken(
@@ -98,7 +73,7 @@ def read_taken(answer: Any, closed: Closed | None = None) -> Taken:  # noqa: ANN
         more=facts["more"],
         suspended=facts["suspended"],
         duplicates=facts["duplicates"] or [],
-        turned_away=closed.read(refused) if closed is not None and refused else [],
+        prefiltered=prefiltering.read(refused) if prefiltering is not None and refused else [],
         muted=read_mutes(facts.get("muted"), int(facts["now"])),
         undecided=Undecided(int(facts["from"]), facts["freed"]) if facts["from"] else None,
         nth=facts["nth"],
@@ -107,9 +82,9 @@ def read_taken(answer: Any, closed: Closed | None = None) -> Taken:  # noqa: ANN
     )
 
 
-def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Spoiled]:
+def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
     """The events of take.lua, whose records come as one."""
-    batch: list[Leased | Spoiled] = []
+    batch: list[Leased | Undecodable] = []
     start, now_us = 0, int(facts["now"])
     for id_, size, seq in zip(facts["ids"].split(" "), facts["sizes"], facts["seqs"], strict=True):
         end = start + size

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from dispatcher.jsonio import decode
-from dispatcher.server.connection import Client, JsonScript, answered
+from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 
 _LOOKS: Final = 3
@@ -65,7 +65,7 @@ class Versions:
     def in_force(self) -> Version | None:
         """The version in force; None where nobody has published one, or the server has lost what it says."""
         for _ in range(_LOOKS):  # another one may be published between the two questions, and this one no longer kept
-            with answered():
+            with translate_outages():
                 found = self._client.get(self._keys.limits_version)
                 if found is None:
                     return None

@@ -17,7 +17,7 @@ HEARD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _DEFECT: Final = 70
 
 
-class Bond:
+class ParentLink:
     """What ties children to the process that forks them: two pipes that end with it, in whatever way it ends.
 
     A child gets SIGTERM at the parent's end, and is killed when it still runs ``patience_s`` later.

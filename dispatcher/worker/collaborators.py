@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import PostResult
-from dispatcher.core.outcomes import Lookup, Reading, Settlement, TurnedAway
+from dispatcher.core.outcomes import Lookup, Prefiltered, Reading, Settlement
 from dispatcher.core.pipeline import Dispatcher
 
 
@@ -18,7 +18,7 @@ class WorkerLog(Protocol):
         """Ids that were taken and are present or remembered already."""
         ...
 
-    def turned_away(self, groups: Sequence[TurnedAway]) -> None:
+    def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
         """New events that ``take`` has dropped, since a limit refuses them."""
         ...
 
@@ -54,7 +54,7 @@ class FleetLimits(Protocol):
         ...
 
 
-class CurrentCourier:
+class CurrentExecutor:
     """What senders run, always by the limits of the moment; see ``post_pool.Courier``."""
 
     def __init__(self, limits: FleetLimits) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from redis.exceptions import OutOfMemoryError
 
-from dispatcher.server.connection import Client, answered
+from dispatcher.server.connection import Client, translate_outages
 
 FULL_S: Final = 1.0
 """How long to sleep without a look at the lanes after a full server has refused it."""
@@ -54,7 +54,7 @@ class Doorbell:
         if full_s > 0:
             lanes, seconds = False, min(seconds, full_s)
         if server:
-            with answered():
+            with translate_outages():
                 for index in range(len(self._commands)):
                     if (lanes if index < self._lanes else wake) or index in self._armed:
                         waiting[self._arm(index)] = index
@@ -83,7 +83,7 @@ class Doorbell:
 
     def _hear(self, index: int) -> None:
         self._armed.discard(index)
-        with answered():
+        with translate_outages():
             try:
                 self._connections[index].read_response()
             except OutOfMemoryError:  # BLMOVE might need memory; nobody can enqueue meanwhile

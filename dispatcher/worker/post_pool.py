@@ -13,11 +13,11 @@ from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Ambiguous, PostResult
 from dispatcher.core.outcomes import Lookup, Reading, ReadLater, Settlement
 
-Errand: TypeAlias = Started | Lookup
+Task: TypeAlias = Started | Lookup
 """What a thread does at Slack: make one post, or look for several."""
 
 
-class Courier(Protocol):
+class PostExecutor(Protocol):
     """Runs errands and says what follows; touches no store."""
 
     def deliver(self, started: Started) -> Settlement:
@@ -42,8 +42,8 @@ class Courier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
-    errand: Errand
+class _InFlight:
+    task: Task
     overdue_at: float
     _begun: threading.Lock = field(default_factory=threading.Lock)
 
@@ -53,11 +53,11 @@ class _Flight:
 
     @property
     def ids(self) -> list[str]:
-        candidates = [self.errand.candidate] if isinstance(self.errand, Started) else self.errand.candidates
+        candidates = [self.task.candidate] if isinstance(self.task, Started) else self.task.candidates
         return [each.leased.id for each in candidates]
 
 
-class Senders:
+class PostPool:
     """Runs up to ``size`` errands at once.
 
     The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
@@ -71,7 +71,7 @@ class Senders:
 
     def __init__(
         self,
-        courier: Courier,
+        courier: PostExecutor,
         *,
         size: int,
         deadline_s: float,
@@ -83,79 +83,79 @@ class Senders:
         self._deadline_s = deadline_s
         self._wake = wake
         self._clock = clock
-        self._flights: dict[str, _Flight] = {}
+        self._in_flight: dict[str, _InFlight] = {}
         """By the id of the first event; what is taken at once has no other errand."""
-        self._ready: SimpleQueue[_Flight] = SimpleQueue()
+        self._ready: SimpleQueue[_InFlight] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         """Threads that wait for an errand; one that is kept past its deadline is replaced by a new one."""
-        self._landed: SimpleQueue[tuple[_Flight, list[Settlement]]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[_InFlight, list[Settlement]]] = SimpleQueue()
 
     @property
     def free(self) -> int:
         """How many errands can be started now."""
-        return max(0, self._size - len(self._flights))
+        return max(0, self._size - len(self._in_flight))
 
     @property
     def ids(self) -> list[str]:
         """The events whose posts and look-ups are in flight."""
-        return [id_ for flight in self._flights.values() for id_ in flight.ids]
+        return [id_ for in_flight in self._in_flight.values() for id_ in in_flight.ids]
 
-    def start(self, errand: Errand) -> None:
+    def start(self, task: Task) -> None:
         """Run one errand in a thread that has nothing else to do."""
-        flight = _Flight(errand, self._clock() + self._deadline_s)
-        self._flights[flight.ids[0]] = flight
+        in_flight = _InFlight(task, self._clock() + self._deadline_s)
+        self._in_flight[in_flight.ids[0]] = in_flight
         if not self._idle.acquire(blocking=False):
-            threading.Thread(target=self._fly_all, daemon=True, name="sender").start()
-        self._ready.put(flight)
+            threading.Thread(target=self._work, daemon=True, name="sender").start()
+        self._ready.put(in_flight)
 
     def collect(self) -> list[Settlement]:
         """What the errands that ended, or whose deadline has passed, came to; each once."""
         settlements: list[Settlement] = []
-        while not self._landed.empty():
-            flight, landed = self._landed.get()
-            if self._forget(flight):
-                settlements += landed
+        while not self._done.empty():
+            in_flight, came_to = self._done.get()
+            if self._forget(in_flight):
+                settlements += came_to
         now = self._clock()
-        for flight in [each for each in self._flights.values() if each.overdue_at <= now]:
-            self._forget(flight)
-            settlements += self._overdue(flight)
+        for in_flight in [each for each in self._in_flight.values() if each.overdue_at <= now]:
+            self._forget(in_flight)
+            settlements += self._overdue(in_flight)
         return settlements
 
     def overdue_in_s(self) -> float | None:
         """Seconds until the earliest deadline of an errand in flight."""
-        first = min((flight.overdue_at for flight in self._flights.values()), default=None)
+        first = min((in_flight.overdue_at for in_flight in self._in_flight.values()), default=None)
         return None if first is None else max(0.0, first - self._clock())
 
-    def _forget(self, flight: _Flight) -> bool:
-        key = flight.ids[0]
-        if self._flights.get(key) is not flight:
+    def _forget(self, in_flight: _InFlight) -> bool:
+        key = in_flight.ids[0]
+        if self._in_flight.get(key) is not in_flight:
             return False
-        del self._flights[key]
+        del self._in_flight[key]
         return True
 
-    def _fly_all(self) -> None:
+    def _work(self) -> None:
         while True:
-            self._fly(self._ready.get())
+            self._carry_out(self._ready.get())
             self._idle.release()
 
-    def _fly(self, flight: _Flight) -> None:
-        errand = flight.errand
-        if self._clock() >= flight.overdue_at or not flight.claim():
+    def _carry_out(self, in_flight: _InFlight) -> None:
+        task = in_flight.task
+        if self._clock() >= in_flight.overdue_at or not in_flight.claim():
             return  # what becomes of it is said by its deadline
         try:
-            landed = [self._courier.deliver(errand)] if isinstance(errand, Started) else self._courier.look(errand)
+            came_to = [self._courier.deliver(task)] if isinstance(task, Started) else self._courier.look(task)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
-            landed = self._without_answer(errand, "internal", f"{type(error).__name__}: {error}")
-        self._landed.put((flight, landed))
+            came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
+        self._done.put((in_flight, came_to))
         self._wake()
 
-    def _overdue(self, flight: _Flight) -> list[Settlement]:
-        errand = flight.errand
-        if isinstance(errand, Started) and flight.claim():
-            return [self._courier.not_made(errand)]
-        return self._without_answer(errand, "deadline", f"no answer within {self._deadline_s:g} s")
+    def _overdue(self, in_flight: _InFlight) -> list[Settlement]:
+        task = in_flight.task
+        if isinstance(task, Started) and in_flight.claim():
+            return [self._courier.not_made(task)]
+        return self._without_answer(task, "deadline", f"no answer within {self._deadline_s:g} s")
 
-    def _without_answer(self, errand: Errand, code: str, detail: str) -> list[Settlement]:
-        if isinstance(errand, Started):
-            return [self._courier.conclude(errand, Ambiguous(code, detail))]
-        return self._courier.conclude_look(errand, Reading({}, ReadLater(code, detail)))
+    def _without_answer(self, task: Task, code: str, detail: str) -> list[Settlement]:
+        if isinstance(task, Started):
+            return [self._courier.conclude(task, Ambiguous(code, detail))]
+        return self._courier.conclude_look(task, Reading({}, ReadLater(code, detail)))

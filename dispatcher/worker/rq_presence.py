@@ -16,7 +16,7 @@ from rq.utils import now as rq_now
 from rq.worker import BaseWorker, WorkerStatus
 
 from dispatcher.core.limits import Lane
-from dispatcher.server.connection import Client, answered
+from dispatcher.server.connection import Client, translate_outages
 from dispatcher.store.rq_keys import QueueKeys
 
 _PUBSUB_PAUSE_S: Final = 1.0
@@ -40,7 +40,7 @@ class RqPresence:
     def enter(self) -> None:
         """Learn the own address and listen to commands, the first time it is called."""
         if not self._has_entered:
-            with answered():
+            with translate_outages():
                 self._worker.learn_address()
                 self._worker.subscribe()  # type: ignore[no-untyped-call]  # RQ's
             self._has_entered = True
@@ -53,7 +53,7 @@ class RqPresence:
         worker = self._worker
         worker.last_heartbeat = rq_now()
         entry: dict[Any, Any] = {**worker.serialize(), "state": self.state.value}
-        with answered(), worker.connection.pipeline(transaction=False) as pipe:
+        with translate_outages(), worker.connection.pipeline(transaction=False) as pipe:
             pipe.hset(worker.key, mapping=entry)
             pipe.expire(worker.key, worker.worker_ttl + 60)
             pipe.sadd("rq:workers", worker.key)
@@ -66,7 +66,7 @@ class RqPresence:
 
     def leave(self) -> None:
         """Take the worker off RQ's registry, and stop listening."""
-        with answered():
+        with translate_outages():
             self._worker.register_death()  # type: ignore[no-untyped-call]  # RQ's
             self._worker.unsubscribe()
 

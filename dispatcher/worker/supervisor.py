@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from dispatcher.worker.child_process import HEARD, Bond
+from dispatcher.worker.child_process import HEARD, ParentLink
 from dispatcher.worker.hangup import Hangup
 
 RESPAWN_FROM_S: Final = 0.5
@@ -74,7 +74,7 @@ class Supervisor:
         Returns 0, or the first fatal code if it was not told to stop, or 128 and the number of a second signal. If
         ``begun`` raises, the children end. To be called once, while this process has no threads but that of its log.
         """
-        self._bond = Bond(self._patience_s)
+        self._bond = ParentLink(self._patience_s)
         try:
             with self._signals_heard():
                 self._fill_places()

@@ -11,19 +11,19 @@ from typing import Final
 from rq.worker import WorkerStatus
 
 from dispatcher.core.boottime import boottime_s
-from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import US
 from dispatcher.core.outcomes import Settlement
 from dispatcher.core.ports import Overtaken
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, hurry
+from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout
 from dispatcher.store.leases import AHEAD, Outbox
 from dispatcher.store.snapshot import Books
 from dispatcher.store.take import Taken
-from dispatcher.worker.collaborators import CurrentCourier, FleetLimits, WorkerLog
+from dispatcher.worker.collaborators import CurrentExecutor, FleetLimits, WorkerLog
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
-from dispatcher.worker.post_pool import Senders
+from dispatcher.worker.post_pool import PostPool
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0
@@ -86,8 +86,8 @@ class Worker:
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
         self._failure: Exception | None = None
-        self._senders = Senders(
-            CurrentCourier(limits), size=senders, deadline_s=post_deadline_s, wake=doorbell.ring, clock=clock
+        self._post_pool = PostPool(
+            CurrentExecutor(limits), size=senders, deadline_s=post_deadline_s, wake=doorbell.ring, clock=clock
         )
 
     def run(self, *, burst: bool = False) -> None:
@@ -127,12 +127,12 @@ class Worker:
         self._presence.state = WorkerStatus.BUSY
         try:
             for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.old else ():
-                self._senders.start(lookup)
-            batch: Sequence[Leased | Spoiled] = taken.batch
+                self._post_pool.start(lookup)
+            batch: Sequence[Leased | Undecodable] = taken.batch
             while batch:
-                dispatcher, free = self._limits.dispatcher, self._senders.free
+                dispatcher, free = self._limits.dispatcher, self._post_pool.free
                 try:
-                    dispatcher.dispatch(batch, taken.now_us, free, taken.muted, begin=self._senders.start)
+                    dispatcher.dispatch(batch, taken.now_us, free, taken.muted, begin=self._post_pool.start)
                 except Overtaken as error:
                     batch = error.undecided
                     self._limits.follow(error.version)
@@ -190,7 +190,7 @@ class Worker:
 
     def _settle_posts(self) -> None:
         """Make durable what the posts and look-ups that ended came to."""
-        self._unsettled += self._senders.collect()
+        self._unsettled += self._post_pool.collect()
         if self._unsettled:
             self._limits.dispatcher.settle(self._unsettled)
             self._unsettled = []
@@ -211,10 +211,10 @@ class Worker:
 
     def _take(self) -> Taken:
         """Take a batch, and let the server take the next one while this one is decided."""
-        taken = self._outbox.take(self._batch, self._senders.free)
+        taken = self._outbox.take(self._batch, self._post_pool.free)
         try:
             for _ in range(0 if self._is_stopping else AHEAD):
-                self._outbox.take_ahead(taken, self._batch, self._senders.free)
+                self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
         self._limits.follow(taken.version)
@@ -223,8 +223,8 @@ class Worker:
 
     def _tell_ended(self, taken: Taken) -> None:
         """What has ended as it was taken: one line for each event."""
-        if taken.turned_away:
-            self._log.turned_away(taken.turned_away)
+        if taken.prefiltered:
+            self._log.prefiltered(taken.prefiltered)
         if taken.duplicates:
             self._log.duplicates(taken.duplicates)
 
@@ -234,25 +234,25 @@ class Worker:
             self._tell_ended(taken)
 
     def _is_done(self, taken: Taken) -> bool:
-        has_more = taken.turned_away or self._outbox.ahead
+        has_more = taken.prefiltered or self._outbox.ahead
         return not has_more and (taken.suspended or self._books.is_drained())
 
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
         """Sleep until there may be something to do; not at all where there is more to take."""
-        if taken.turned_away or self._outbox.ahead or (taken.more and not taken.suspended):
+        if taken.prefiltered or self._outbox.ahead or (taken.more and not taken.suspended):
             return
         self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
         now = self._clock()
         until = [self._beat_due - now]
         if taken.next_us is not None:
             until.append((taken.next_us - taken.now_us) / US)
-        if (overdue_s := self._senders.overdue_in_s()) is not None:
+        if (overdue_s := self._post_pool.overdue_in_s()) is not None:
             until.append(overdue_s)
         if burst:
             until.append(_BURST_LOOK_S)  # others may hold the last events, and nobody rings for that
         if taken.suspended:
             until.append(1.0)
-        self._doorbell.sleep(min(until), lanes=not taken.suspended, wake=self._senders.free > 0)
+        self._doorbell.sleep(min(until), lanes=not taken.suspended, wake=self._post_pool.free > 0)
 
     @property
     def _may_give_back(self) -> bool:
@@ -269,7 +269,7 @@ class Worker:
         while True:
             left = end - self._clock()
             if self._lost is not None:
-                hurry(self._client, min(ANSWER_TIMEOUT_S, max(left, _LAST_ANSWER_S)))
+                shorten_timeout(self._client, min(ANSWER_TIMEOUT_S, max(left, _LAST_ANSWER_S)))
             try:
                 if self._lost is None or self._in_hand() or left > ANSWER_TIMEOUT_S:
                     if self._may_give_back:
@@ -283,12 +283,12 @@ class Worker:
                     raise self._lost
                 return returned
             pause_s = _RECONNECT_FROM_S * 4 if self._lost else self._beat_s
-            if (overdue_s := self._senders.overdue_in_s()) is not None:
+            if (overdue_s := self._post_pool.overdue_in_s()) is not None:
                 pause_s = min(pause_s, overdue_s)
             self._doorbell.sleep(min(left, pause_s), server=False)
 
     def _in_hand(self) -> list[str]:
-        return [*self._senders.ids, *(each.subject.id for each in self._unsettled)]
+        return [*self._post_pool.ids, *(each.subject.id for each in self._unsettled)]
 
     def _keep_only_in_hand(self) -> int:
         """Give back what is not in hand, also what arrives yet; returns how many."""
@@ -308,7 +308,7 @@ class Worker:
                 self._presence.renew()
             except GateUnavailable:
                 pause_s = min(pause_s * 2, _RECONNECT_TO_S)
-                self._unsettled += self._senders.collect()
+                self._unsettled += self._post_pool.collect()
                 continue
             self._lost = None
             away_s = round(self._clock() - lost_at, 3)

@@ -12,7 +12,7 @@ local intake = module(function(intake)
 
   local ids, records, sizes, seqs = {}, {}, {}, {}
   local new = {} -- id, record, ... of events that enter
-  local duplicates, entered = {}, {} -- entered: id -> 'new', or 'ended' at the door
+  local duplicates, entered = {}, {} -- entered: id -> 'new', or 'ended' by the pre-check
   local jobs = {}
   local undecided -- the first seq of what is to be decided
   local any -- whether there is anything in the structures that could know an id
@@ -132,7 +132,7 @@ local intake = module(function(intake)
     return any
   end
 
-  -- New events under their ids; `ends` holds, where one is refused at the door, its group.
+  -- New events under their ids; `ends` holds, where one is refused by the pre-check, its group.
   function intake.enter(at, new_ids, payloads, replays, ends)
     local present = any.event and redis.call('HMGET', at.events, unpack(new_ids)) or {}
     local seen = any.seen and redis.call('ZMSCORE', at.seen, unpack(new_ids)) or {}
@@ -187,7 +187,7 @@ local intake = module(function(intake)
     return may_sort and marks or nil
   end
 
-  -- The group in which the event of a job ends at the door, if it does; the n-th of those with `marks`.
+  -- The group in which the event of a job ends by the pre-check, if it does; the n-th of those with `marks`.
   local function end_of(job, marks, n, refusal_of)
     local mark, again
     if marks then
@@ -199,7 +199,7 @@ local intake = module(function(intake)
     if not mark or again then
       return false
     end
-    local group = door.groups[mark]
+    local group = prefilter.groups[mark]
     if group == nil then
       group = refusal_of(mark)
     end

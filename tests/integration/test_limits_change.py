@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import US, Ambiguous, PostResult, Receipt, Rejected, Retryable, Scope
 from dispatcher.core.ports import Admitting, Asking, Gate, Overtaken
 from dispatcher.store.versions import Version
@@ -54,7 +54,7 @@ def change_behind_the_gate(stage: Stage, text: str) -> list[Version]:
     return published
 
 
-def overtaken(worker: Worker, batch: Sequence[Leased | Spoiled]) -> Overtaken:
+def overtaken(worker: Worker, batch: Sequence[Leased | Undecodable]) -> Overtaken:
     """How a decision by limits that are no longer in force ends."""
     with pytest.raises(Overtaken) as caught:
         worker.dispatch(batch)

@@ -296,7 +296,7 @@ def test_each_take_says_what_is_muted_also_one_ahead(stage: Stage, ann: Worker) 
         send(stage, f"e{n}")
     mute(stage, "errors")
     taken = ann.take(2)
-    ann.outbox.take_ahead(taken, 2, 2)
+    ann.outbox.prefetch(taken, 2, 2)
     ahead = ann.outbox.take(2, 2)
     for each in (taken, ahead):
         assert [(mute.category, mute.until_us, mute.who, mute.why) for mute in each.muted.values()] == [

@@ -424,7 +424,7 @@ RULES: Final = (
     ),
     # dispatcher/store/enqueue.py
     Rule(
-        "door: a job called otherwise bears it",
+        "pre-check: a job called otherwise bears it",
         "dispatcher/store/enqueue.py",
         "event.id is None or event.id == job_id",
         "True",
@@ -439,29 +439,29 @@ RULES: Final = (
         "tests/integration/test_shadow_limits.py",
     ),
     Rule(
-        "door: categories that tell are named",
+        "pre-check: categories that tell are named",
         "dispatcher/store/admission.py",
         " and each.counting is None:",
         ":",
         "tests/integration/store/test_prefilter.py",
     ),
     Rule(
-        "door: what older limits refused stays named",
+        "pre-check: what older limits refused stays named",
         "dispatcher/store/admission.py",
-        "            self._door.open()\n",
+        "            self._prefilter.clear()\n",
         "            pass\n",
         "tests/integration/store/test_prefilter.py",
     ),
     # dispatcher/worker/worker.py
     Rule(
-        "door: it sleeps while a batch is on its way",
+        "pre-check: it sleeps while a batch is on its way",
         "dispatcher/worker/worker.py",
-        "if taken.turned_away or self._outbox.ahead or",
-        "if taken.turned_away or",
+        "if taken.prefiltered or self._outbox.ahead or",
+        "if taken.prefiltered or",
         "tests/integration/worker/test_ahead.py",
     ),
     Rule(
-        "door: at its end it tells of nothing",
+        "pre-check: at its end it tells of nothing",
         "dispatcher/worker/worker.py",
         "        for taken in self._outbox.arrivals():\n            self._tell_ended(taken)",
         "        for taken in self._outbox.arrivals():\n            del taken",

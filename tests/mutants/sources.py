@@ -24,7 +24,7 @@ _STORE: Final = (
         " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
         " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked",
     ),
-    *_in("property", "store_model door_model explain_model"),
+    *_in("property", "store_model prefilter_model explain_model"),
     *_in("integration", "delivery_table store/digest"),
     *_in("property", "deferral_model digest_model"),
 )

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
 from dispatcher.core.outcomes import Absent, DeadLettered, Dropped, Outcome, Parked, Reading, Search, Sent, Unreadable
 from dispatcher.core.policy import Policy
@@ -60,7 +60,7 @@ class Owner:
     """A worker, the batches it has taken and not dispatched, its posts in flight, and when it takes again."""
 
     worker: Worker
-    hands: list[Sequence[Leased | Spoiled]] = field(default_factory=list)
+    hands: list[Sequence[Leased | Undecodable]] = field(default_factory=list)
     flights: list[tuple[int, Started]] = field(default_factory=list)
     wakes_us: int = 0
 
@@ -107,7 +107,7 @@ class DeferralWalk:
         first = owner.worker.take(new, due)
         self._hold(owner, first.batch)
         if ahead and first.more and not first.suspended and first.undecided is not None:
-            owner.worker.outbox.take_ahead(first, new, due)
+            owner.worker.outbox.prefetch(first, new, due)
             second = owner.worker.outbox.take(new, due)
             self.stage.check()
             self._hold(owner, second.batch)
@@ -285,7 +285,7 @@ class DeferralWalk:
         ]
         assert left == []
 
-    def _hold(self, owner: Owner, batch: Sequence[Leased | Spoiled]) -> None:
+    def _hold(self, owner: Owner, batch: Sequence[Leased | Undecodable]) -> None:
         for each in batch:
             assert isinstance(each, Leased)
             self.taken[each.id] = each

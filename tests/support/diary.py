@@ -30,7 +30,7 @@ def keep_diary(path: Path) -> None:
         os.write(book, (json.dumps([entry, asked, {name: list(each) for name, each in ids.items()}]) + "\n").encode())
 
     wrap(Outbox, "take", lambda take: _taking(take, note))
-    wrap(Outbox, "take_ahead", lambda take_ahead: _taking_ahead(take_ahead, note))
+    wrap(Outbox, "take_ahead", lambda prefetch: _taking_ahead(prefetch, note))
     wrap(Admission, "admit", lambda admit: _admitting(admit, note))
     wrap(Outbox, "line_up", lambda line_up: _lining_up(line_up, note))
     wrap(Outbox, "start", lambda start: _starting(start, note))
@@ -134,10 +134,10 @@ def _taking(take: Method, note: Note) -> Method:
     return call
 
 
-def _taking_ahead(take_ahead: Method, note: Note) -> Method:
+def _taking_ahead(prefetch: Method, note: Note) -> Method:
     def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take_ahead takes
         note("asking", outbox.ahead + 1)
-        take_ahead(outbox, *arguments, **named)
+        prefetch(outbox, *arguments, **named)
         note("asking", outbox.ahead)
 
     return call
@@ -162,7 +162,7 @@ def _arriving(arrivals: Method, note: Note) -> Method:
 
 def _refused(taken: Taken) -> list[str]:
     """What was dropped as it was taken, and is still to be told of."""
-    return [name for group in taken.turned_away for name in group.names]
+    return [name for group in taken.prefiltered for name in group.names]
 
 
 def _admitting(admit: Method, note: Note) -> Method:

@@ -11,7 +11,7 @@ from typing import Final
 
 from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Ambiguous, Limit, Message, PostResult, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.outcomes import Absent, Reading, ReadLater, Search, Unreadable
 from dispatcher.core.policy import Policy
@@ -48,7 +48,7 @@ class Owner:
     """A worker, what it has taken and not decided, and its posts in flight with their instants."""
 
     worker: Worker
-    hand: list[Leased | Spoiled] = field(default_factory=list)
+    hand: list[Leased | Undecodable] = field(default_factory=list)
     flights: list[tuple[int, Started]] = field(default_factory=list)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.core.leased_event import Leased, Spoiled, Waiting
+from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied, Message, PostResult, Receipt
 from dispatcher.core.outcomes import Absent, Dropped, Reading, Search, Settlement, Turned, Unreadable
 from dispatcher.core.policy import limit_reason
@@ -37,7 +37,7 @@ class Told:
     settlements: list[Settlement] = field(default_factory=list)
     digests: list[Suppressed] = field(default_factory=list)
     waits: list[Waiting] = field(default_factory=list)
-    losses: list[Leased | Spoiled] = field(default_factory=list)
+    losses: list[Leased | Undecodable] = field(default_factory=list)
     pauses: list[Turned] = field(default_factory=list)
     trims: int = 0
 
@@ -55,7 +55,7 @@ class Told:
     def waiting(self, events: Sequence[Waiting]) -> None:
         self.waits += events
 
-    def lost(self, events: Sequence[Leased | Spoiled]) -> None:
+    def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         self.losses += events
 
     def turned(self, pauses: Sequence[Turned]) -> None:

@@ -10,7 +10,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Terms
 from dispatcher.core.limits import US, Denied, Limit, Reason
 from dispatcher.core.outcomes import DeadLettered, Settlement
-from dispatcher.core.transitions import spoiled
+from dispatcher.core.transitions import undecodable
 from dispatcher.producer import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.store.leases import Outbox
@@ -49,7 +49,7 @@ def bury(
     while batch := outbox.take(500, 0).batch:
         outbox.settle(
             [
-                Settlement(each, terms, end, attempt=attempts) if isinstance(each, Leased) else spoiled(each)
+                Settlement(each, terms, end, attempt=attempts) if isinstance(each, Leased) else undecodable(each)
                 for each in batch
             ]
         )

@@ -21,7 +21,7 @@ import dispatcher.worker.keeper  # noqa: F401 - what every child would import
 from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
-from dispatcher.worker.child_process import Bond
+from dispatcher.worker.child_process import ParentLink
 from tests.support.diary import keep_diary
 from tests.support.doom import Doom, doom
 
@@ -35,7 +35,7 @@ def main() -> None:
     os.set_blocking(rung, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(rung)
-    bond = Bond(PATIENCE_S)
+    bond = ParentLink(PATIENCE_S)
     bond.release()
     orders = b""
     while True:

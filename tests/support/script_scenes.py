@@ -154,7 +154,7 @@ def deferral(redis: Database) -> None:
     stage.send("late", priority=Lane.HIGH)
     stage.send(*(f"d{n}" for n in range(6)), category="deploys")
     taken = ann.take(8, 8)
-    ann.outbox.take_ahead(taken, 4, 4)
+    ann.outbox.prefetch(taken, 4, 4)
     second = ann.take(4, 4)
     stage.send("new", "newer")
     bob.run()

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event, job_id_for, new_event_id
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Started, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import US, Limit, Opening, PostResult, Scope
 from dispatcher.core.mutes import Mute
-from dispatcher.core.outcomes import DEFAULT_BOUNDS, GRACE_US, Deferral, Settled, Settlement, Turn, Turned, TurnedAway
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, GRACE_US, Deferral, Prefiltered, Settled, Settlement, Turn, Turned
 from dispatcher.core.pipeline import NOTHING_MUTED, Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Admitting, Asking
@@ -27,7 +27,7 @@ from dispatcher.settings import read_limits, read_policy
 from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.leases import Outbox
-from dispatcher.store.prefilter import Door
+from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.take import Taken
@@ -117,14 +117,14 @@ class Worker:
         self.owner = owner
         self.told = Told()
         self.desk = Desk()
-        self.turned_away: list[TurnedAway] = []
+        self.prefiltered: list[Prefiltered] = []
         """New events that its takes have dropped."""
         self.late: list[Taken] = []
         """What was asked for ahead, and arrived when it gave back what it held."""
         self.next_us: int | None = None
         self.own_policy: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
-        self.door = Door(stage.keys.namespace, lambda: stage.clock.now_us / US)
+        self.prefilter = Prefilter(stage.keys.namespace, lambda: stage.clock.now_us / US)
         """It closes for no category before a version is followed."""
         self.outbox = Outbox(
             stage.redis,
@@ -134,7 +134,7 @@ class Worker:
             lease_us=lease_us,
             remember_us=stage.remember_us,
             bounds=stage.bounds,
-            door=self.door,
+            prefilter=self.prefilter,
             clock=stage.clock,
         )
         self._watched = WatchedOutbox(stage, self.outbox)
@@ -144,7 +144,7 @@ class Worker:
             self.outbox.leased_key,
             remember_us=stage.remember_us,
             bounds=stage.bounds,
-            door=self.door,
+            prefilter=self.prefilter,
             clock=stage.clock,
         )
 
@@ -166,7 +166,7 @@ class Worker:
 
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)
-        self.turned_away += taken.turned_away
+        self.prefiltered += taken.prefiltered
         self.stage.check()
         return taken
 
@@ -179,7 +179,7 @@ class Worker:
         return [each.id for each in self.take(new, due).batch]
 
     def dispatch(
-        self, batch: Sequence[Leased | Spoiled], free: int = 100, muted: Mapping[str, Mute] = NOTHING_MUTED
+        self, batch: Sequence[Leased | Undecodable], free: int = 100, muted: Mapping[str, Mute] = NOTHING_MUTED
     ) -> list[Started]:
         """Decide, and start what may go."""
         for lookup in self.dispatcher.lookups(batch, self.stage.clock.now_us):

@@ -21,7 +21,7 @@ from dispatcher.server.connection import Client
 from dispatcher.settings import Settings, read_limits
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.leases import Outbox
-from dispatcher.store.prefilter import Door
+from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
 from dispatcher.store.take import Taken
@@ -79,16 +79,16 @@ class Stand:
         keys, queue = keys_of(settings)
         events = build_event_log(stream=self.said, style="json")
         file = self.file(LIMITS)
-        door = Door(settings.namespace)
+        prefilter = Prefilter(settings.namespace)
         client: Client = self.client
-        self.outbox = build_outbox(settings, client, "ann", door)
+        self.outbox = build_outbox(settings, client, "ann", prefilter)
         self.bell = NotedDoorbell(client, queue.lanes, keys.wake)
         versions = Versions(client, keys)
         following = Following(
             versions=versions,
             begun=publish(versions, file, "ann", Unless.ANY, events.say),
             read=lambda: file,
-            gate=build_gate(settings, client, self.outbox, door),
+            gate=build_gate(settings, client, self.outbox, prefilter),
             outbox=self.outbox,
             sink=self.desk,
             events=events,

@@ -15,7 +15,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Spoiled, Started
+from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import (
     US,
     Ambiguous,
@@ -143,7 +143,7 @@ class Owner:
     """A worker, what it has taken and not dispatched, and its posts in flight."""
 
     worker: Worker
-    hands: list[Leased | Spoiled] = field(default_factory=list)
+    hands: list[Leased | Undecodable] = field(default_factory=list)
     flights: list[Post] = field(default_factory=list)
     wakes_us: int = 0
     is_frozen: bool = False
@@ -442,10 +442,10 @@ class StoreWalk:
             for settlement in worker.told.settlements:
                 self._learn_of(settlement)
             worker.told.settlements.clear()
-            for group in worker.turned_away:
-                assert self.admitted.isdisjoint(group.names), "an admitted event was turned away"
+            for group in worker.prefiltered:
+                assert self.admitted.isdisjoint(group.names), "an admitted event was prefiltered"
                 self.ended.update(group.names)
-            worker.turned_away.clear()
+            worker.prefiltered.clear()
 
     def _learn_of(self, settlement: Settlement) -> None:
         id_ = settlement.subject.id
@@ -507,7 +507,7 @@ class StoreWalk:
         owner.wakes_us = self.true_us + (0 if taken.batch or taken.more else max(0, min(waits_us, default=US)))
 
     def _dispatch(self, owner: Owner, free: int) -> None:
-        batch: Sequence[Leased | Spoiled] = owner.hands
+        batch: Sequence[Leased | Undecodable] = owner.hands
         started: list[Started] | None = None
         owner.hands = []
         waited = len(owner.worker.told.waits)

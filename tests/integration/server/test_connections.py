@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as Unanswered
 
 import dispatcher.server.connections
 from dispatcher.limiter import AsyncLimiter, Limit, Limiter, Scope
-from dispatcher.server.connection import connect, hurry
+from dispatcher.server.connection import connect, shorten_timeout
 from dispatcher.server.connections import Pinned, pinned
 from tests.support.hung_servers import dripping_after_the_handshake, listening
 from tests.support.processes import until
@@ -204,7 +204,7 @@ def test_who_is_in_a_hurry_waits_no_longer_than_that_on_connections_that_were_op
         commands = pinned(client)
         assert commands.execute("PING") == b"PONG"
         own_server.freeze()
-        hurry(client, 0.3)
+        shorten_timeout(client, 0.3)
         begun = time.monotonic()
         for _ in range(2):
             with pytest.raises(Unanswered):

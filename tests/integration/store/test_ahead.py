@@ -32,7 +32,7 @@ def go_on(worker: Worker, taken: Taken, size: int = 2) -> Taken:
     """Decide the batch in hand, take the next, and ask for one ahead."""
     worker.deliver(worker.dispatch(taken.batch))
     after = worker.outbox.take(size, 0)
-    worker.outbox.take_ahead(after, size, 0)
+    worker.outbox.prefetch(after, size, 0)
     return after
 
 
@@ -49,7 +49,7 @@ def test_who_waits_for_a_decision_goes_when_that_is_made_however_long_others_are
     stage.send(*(f"n{n}" for n in range(100)), category="news", channel=UNPACED)
     taken = ann.outbox.take(2, 0)
     for _ in range(2):
-        ann.outbox.take_ahead(taken, 2, 0)
+        ann.outbox.prefetch(taken, 2, 0)
     if waits_in == "the line of a channel":
         stage.send("p", category="others", channel="#paced", priority=Lane.HIGH)
     else:
@@ -73,7 +73,7 @@ def test_what_became_free_before_a_batch_was_taken_opens_nothing_for_what_is_ref
     send(stage, "a", "b")
     taken = ann.outbox.take(1, 0)
     for _ in range(2):
-        ann.outbox.take_ahead(taken, 1, 0)
+        ann.outbox.prefetch(taken, 1, 0)
     bob.answer(started, Rejected("channel_not_found", "no such channel"))
     while ids(taken) != ["b"]:
         taken = go_on(ann, taken, 1)
@@ -110,14 +110,14 @@ def test_a_suspect_is_not_taken_ahead_but_next(stage: Stage, ann: Worker, suspec
     taken = ann.outbox.take(2, 0)
     assert ids(taken) == ["n0", "n1"]
     for _ in range(2):
-        ann.outbox.take_ahead(taken, 2, 5)
+        ann.outbox.prefetch(taken, 2, 5)
     for ahead in (1, 0):
         taken = ann.outbox.take(1, 5)
         assert suspect not in ids(taken)
-        ann.outbox.take_ahead(taken, 2, 5)
+        ann.outbox.prefetch(taken, 2, 5)
         assert ann.outbox.ahead == ahead, "no more is asked for"
     assert ids(ann.outbox.take(2, 5)) == [suspect]
-    ann.outbox.take_ahead(ann.outbox.take(2, 0), 2, 0)
+    ann.outbox.prefetch(ann.outbox.take(2, 0), 2, 0)
     assert ann.outbox.ahead == 1, "it goes on"
 
 
@@ -132,7 +132,7 @@ def test_a_suspect_in_the_line_of_a_channel_is_not_taken_ahead_but_next(stage: S
     stage.clock.forward(60)
     stage.send(*(f"n{n}" for n in range(20)), channel=UNPACED)
     taken = ann.outbox.take(2, 0)
-    ann.outbox.take_ahead(taken, 2, 5)
+    ann.outbox.prefetch(taken, 2, 5)
     assert ids(ann.outbox.take(2, 5)) == ["n2", "n3"]
     assert ids(ann.outbox.take(2, 5)) == ["x"]
 
@@ -153,7 +153,7 @@ def far() -> Iterator[tuple[CutProxy, Stage]]:
 
 def asked_twice(worker: Worker, taken: Taken) -> None:
     for _ in range(2):
-        worker.outbox.take_ahead(taken, 1, 0)
+        worker.outbox.prefetch(taken, 1, 0)
 
 
 def test_batches_asked_for_ahead_keep_their_order_though_one_call_overtakes_another(

@@ -396,7 +396,7 @@ def _ran(worker: Worker) -> bool:
 def test_what_is_asked_for_ahead_comes_with_the_next_take(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c", "d")
     first = ann.outbox.take(2, 8)
-    ann.outbox.take_ahead(first, 2, 8)
+    ann.outbox.prefetch(first, 2, 8)
     ann.deliver(ann.dispatch(first.batch))
     assert bob.taken() == []
     assert ann.taken() == ["c", "d"]
@@ -405,7 +405,7 @@ def test_what_is_asked_for_ahead_comes_with_the_next_take(stage: Stage, ann: Wor
 def test_others_wait_for_the_first_batch_while_the_second_is_on_its_way(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c")
     first = ann.outbox.take(1, 8)
-    ann.outbox.take_ahead(first, 1, 8)
+    ann.outbox.prefetch(first, 1, 8)
     second = ann.outbox.take(1, 8)  # has arrived, and the first is not decided yet
     bob.dispatch(bob.take().batch)
     assert (posted(stage), category_line(stage)) == ([], ["c"])
@@ -424,18 +424,18 @@ def test_heads_of_lines_are_not_taken_ahead(redis: Database) -> None:
     send(stage, "c", "d", category="other")
     first = ann.outbox.take(1, 8)
     stage.clock.now_us += 1
-    ann.outbox.take_ahead(first, 1, 8)
+    ann.outbox.prefetch(first, 1, 8)
     send(stage, "e")
     ann.dispatch(first.batch)
     second = ann.outbox.take(1, 8)
     assert [each.id for each in second.batch] == ["d"]
-    ann.outbox.take_ahead(second, 1, 8)
+    ann.outbox.prefetch(second, 1, 8)
     ann.dispatch(second.batch)
     assert ann.taken() == ["b", "e"]
 
 
 def test_what_was_asked_for_ahead_is_given_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c")
-    ann.outbox.take_ahead(ann.outbox.take(1, 8), 1, 8)
+    ann.outbox.prefetch(ann.outbox.take(1, 8), 1, 8)
     assert ann.give_back() == 2
     assert bob.taken() == ["a", "b", "c"]

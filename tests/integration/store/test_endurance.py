@@ -13,7 +13,7 @@ import pytest
 
 from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import (
     US,
     Ambiguous,
@@ -50,7 +50,7 @@ def charge(stage: Stage, slot: str, scope: str) -> None:
     stage.gate.try_acquire_many([(slot, tuple(of_errors))])
 
 
-def dispatch_while(worker: Worker, batch: Sequence[Leased | Spoiled], happens: Callable[[], object]) -> None:
+def dispatch_while(worker: Worker, batch: Sequence[Leased | Undecodable], happens: Callable[[], object]) -> None:
     """Decide about the batch; what happens does so between the gate's answer and what follows from it."""
     worker.stage.watch = Between(happens)
     worker.dispatcher.dispatch(batch, worker.stage.clock.now_us, 100)
@@ -438,7 +438,7 @@ def test_a_batch_that_was_asked_for_ahead_and_is_empty_leaves_nothing_to_wait_fo
     send(stage, "a", "b")
     first = ann.take(new=1)
     bob.run()
-    ann.outbox.take_ahead(first, 100, 100)
+    ann.outbox.prefetch(first, 100, 100)
     assert ann.outbox.ahead == 1
     ann.dispatch(first.batch)
     assert ann.taken() == []

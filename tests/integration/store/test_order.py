@@ -68,7 +68,7 @@ def test_a_mark_still_counts_from_the_batch_before_while_one_is_taken_ahead(
     send(stage, "a", "b", "c", "d")
     first = ann.outbox.take(1, 9)
     between = bob.take(new=1).batch
-    ann.outbox.take_ahead(first, 1, 9)
+    ann.outbox.prefetch(first, 1, 9)
     assert [each.id for each in ann.outbox.take(1, 9).batch] == ["c"]
     bob.dispatch(between)
     assert (posted(stage), category_line(stage)) == ([], ["b"])
@@ -80,7 +80,7 @@ def test_what_others_left_is_not_taken_ahead(stage: Stage, ann: Worker) -> None:
     cid.take(new=1)
     first = ann.outbox.take(1, 9)
     cid.give_back()
-    ann.outbox.take_ahead(first, 1, 9)
+    ann.outbox.prefetch(first, 1, 9)
     assert [each.id for each in ann.outbox.take(1, 9).batch] == ["c"]
     assert ann.taken(new=1) == ["a"]
 
@@ -91,7 +91,7 @@ def test_a_batch_is_taken_ahead_only_where_all_before_it_is_new(stage: Stage, an
     ann.give_back()
     old = ann.take(new=2)
     assert [each.id for each in old.batch] == ["e0", "e1"]
-    ann.outbox.take_ahead(old, 2, 9)
+    ann.outbox.prefetch(old, 2, 9)
     ann.decided()
     assert stage.redis.scard(stage.keys.leased("ann")) == 2
     assert old.more
@@ -100,7 +100,7 @@ def test_a_batch_is_taken_ahead_only_where_all_before_it_is_new(stage: Stage, an
 def test_what_was_taken_ahead_goes_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(6)))
     first = ann.outbox.take(2, 9)
-    ann.outbox.take_ahead(first, 2, 9)
+    ann.outbox.prefetch(first, 2, 9)
     assert ann.keep_only() == 4
     assert ann.taken() == ["e0", "e1", "e2", "e3", "e4", "e5"]
     assert bob.taken() == []
@@ -479,7 +479,7 @@ def test_so_it_does_where_its_owner_takes_ahead_meanwhile(redis: Database) -> No
     def between() -> None:
         ann.answer(started, Rejected("channel_not_found", "no such channel"))
         stage.clock.now_us += 1
-        bob.outbox.take_ahead(taken, 1, 8)
+        bob.outbox.prefetch(taken, 1, 8)
         assert [each.id for each in bob.outbox.take(1, 8).batch] == ["c"]
 
     stage.watch = Between(between)
@@ -506,7 +506,7 @@ def test_so_it_does_where_what_its_owner_takes_ahead_takes_over_from_the_last_ot
 
     def between() -> None:
         keep_beating(stage, 10, "ann", "bob")
-        bob.outbox.take_ahead(taken, 1, 8)
+        bob.outbox.prefetch(taken, 1, 8)
         assert [each.id for each in bob.outbox.take(1, 8).batch] == ["c"]
         ann.answer(first, Rejected("channel_not_found", "no such channel"))
 

@@ -1,4 +1,4 @@
-"""At the door: what a limit refuses anyway is dropped as it is taken, as the gate would drop it. In made-up time."""
+"""The pre-check: what a limit refuses anyway is dropped as it is taken, as the gate would. In made-up time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Denied, Lane, Limit, Receipt, Rejected, Retryable
-from dispatcher.core.outcomes import Bounds, TurnedAway
+from dispatcher.core.outcomes import Bounds, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.envelope import seal
@@ -62,7 +62,7 @@ def without_door(stage: Stage) -> Worker:
 
 def gone(taken: Taken) -> list[str]:
     """The names of what was dropped."""
-    return [name for group in taken.turned_away for name in group.names]
+    return [name for group in taken.prefiltered for name in group.names]
 
 
 def handed_out(taken: Taken) -> list[str]:
@@ -90,7 +90,7 @@ def test_what_is_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Wor
     stage.send("a", "b")
     taken = ann.take()
     denied = Denied("category:errors", Limit.parse("1/30m"), HALF_HOUR_US - 60 * US)
-    assert (taken.batch, taken.turned_away) == ([], [TurnedAway("errors", denied, ["a", "b"])])
+    assert (taken.batch, taken.prefiltered) == ([], [Prefiltered("errors", denied, ["a", "b"])])
     look = stage.look()
     assert (look.received, look.totals["dropped"], look.by_category("dropped")) == (4, 3, {"errors": 3})
     assert (look.leased, stage.redis.exists(stage.keys.events, stage.keys.leased("ann"))) == (0, 0)
@@ -106,7 +106,7 @@ def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: S
     assert gone(ann.take()) == ["b"]
 
 
-def test_the_record_of_a_drop_at_the_door_is_that_of_a_drop_by_the_gate(stage: Stage, ann: Worker) -> None:
+def test_the_record_of_a_drop_by_the_prefilter_is_that_of_a_drop_by_the_gate(stage: Stage, ann: Worker) -> None:
     stage.clock.forward(7.000001)
     bob = without_door(stage)
     stage.send("a")
@@ -124,22 +124,22 @@ def test_the_record_of_a_drop_at_the_door_is_that_of_a_drop_by_the_gate(stage: S
 def test_at_the_very_microsecond_of_the_room_nothing_is_dropped(stage: Stage, ann: Worker, *, fits: bool) -> None:
     """Also where its worker still names the category."""
     denied = Denied("category:errors", Limit.parse("1/30m"), DAY_US)
-    ann.door.close("errors", ann.policy.scopes("errors"), denied, configured=False)
+    ann.prefilter.add("errors", ann.policy.scopes("errors"), denied, configured=False)
     stage.clock.now_us += HALF_HOUR_US - (not fits)
     stage.send("a", "b")
     taken = ann.take()
     if fits:
-        assert (handed_out(taken), taken.turned_away) == (["a", "b"], [])
+        assert (handed_out(taken), taken.prefiltered) == (["a", "b"], [])
         ann.deliver(ann.dispatch(taken.batch))
         assert (stage.total("sent"), stage.total("dropped")) == (2, 2)
     else:
         assert (taken.batch, gone(taken)) == ([], ["a", "b"])
-        assert taken.turned_away[0].denied.retry_after_us == 1
+        assert taken.prefiltered[0].denied.retry_after_us == 1
 
 
 def test_who_has_room_in_its_own_time_is_named_no_more(stage: Stage, ann: Worker) -> None:
     stage.clock.now_us += HALF_HOUR_US
-    assert ann.door.closed() is None
+    assert ann.prefilter.call() is None
     stage.send("a")
     ann.run()
     assert stage.total("sent") == 2
@@ -152,10 +152,10 @@ def test_events_of_other_categories_are_handed_out_in_between(stage: Stage, ann:
     stage.send("b3", category="deploys")
     taken = ann.take()
     assert (handed_out(taken), gone(taken)) == (["b1", "b2", "b3"], ["a1", "a2"])
-    assert stage.slots("category:deploys") == {}, "nobody is admitted at the door"
+    assert stage.slots("category:deploys") == {}, "nobody is admitted by the pre-check"
 
 
-def test_a_global_limit_closes_the_door_for_the_category_that_it_refused(stage: Stage) -> None:
+def test_a_global_limit_closes_the_prefilter_for_the_category_that_it_refused(stage: Stage) -> None:
     text = f'{CHANNELS}global: {{limits: [2/30m]}}\ndefaults: {{limits: [], channel: "{UNPACED}"}}\n'
     ann = close(stage, text)
     stage.send("x1", "x2", category="deploys")
@@ -166,9 +166,9 @@ def test_a_global_limit_closes_the_door_for_the_category_that_it_refused(stage: 
     stage.send("y", category="deploys")
     taken = ann.take()
     limit = Limit.parse("2/30m")
-    assert taken.turned_away == [
-        TurnedAway("errors", Denied("global", limit, HALF_HOUR_US), ["b"]),
-        TurnedAway("deploys", Denied("global", limit, HALF_HOUR_US), ["y"]),
+    assert taken.prefiltered == [
+        Prefiltered("errors", Denied("global", limit, HALF_HOUR_US), ["b"]),
+        Prefiltered("deploys", Denied("global", limit, HALF_HOUR_US), ["y"]),
     ]
     assert b'"limit:global"' in (record(stage, "b") or b"")
     assert stage.total("dropped") == taken_before + 2
@@ -188,13 +188,13 @@ def test_a_guaranteed_category_is_refused_only_when_its_share_and_what_all_share
     stage.send("d1", "d2", "d3", category="deploys")
     ann.run()
     scopes, limit = ann.policy.scopes("errors"), Limit.parse("1/30m")
-    ann.door.close("errors", scopes, Denied("guarantee:errors", limit, HALF_HOUR_US), configured=True)
+    ann.prefilter.add("errors", scopes, Denied("guarantee:errors", limit, HALF_HOUR_US), configured=True)
     stage.clock.forward(5)
     stage.send("e1")
     stage.send("d4", category="deploys")
     taken = ann.take()
     assert (handed_out(taken), gone(taken)) == (["e1"], ["d4"])
-    assert taken.turned_away[0].denied == Denied("shared", Limit.parse("2/30m"), HALF_HOUR_US - 5 * US)
+    assert taken.prefiltered[0].denied == Denied("shared", Limit.parse("2/30m"), HALF_HOUR_US - 5 * US)
     ann.deliver(ann.dispatch(taken.batch))
     bob = without_door(stage)
     stage.send("e2")
@@ -209,10 +209,10 @@ def test_an_aligned_window_opens_at_its_end(stage: Stage) -> None:
     ann = close(stage, OURS.replace("1/30m", "1/1d fixed"))
     end_us = (START_US // DAY_US + 1) * DAY_US
     denied = Denied("category:errors", Limit.parse("1/1d fixed"), 9 * DAY_US)
-    ann.door.close("errors", ann.policy.scopes("errors"), denied, configured=False)
+    ann.prefilter.add("errors", ann.policy.scopes("errors"), denied, configured=False)
     stage.clock.now_us = end_us - 1
     stage.send("a")
-    (group,) = ann.take().turned_away
+    (group,) = ann.take().prefiltered
     assert (group.names, group.denied) == (["a"], Denied("category:errors", Limit.parse("1/1d fixed"), 1))
     stage.clock.now_us = end_us
     stage.send("b")
@@ -226,13 +226,13 @@ def test_of_several_limits_the_one_that_frees_up_last_is_told_and_on_record(stag
     stage.send("a", "b", "c")
     ann.run()
     stage.send("d")
-    (first,) = ann.take().turned_away
+    (first,) = ann.take().prefiltered
     assert first.denied == Denied("category:errors", Limit.parse("2/1m"), 60 * US)
     stage.clock.forward(60)
     stage.send("e", "f")
     ann.run()
     stage.send("g")
-    (second,) = ann.take().turned_away
+    (second,) = ann.take().prefiltered
     assert second.denied == Denied("category:errors", Limit.parse("3/30m"), HALF_HOUR_US - 60 * US)
     decisions = Decisions(stage.redis, stage.keys)
     found = [decisions.find(id_) for id_ in ("d", "g")]
@@ -242,7 +242,7 @@ def test_of_several_limits_the_one_that_frees_up_last_is_told_and_on_record(stag
     ]
 
 
-def test_a_held_slot_refuses_at_the_door_too(stage: Stage) -> None:
+def test_a_held_slot_refuses_by_the_prefilter_too(stage: Stage) -> None:
     """What was admitted and waits for its channel has its place, also when the window is over."""
     ann = close(stage)
     stage.clock.now_us += HALF_HOUR_US
@@ -288,7 +288,7 @@ def test_no_more_decisions_are_kept_than_may(stage: Stage, ann: Worker) -> None:
 # Ids
 
 
-def test_an_id_that_was_dropped_at_the_door_is_remembered_as_long_as_any(stage: Stage, ann: Worker) -> None:
+def test_an_id_that_was_dropped_by_the_prefilter_is_remembered_as_long_as_any(stage: Stage, ann: Worker) -> None:
     stage.send("a")
     assert gone(ann.take()) == ["a"]
     assert stage.redis.zscore(stage.keys.seen, "a") == START_US + REMEMBER_US
@@ -298,7 +298,7 @@ def test_an_id_that_was_dropped_at_the_door_is_remembered_as_long_as_any(stage: 
     stage.clock.now_us += 60 * US
     push_again(stage, "a")
     taken = ann.take()
-    assert (taken.duplicates, taken.turned_away, taken.batch) == (["a"], [], [])
+    assert (taken.duplicates, taken.prefiltered, taken.batch) == (["a"], [], [])
     assert record(stage, "a") == row
     stage.clock.now_us = START_US + REMEMBER_US
     push_again(stage, "a")
@@ -361,10 +361,10 @@ def test_an_id_that_lies_on_the_lanes_twice_is_dropped_once(stage: Stage, ann: W
     assert b"dropped" in (record(stage, "x") or b"")
 
 
-# What is not for the door
+# What is not for the pre-check
 
 
-def test_a_replayed_dead_letter_is_not_dropped_at_the_door(stage: Stage) -> None:
+def test_a_replayed_dead_letter_is_not_dropped_by_the_prefilter(stage: Stage) -> None:
     ann, cid = close(stage), stage.worker("cid")
     stage.clock.now_us += HALF_HOUR_US
     stage.send("dead")
@@ -430,7 +430,7 @@ def test_a_job_of_another_type_is_handed_out(stage: Stage, ann: Worker) -> None:
 def test_an_id_that_rq_would_not_have_is_handed_out(stage: Stage, ann: Worker, id_: str, shown: str) -> None:
     push_again(stage, id_)
     taken = ann.take()
-    assert (handed_out(taken), taken.turned_away) == ([shown], [])
+    assert (handed_out(taken), taken.prefiltered) == ([shown], [])
     assert record(stage, id_) is None
 
 
@@ -458,20 +458,20 @@ def test_a_category_with_limits_for_a_label_stays_open(stage: Stage) -> None:
     stage.send("a")
     taken = ann.take()
     assert (handed_out(taken), gone(taken)) == (["a"], [])
-    assert ann.door.closed() is None
+    assert ann.prefilter.call() is None
 
 
 def test_by_other_limits_than_those_in_force_nothing_is_dropped(stage: Stage, ann: Worker) -> None:
     second = stage.put_in_force(OURS.replace("1/30m", "2/30m"))
     stage.send("a", "b")
     taken = ann.take()
-    assert (handed_out(taken), taken.turned_away, taken.version) == (["a", "b"], [], second.name)
+    assert (handed_out(taken), taken.prefiltered, taken.version) == (["a", "b"], [], second.name)
 
 
 def test_who_follows_other_limits_names_nothing_of_the_old_ones(stage: Stage, ann: Worker) -> None:
-    assert ann.door.closed() is not None
+    assert ann.prefilter.call() is not None
     ann.follow(stage.put_in_force(OURS.replace("1/30m", "2/30m")))
-    assert ann.door.closed() is None
+    assert ann.prefilter.call() is None
     stage.send("a", "b")
     ann.run()
     assert (stage.total("sent"), stage.total("dropped")) == (2, 2)
@@ -481,14 +481,14 @@ def test_while_all_is_suspended_nothing_is_looked_at(stage: Stage, ann: Worker, 
     redis.set(stage.queue.suspended, 1)
     stage.send("a")
     taken = ann.take()
-    assert (taken.batch, taken.turned_away, taken.suspended) == ([], [], True)
+    assert (taken.batch, taken.prefiltered, taken.suspended) == ([], [], True)
     assert redis.llen(stage.queue.lane(Lane.NORMAL)) == 1
 
 
 def test_a_worker_that_wants_nothing_new_drops_nothing(stage: Stage, ann: Worker) -> None:
     stage.send("a")
     taken = ann.take(new=0)
-    assert (taken.batch, taken.turned_away, taken.more) == ([], [], True)
+    assert (taken.batch, taken.prefiltered, taken.more) == ([], [], True)
 
 
 # How many
@@ -574,7 +574,7 @@ def test_over_all_lanes_no_more_is_handed_out_and_looked_at_than_may(stage: Stag
 def test_low_has_one_place_in_sixteen_of_what_is_looked_at_in_a_storm(
     stage: Stage, ann: Worker, new: int, on_high: str
 ) -> None:
-    """Whether what storms is dropped at the door, or all of it is handed out."""
+    """Whether what storms is dropped by the pre-check, or all of it is handed out."""
     stage.send(*(f"h{n}" for n in range(450)), category=on_high, priority=Lane.HIGH)
     stage.send(*(f"n{n}" for n in range(450)), category=on_high)
     stage.send(*(f"l{n}" for n in range(90)), category="low", priority=Lane.LOW)
@@ -598,7 +598,7 @@ def test_a_scope_of_another_type_is_for_the_gate_to_complain_of(stage: Stage, an
     redis.delete(scope)
     redis.set(scope, "x")
     taken = ann.outbox.take(100, 100)
-    assert (handed_out(taken), taken.turned_away) == (["a", "b"], [])
+    assert (handed_out(taken), taken.prefiltered) == (["a", "b"], [])
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         ann.dispatch(taken.batch)
     redis.delete(scope)
@@ -606,7 +606,7 @@ def test_a_scope_of_another_type_is_for_the_gate_to_complain_of(stage: Stage, an
     assert (stage.total("sent"), stage.total("dropped")) == (2, 2)
 
 
-def test_a_full_server_is_emptied_at_the_door(own_server: RedisServer) -> None:
+def test_a_full_server_is_emptied_by_the_prefilter(own_server: RedisServer) -> None:
     client: Database = own_server.client()
     stage = Stage(client)
     ann = close(stage)
@@ -632,7 +632,7 @@ def test_what_a_batch_asked_for_ahead_has_dropped_comes_with_it(stage: Stage, an
     stage.send("o2", category="others")
     first = ann.outbox.take(1, 0)
     assert handed_out(first) == ["o1"]
-    ann.outbox.take_ahead(first, 1, 0)
+    ann.outbox.prefetch(first, 1, 0)
     second = ann.take(1, 0)
     assert (handed_out(second), gone(second)) == (["o2"], ["a", "b"])
 
@@ -642,7 +642,7 @@ def test_a_batch_that_only_dropped_is_one_that_came(stage: Stage, ann: Worker) -
     stage.send("o1", category="others")
     stage.send("a", "b")
     first = ann.outbox.take(1, 0)
-    ann.outbox.take_ahead(first, 2, 0)
+    ann.outbox.prefetch(first, 2, 0)
     stage.send("o2", category="others")
     second = ann.take(2, 0)
     assert (second.batch, gone(second)) == ([], ["a", "b"])
@@ -660,8 +660,8 @@ def test_what_was_dropped_ahead_is_still_to_be_told_when_the_rest_goes_back(
     stage.send("b")
     stage.send("o2", category="others")
     first = ann.outbox.take(1, 0)
-    ann.outbox.take_ahead(first, 1, 0)
-    ann.outbox.take_ahead(first, 1, 0)
+    ann.outbox.prefetch(first, 1, 0)
+    ann.outbox.prefetch(first, 1, 0)
     assert ann.outbox.ahead == 2
     assert (ann.keep_only("o1") if how == "keep only" else ann.give_back()) == 1 + (how == "give back")
     assert ann.outbox.ahead == 0
@@ -694,7 +694,7 @@ def due_of(taken: Taken) -> int:
 def test_ahead_a_worker_asks_for_no_more_that_is_due_than_the_batch_in_hand_leaves_senders_for(busy: Worker) -> None:
     first = busy.outbox.take(5, 3)
     assert (due_of(first), first.old, len(first.batch)) == (3, 3, 5)
-    busy.outbox.take_ahead(first, 4, 5)
+    busy.outbox.prefetch(first, 4, 5)
     second = busy.outbox.take(4, 5)
     assert (due_of(second), second.old, len(second.batch)) == (2, 2, 4)
 
@@ -702,32 +702,32 @@ def test_ahead_a_worker_asks_for_no_more_that_is_due_than_the_batch_in_hand_leav
 def test_what_was_promised_to_one_batch_ahead_is_not_asked_for_by_the_next(busy: Worker) -> None:
     first = busy.outbox.take(2, 1)
     for _ in range(2):
-        busy.outbox.take_ahead(first, 6, 5)
+        busy.outbox.prefetch(first, 6, 5)
     assert busy.outbox.ahead == 2
     batches = [busy.outbox.take(6, 5) for _ in range(2)]
     assert [due_of(each) for each in batches] == [4, 0]
     assert [len(each.batch) for each in batches] == [6, 6]
-    busy.outbox.take_ahead(batches[1], 6, 3)
+    busy.outbox.prefetch(batches[1], 6, 3)
     assert due_of(busy.outbox.take(6, 3)) == 3, "what has come is promised no more"
 
 
 def test_more_than_senders_in_hand_asks_for_nothing_that_is_due(busy: Worker) -> None:
     first = busy.outbox.take(5, 4)
-    busy.outbox.take_ahead(first, 2, 3)
+    busy.outbox.prefetch(first, 2, 3)
     assert handed_out(busy.outbox.take(2, 3)) == ["new1", "new2"]
 
 
 def test_no_more_than_two_batches_are_asked_for_ahead(busy: Worker) -> None:
     first = busy.outbox.take(2, 0)
     for _ in range(3):
-        busy.outbox.take_ahead(first, 2, 0)
+        busy.outbox.prefetch(first, 2, 0)
     assert busy.outbox.ahead == 2
     ids = [id_ for _ in range(2) for id_ in handed_out(busy.outbox.take(2, 0))]
     assert ids == ["new2", "new3", "new4", "new5"]
 
 
 def is_asked_ahead(worker: Worker, taken: Taken) -> bool:
-    worker.outbox.take_ahead(taken, 2, 5)
+    worker.outbox.prefetch(taken, 2, 5)
     return worker.outbox.ahead > 0
 
 
@@ -789,7 +789,7 @@ def test_what_is_undecided_counts_from_the_first_new_event(busy: Worker) -> None
     assert first_of(busy.outbox.take(0, 5)) == 12, "nothing to decide: whatever comes next"
 
 
-def test_what_was_dropped_at_the_door_is_decided(stage: Stage, ann: Worker) -> None:
+def test_what_was_dropped_by_the_prefilter_is_decided(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c")
     taken = ann.take()
     assert first_of(taken) == 2 + 3 + 1

@@ -1,4 +1,4 @@
-"""At the door, for a user of the server who may not read every key: jobs are looked at one by one."""
+"""By the pre-check, for a user of the server who may not read every key: jobs are looked at one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_who_may_not_read_every_key_has_the_same_dropped_by_more_commands() -> N
                 client.rpush(stage.queue.lane(Lane.NORMAL), "odd")
                 read = calls(admin, "hmget")
                 taken = ann.take()
-                assert [name for group in taken.turned_away for name in group.names] == [
+                assert [name for group in taken.prefiltered for name in group.names] == [
                     f"more-{n}" for n in range(100)
                 ]
                 assert [each.id for each in taken.batch] == ["again", "odd"]

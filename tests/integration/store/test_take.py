@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled
+from dispatcher.core.leased_event import Candidate, Leased, Undecodable
 from dispatcher.core.limits import US, Lane, Paused, Reason, Rejected, Retryable
 from dispatcher.store.envelope import seal
 from dispatcher.store.take import Taken
@@ -149,7 +149,7 @@ def test_a_job_whose_hash_has_expired_is_a_dead_letter(stage: Stage) -> None:
     push(stage, Lane.NORMAL, "x")
     worker = stage.worker()
     taken = worker.take()
-    assert taken.batch == [Spoiled("x", Reason.EXPIRED, taken.batch[0].detail)]  # type: ignore[union-attr]  # spoiled
+    assert taken.batch == [Undecodable("x", Reason.EXPIRED, taken.batch[0].detail)]  # type: ignore[union-attr]  # spoiled
     worker.dispatch(taken.batch)
     assert [letter["reason"] for letter in stage.letters()] == ["expired"]
     push(stage, Lane.NORMAL, "x", seal(Event("errors", "again")))
@@ -233,7 +233,7 @@ def test_a_job_key_of_another_type_holds_nobody_up(stage: Stage, redis: Database
     stage.send("y")
     worker = stage.worker()
     taken = worker.take()
-    assert [type(each) for each in taken.batch] == [Spoiled, Leased]
+    assert [type(each) for each in taken.batch] == [Undecodable, Leased]
     assert not redis.exists("rq:job:x")
 
 

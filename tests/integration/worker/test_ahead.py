@@ -41,16 +41,16 @@ def test_after_an_empty_batch_the_one_behind_it_comes_without_a_sleep(
     stand.client.rpush(LANE, "a")
     taken = stand.outbox.take(1, 4)
     assert (stand.ids_of(taken), taken.more) == (["a"], True)
-    stand.outbox.take_ahead(taken, 1, 4)
+    stand.outbox.prefetch(taken, 1, 4)
     until(lambda: not stand.client.exists(LANE), "the repeat to be taken")
     send(stand, "b")
-    stand.outbox.take_ahead(taken, 1, 4)
+    stand.outbox.prefetch(taken, 1, 4)
     assert stand.outbox.ahead == 2
     assert stand.next() == ["b"]
     assert stand.bell.sleeps == 0
 
 
-def test_after_a_batch_that_was_dropped_at_the_door_the_next_comes_without_a_sleep(stand: Stand) -> None:
+def test_after_a_batch_that_was_dropped_by_the_prefilter_the_next_comes_without_a_sleep(stand: Stand) -> None:
     send(stand, "a1", "a2", "a3", category="errors")
     assert [stand.next() for _ in range(3)] == [["a1"], ["a2"], ["a3"]]
     send(stand, *(f"e{n}" for n in range(12)), category="errors")
@@ -69,7 +69,7 @@ def test_what_a_batch_that_was_dropped_says_of_the_lanes_is_no_reason_to_sleep(s
     send(stand, "e1", "e2", category="errors")
     taken = stand.take()
     assert stand.ids_of(taken) == ["b"]
-    stand.outbox.take_ahead(taken, 1, 0)
+    stand.outbox.prefetch(taken, 1, 0)
     until(lambda: not stand.client.exists(LANE), "the batch ahead to be taken")
     send(stand, "c")
     assert stand.next() == ["c"]
@@ -98,7 +98,7 @@ def test_who_stops_tells_of_what_a_batch_on_its_way_has_dropped(
     send(stand, "a3", "a4", category="errors")
     taken = stand.take()
     assert stand.ids_of(taken) == ["b1", "b2"]
-    stand.outbox.take_ahead(taken, 2, 4)
+    stand.outbox.prefetch(taken, 2, 4)
     until(lambda: not client.exists(LANE), "the batch ahead to be taken")
     stand.worker.request_stop(signal.SIGTERM, None)
     if server_is_away:

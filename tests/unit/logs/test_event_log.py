@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Spoiled, Terms, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Terms, Undecodable, Waiting
 from dispatcher.core.limits import Denied, LeftOut, Limit, Part, Reason, Receipt
 from dispatcher.core.outcomes import (
     DeadLettered,
@@ -19,11 +19,11 @@ from dispatcher.core.outcomes import (
     Outcome,
     Parked,
     Place,
+    Prefiltered,
     Sent,
     Settlement,
     Step,
     Told,
-    TurnedAway,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
 from dispatcher.logs.event_log import EventLog, build_event_log, build_log
@@ -112,7 +112,7 @@ def test_the_line_of_an_event_says_what_explain_says(
     log.settled([Settlement(LEASED, TERMS, outcome)])
     if isinstance(outcome, Dropped) and outcome.denied is not None:
         log.dropped([(LEASED, outcome.denied)])
-        log.turned_away([TurnedAway("errors", outcome.denied, ["disk-1"])])
+        log.prefiltered([Prefiltered("errors", outcome.denied, ["disk-1"])])
     sentences = {json.loads(line)["sentence"] for line in stream.getvalue().splitlines()}
     assert sentences == {said}
     monkeypatch.undo()
@@ -166,7 +166,7 @@ def test_a_template_that_fails_is_told_once_for_each_category() -> None:
 
 
 def test_duplicates_and_lost_leases_are_told() -> None:
-    told = lines(lambda log: (log.duplicates(["a"]), log.lost([Spoiled("b", Reason.INVALID, "x")])))
+    told = lines(lambda log: (log.duplicates(["a"]), log.lost([Undecodable("b", Reason.INVALID, "x")])))
     assert [(line["event"], line["event_id"]) for line in told] == [("event.settled", "a"), ("lease.lost", "b")]
     assert told[0]["outcome"] == "duplicate"
 
@@ -218,7 +218,7 @@ def test_a_reader_that_is_gone_does_not_stop_the_worker() -> None:
 
 
 GLOBAL: Final = Denied("global", Limit.parse("100/30m"), 900_000)
-GROUPS: Final = [TurnedAway("errors", DENIED, ["e-1", "e-2"]), TurnedAway("news", GLOBAL, ["n-1"])]
+GROUPS: Final = [Prefiltered("errors", DENIED, ["e-1", "e-2"]), Prefiltered("news", GLOBAL, ["n-1"])]
 """Three events that were dropped as they were taken."""
 
 
@@ -239,7 +239,7 @@ def test_what_is_dropped_as_it_is_taken_has_the_lines_of_what_the_gate_drops(
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_795_176_191_500_000_000)  # sentences hold the time of day
     said = []
-    for tell in (lambda log: log.turned_away(GROUPS), dropped_one_by_one):
+    for tell in (lambda log: log.prefiltered(GROUPS), dropped_one_by_one):
         stream = io.StringIO()
         log = build_event_log(style="json", stream=stream)
         tell(log if worker is None else log.of(worker))
@@ -259,7 +259,7 @@ def test_what_is_dropped_as_it_is_taken_has_the_lines_of_what_the_gate_drops(
 @pytest.mark.parametrize("secret", ["news", "global", "n-1", "100/30m"])
 def test_a_secret_in_what_is_dropped_as_it_is_taken_is_removed(secret: str) -> None:
     stream = io.StringIO()
-    build_event_log(style="json", stream=stream, secrets=[secret]).turned_away(GROUPS)
+    build_event_log(style="json", stream=stream, secrets=[secret]).prefiltered(GROUPS)
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert secret not in stream.getvalue()
     assert sorted(line["event_id"] for line in told) == sorted(["e-1", "e-2", "n-1" if secret != "n-1" else "***"])
@@ -268,7 +268,7 @@ def test_a_secret_in_what_is_dropped_as_it_is_taken_is_removed(secret: str) -> N
 
 def test_what_is_dropped_as_it_is_taken_is_told_to_people_in_their_style() -> None:
     told = []
-    for tell in (lambda log: log.turned_away(GROUPS), dropped_one_by_one):
+    for tell in (lambda log: log.prefiltered(GROUPS), dropped_one_by_one):
         stream = io.StringIO()
         log = EventLog(build_log(style="console", stream=stream), clock=lambda: 1_795_176_191_500_000)
         tell(log)
@@ -278,9 +278,9 @@ def test_what_is_dropped_as_it_is_taken_is_told_to_people_in_their_style() -> No
 
 
 def test_what_is_dropped_as_it_is_taken_is_no_warning() -> None:
-    assert lines(lambda log: log.turned_away(GROUPS), level="warning") == []
-    assert len(lines(lambda log: log.turned_away(GROUPS), level="info")) == 3
-    assert lines(lambda log: log.turned_away([])) == []
+    assert lines(lambda log: log.prefiltered(GROUPS), level="warning") == []
+    assert len(lines(lambda log: log.prefiltered(GROUPS), level="info")) == 3
+    assert lines(lambda log: log.prefiltered([])) == []
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
@@ -288,7 +288,7 @@ def test_a_reader_that_is_gone_does_not_stop_what_is_dropped_as_it_is_taken(styl
     stream = io.StringIO()
     log = build_event_log(style=style, stream=stream)
     stream.close()
-    log.turned_away(GROUPS)
+    log.prefiltered(GROUPS)
 
 
 def told(settlement: Settlement) -> list[dict[str, Any]]:

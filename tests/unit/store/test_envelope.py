@@ -10,7 +10,7 @@ import pytest
 from rq.serializers import JSONSerializer
 
 from dispatcher.core.event import MAX_EVENT_BYTES, Event
-from dispatcher.core.leased_event import Leased, Spoiled
+from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.errors import InvalidEvent
 from dispatcher.store.envelope import FUNCTION, open_envelope, read, seal
 
@@ -80,5 +80,5 @@ def test_a_record_becomes_the_event_under_lease() -> None:
 
 def test_a_record_without_payload_has_expired() -> None:
     item = read("job-1", b'{"seq":7,"seen":"1"}\n')
-    assert isinstance(item, Spoiled)
+    assert isinstance(item, Undecodable)
     assert item.reason == "expired"

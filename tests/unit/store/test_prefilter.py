@@ -1,4 +1,4 @@
-"""Which categories a worker names at the door, and for how long."""
+"""Which categories a worker names by the pre-check, and for how long."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.limits import US, Demand, Denied, FirstOf, Limit, Scope
-from dispatcher.core.outcomes import TurnedAway
-from dispatcher.store.prefilter import MOST_CLOSED, Closed, Door
+from dispatcher.core.outcomes import Prefiltered
+from dispatcher.store.prefilter import MOST_CATEGORIES, Prefilter, PrefilterCall
 
 HOUR_US: Final = 3_600 * US
 
@@ -30,8 +30,8 @@ def clock() -> Seconds:
 
 
 @pytest.fixture
-def door(clock: Seconds) -> Door:
-    return Door("shop", clock)
+def prefilter(clock: Seconds) -> Prefilter:
+    return Prefilter("shop", clock)
 
 
 def scope(name: str, *limits: str) -> Scope:
@@ -42,31 +42,33 @@ def denied(wait_us: int = HOUR_US) -> Denied:
     return Denied("global", Limit.parse("5/1h"), wait_us)
 
 
-def close(door: Door, category: str, *demands: Demand, wait_us: int = HOUR_US, configured: bool = True) -> None:
-    door.close(category, demands or (scope("global"),), denied(wait_us), configured=configured)
+def close(
+    prefilter: Prefilter, category: str, *demands: Demand, wait_us: int = HOUR_US, configured: bool = True
+) -> None:
+    prefilter.add(category, demands or (scope("global"),), denied(wait_us), configured=configured)
 
 
-def read(closed: Closed | None) -> dict[str, Any]:
+def read(closed: PrefilterCall | None) -> dict[str, Any]:
     """What take.lua is told."""
     assert closed is not None
     facts: dict[str, Any] = json.loads(closed.text)
     return facts
 
 
-def named(door: Door) -> list[str]:
-    closed = door.closed()
+def named(prefilter: Prefilter) -> list[str]:
+    closed = prefilter.call()
     return [] if closed is None else list(read(closed)["categories"])
 
 
-def test_while_nothing_was_refused_nothing_is_named(door: Door) -> None:
-    assert door.closed() is None
+def test_while_nothing_was_refused_nothing_is_named(prefilter: Prefilter) -> None:
+    assert prefilter.call() is None
 
 
-def test_what_is_named_comes_with_all_that_its_events_ask_for(door: Door) -> None:
+def test_what_is_named_comes_with_all_that_its_events_ask_for(prefilter: Prefilter) -> None:
     pools = FirstOf((scope("guarantee:errors", "2/1h"), scope("shared", "3/1h")))
-    close(door, "errors", scope("global", "9/1s", "5/1h"), pools, scope("category:errors", "4/1d fixed"))
-    close(door, "news", scope("global", "9/1s", "5/1h"), scope("shared", "3/1h"), configured=False)
-    closed = door.closed()
+    close(prefilter, "errors", scope("global", "9/1s", "5/1h"), pools, scope("category:errors", "4/1d fixed"))
+    close(prefilter, "news", scope("global", "9/1s", "5/1h"), scope("shared", "3/1h"), configured=False)
+    closed = prefilter.call()
     facts = read(closed)
     assert closed is not None
     assert closed.keys == [
@@ -93,82 +95,82 @@ def test_what_is_named_comes_with_all_that_its_events_ask_for(door: Door) -> Non
     }
 
 
-def test_what_was_dropped_is_told_with_the_limit_that_refused_it(door: Door) -> None:
-    close(door, "errors", scope("global", "9/1s", "5/1h"), scope("category:errors", "4/1h"))
-    close(door, "news", scope("global", "9/1s", "5/1h"))
-    closed = door.closed()
+def test_what_was_dropped_is_told_with_the_limit_that_refused_it(prefilter: Prefilter) -> None:
+    close(prefilter, "errors", scope("global", "9/1s", "5/1h"), scope("category:errors", "4/1h"))
+    close(prefilter, "news", scope("global", "9/1s", "5/1h"))
+    closed = prefilter.call()
     assert closed is not None
     rows = [["errors", 1, 2, "250", "a b c"], ["errors", 2, 1, "3600000000", "d"], ["news", 1, 1, "7", ""]]  # nobody
     assert closed.read(rows) == [
-        TurnedAway("errors", Denied("global", Limit.parse("5/1h"), 250), ["a", "b", "c"]),
-        TurnedAway("errors", Denied("category:errors", Limit.parse("4/1h"), HOUR_US), ["d"]),
+        Prefiltered("errors", Denied("global", Limit.parse("5/1h"), 250), ["a", "b", "c"]),
+        Prefiltered("errors", Denied("category:errors", Limit.parse("4/1h"), HOUR_US), ["d"]),
     ]
 
 
-def test_what_has_room_again_is_named_no_more(door: Door, clock: Seconds) -> None:
-    close(door, "long", wait_us=10 * US)
-    close(door, "short", wait_us=4 * US)
-    close(door, "longer", wait_us=11 * US)
+def test_what_has_room_again_is_named_no_more(prefilter: Prefilter, clock: Seconds) -> None:
+    close(prefilter, "long", wait_us=10 * US)
+    close(prefilter, "short", wait_us=4 * US)
+    close(prefilter, "longer", wait_us=11 * US)
     told = []
     for now_s in (1_003.75, 1_004.0, 1_009.75, 1_010.0, 1_010.75, 1_011.0, 1_012.0):
         clock.now_s = now_s
-        told.append(named(door))
+        told.append(named(prefilter))
     every = ["long", "short", "longer"]
     assert told == [every, ["long", "longer"], ["long", "longer"], ["longer"], ["longer"], [], []]
-    assert door.closed() is None
+    assert prefilter.call() is None
 
 
-def test_a_category_that_is_refused_again_is_named_for_longer(door: Door, clock: Seconds) -> None:
-    close(door, "errors", wait_us=4 * US)
+def test_a_category_that_is_refused_again_is_named_for_longer(prefilter: Prefilter, clock: Seconds) -> None:
+    close(prefilter, "errors", wait_us=4 * US)
     clock.now_s += 3
-    close(door, "errors", wait_us=4 * US)
+    close(prefilter, "errors", wait_us=4 * US)
     clock.now_s += 2
-    assert named(door) == ["errors"]
+    assert named(prefilter) == ["errors"]
     clock.now_s += 2
-    assert named(door) == []
+    assert named(prefilter) == []
 
 
-def test_no_more_are_named_than_may(door: Door, clock: Seconds) -> None:
-    for n in range(MOST_CLOSED + 2):
-        close(door, f"c{n}", wait_us=(5 if n == 3 else 60) * US)
-    assert named(door) == [f"c{n}" for n in range(MOST_CLOSED)]
-    close(door, "c0", wait_us=90 * US)
-    close(door, "late")
-    assert len(named(door)) == MOST_CLOSED
+def test_no_more_are_named_than_may(prefilter: Prefilter, clock: Seconds) -> None:
+    for n in range(MOST_CATEGORIES + 2):
+        close(prefilter, f"c{n}", wait_us=(5 if n == 3 else 60) * US)
+    assert named(prefilter) == [f"c{n}" for n in range(MOST_CATEGORIES)]
+    close(prefilter, "c0", wait_us=90 * US)
+    close(prefilter, "late")
+    assert len(named(prefilter)) == MOST_CATEGORIES
     clock.now_s += 5
-    assert len(named(door)) == MOST_CLOSED - 1
-    close(door, "late")
-    assert named(door)[-1] == "late"
+    assert len(named(prefilter)) == MOST_CATEGORIES - 1
+    close(prefilter, "late")
+    assert named(prefilter)[-1] == "late"
     clock.now_s += 60
-    assert named(door) == ["c0", "late"]
+    assert named(prefilter) == ["c0", "late"]
 
 
-def test_with_other_limits_none_is_named(door: Door, clock: Seconds) -> None:
-    close(door, "errors", wait_us=2 * US)
-    assert named(door) == ["errors"]
-    door.open()
-    assert door.closed() is None
-    close(door, "news", wait_us=5 * US)
+def test_with_other_limits_none_is_named(prefilter: Prefilter, clock: Seconds) -> None:
+    close(prefilter, "errors", wait_us=2 * US)
+    assert named(prefilter) == ["errors"]
+    prefilter.clear()
+    assert prefilter.call() is None
+    close(prefilter, "news", wait_us=5 * US)
     clock.now_s += 3
-    assert named(door) == ["news"]
+    assert named(prefilter) == ["news"]
 
 
-def test_the_text_is_made_once_while_nothing_changes(door: Door, clock: Seconds) -> None:
+def test_the_text_is_made_once_while_nothing_changes(prefilter: Prefilter, clock: Seconds) -> None:
     demands = (scope("global"), scope("category:errors"))
-    close(door, "errors", *demands)
-    closed = door.closed()
+    close(prefilter, "errors", *demands)
+    closed = prefilter.call()
     assert closed is not None
     clock.now_s += 5
-    close(door, "errors", *demands)
-    assert door.closed() is closed
-    close(door, "news")
-    assert door.closed() is not closed
-    assert named(door) == ["errors", "news"]
+    close(prefilter, "errors", *demands)
+    assert prefilter.call() is closed
+    close(prefilter, "news")
+    assert prefilter.call() is not closed
+    assert named(prefilter) == ["errors", "news"]
 
 
-def test_other_demands_of_a_category_take_the_place_of_the_first(door: Door) -> None:
-    close(door, "errors", scope("category:errors", "5/1h"))
-    assert read(door.closed())["scopes"] == [[[5, HOUR_US]]]
-    close(door, "errors", scope("category:errors", "7/1h"))
-    assert read(door.closed())["scopes"] == [[[7, HOUR_US]]]
-    assert named(door) == ["errors"]
+def test_other_demands_of_a_category_take_the_place_of_the_first(prefilter: Prefilter) -> None:
+    close(prefilter, "errors", scope("category:errors", "5/1h"))
+    assert read(prefilter.call())["scopes"] == [[[5, HOUR_US]]]
+    close(prefilter, "errors", scope("category:errors", "7/1h"))
+    assert read(prefilter.call())["scopes"] == [[[7, HOUR_US]]]
+    assert named(prefilter) == ["errors"]

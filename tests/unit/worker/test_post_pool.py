@@ -15,7 +15,7 @@ from dispatcher.core.outcomes import GRACE_US, Absent, Lookup, Parked, Reading, 
 from dispatcher.core.pipeline import LATE
 from dispatcher.core.reconciliation import after_look
 from dispatcher.core.transitions import after_post
-from dispatcher.worker.post_pool import Errand, Senders
+from dispatcher.worker.post_pool import PostPool, Task
 from tests.support.stage import policy_of
 
 POLICY = policy_of()
@@ -98,9 +98,11 @@ class Paused(Hands):
         return now
 
 
-def build(wire: Wire, *, size: int = 2, clock: Callable[[], float] = time.monotonic) -> tuple[Senders, threading.Event]:
+def build(
+    wire: Wire, *, size: int = 2, clock: Callable[[], float] = time.monotonic
+) -> tuple[PostPool, threading.Event]:
     rung = threading.Event()
-    return Senders(wire, size=size, deadline_s=DEADLINE_S, wake=rung.set, clock=clock), rung
+    return PostPool(wire, size=size, deadline_s=DEADLINE_S, wake=rung.set, clock=clock), rung
 
 
 def doubtful(*ids: str) -> Lookup:
@@ -162,7 +164,7 @@ def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None
 @pytest.mark.parametrize(
     ("errand", "code"), [(started("a"), "too_late"), (doubtful("a"), "deadline")], ids=["post", "look-up"]
 )
-def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Errand, code: str) -> None:
+def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(errand: Task, code: str) -> None:
     """The process stood still meanwhile (SIGSTOP, a host that was suspended): another worker may have the event."""
     wire, instants = Wire(), iter([0.0])
     senders, _ = build(wire, clock=lambda: next(instants, DEADLINE_S))

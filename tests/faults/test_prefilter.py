@@ -143,7 +143,7 @@ def test_a_worker_stopped_in_the_midst_of_a_storm_tells_of_all_it_has_dropped(
     second = storm.bear()
     totals = storm.drained(first, second)
     assert (totals["sent"], totals["dropped"]) == (10 * CATEGORIES, EVENTS - 10 * CATEGORIES)
-    assert handed_out(first, second) < EVENTS / 2, "most of it was dropped at the door"
+    assert handed_out(first, second) < EVENTS / 2, "most of it was dropped by the pre-check"
 
 
 def apply(storm: Storm) -> None:

@@ -63,7 +63,7 @@ class World:
     births: int = 0
     sent: list[str] = field(default_factory=list)
     followed: dict[str, str] = field(default_factory=dict)
-    turned_away: int = 0
+    prefiltered: int = 0
 
     def __post_init__(self) -> None:
         self.publish(0)
@@ -119,16 +119,16 @@ class World:
     def _take(self, worker: Worker, new: int) -> list[Started] | None:
         """Who was started of a batch, or None where there was none."""
         if not self.has_doors:
-            worker.door.open()
+            worker.prefilter.clear()
         expected = {category: self._ask(worker, category) for category in CATEGORIES}
         taken = worker.take(new)
-        for category, denied, names in taken.turned_away:
+        for category, denied, names in taken.prefiltered:
             assert denied == expected[category]
-            self.turned_away += len(names)
+            self.prefiltered += len(names)
         if taken.version != self.followed[worker.owner]:
-            assert taken.turned_away == []
+            assert taken.prefiltered == []
             self._follow(worker)
-        if not (taken.batch or taken.turned_away or taken.duplicates):
+        if not (taken.batch or taken.prefiltered or taken.duplicates):
             return None
         return worker.dispatch(taken.batch, muted=taken.muted)
 
@@ -236,7 +236,7 @@ def other(redis_url: str) -> Iterator[Database]:
 
 def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
     """How many events were dropped at doors and how many were sent."""
-    turned_away = sent = 0
+    prefiltered = sent = 0
 
     @settings(
         max_examples=examples,
@@ -247,30 +247,30 @@ def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
     )
     @given(st.one_of(whole, in_pieces))
     def hold(walk: tuple[int, list[Step]]) -> None:
-        nonlocal turned_away, sent
+        nonlocal prefiltered, sent
         redis.flushall()
         new, steps = walk
         worlds = Worlds((World(Stage(redis), has_doors=True), World(Stage(other), has_doors=False)), new)
         for step in steps:
             step(worlds)
         worlds.work(RESULTS[:1], 0)
-        assert worlds.both[1].turned_away == 0
-        turned_away += worlds.both[0].turned_away
+        assert worlds.both[1].prefiltered == 0
+        prefiltered += worlds.both[0].prefiltered
         sent += worlds.both[0].stage.total("sent")
 
     search: Callable[[], None] = hold
     search()
-    return turned_away, sent
+    return prefiltered, sent
 
 
 def test_with_doors_every_event_ends_as_it_does_without(redis: Database, other: Database) -> None:
-    turned_away, sent = explore(redis, other, 8)
-    assert turned_away >= 120
+    prefiltered, sent = explore(redis, other, 8)
+    assert prefiltered >= 120
     assert sent >= 40
 
 
 @pytest.mark.slow
 def test_with_doors_every_event_ends_as_it_does_without_for_long(redis: Database, other: Database) -> None:
-    turned_away, sent = explore(redis, other, 100)
-    assert turned_away >= 2_000
+    prefiltered, sent = explore(redis, other, 100)
+    assert prefiltered >= 2_000
     assert sent >= 500

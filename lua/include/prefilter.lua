@@ -1,13 +1,13 @@
--- The door: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
+-- The pre-check: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
 -- is never leased, and nobody reads its payload.
 --
 -- Only what a producer of ours has marked can be refused here (enqueue.lua): it has seen that the event is valid, and that
--- its id is the job's. Only by categories that a worker names, in `door` (JSON): "scopes" and "rows" as in gate.lua, of
+-- its id is the job's. Only by categories that a worker names, in `prefilter` (JSON): "scopes" and "rows" as in gate.lua, of
 -- the KEYS behind `first`, "told" as in admit.lua, "categories": {name: [position of its row, configured]}. They drop, tell
 -- nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is admitted.
-local door = module(function(door)
-  door.refused = {} -- groups for the books, with what the answer says of them
-  door.groups = {} -- of each mark that was looked at, or false
+local prefilter = module(function(prefilter)
+  prefilter.refused = {} -- groups for the books, with what the answer says of them
+  prefilter.groups = {} -- of each mark that was looked at, or false
   local scopes, verdict_of = {}, {}
 
   local function verdict(call, position, first, now)
@@ -31,8 +31,8 @@ local door = module(function(door)
 
   -- The group in which an event ends whose job bears the mark, or false. A mark is the category, and 1 for an id that is to be
   -- remembered, else 0.
-  function door.refusal(call, mark, first, now, is_muted)
-    local group = door.groups[mark]
+  function prefilter.refusal(call, mark, first, now, is_muted)
+    local group = prefilter.groups[mark]
     if group == nil then
       local category, remembered = string.match(mark, '^(%S+) ([01])$')
       local named = category and call.categories[category]
@@ -43,18 +43,18 @@ local door = module(function(door)
         why = '["dropped","' .. category .. '",' .. call.told[denial[1]][denial[2]] .. denial[3] .. '],{}]',
       }
       if group then
-        door.refused[#door.refused + 1] = group
+        prefilter.refused[#prefilter.refused + 1] = group
       end
       group = group or false
-      door.groups[mark] = group
+      prefilter.groups[mark] = group
     end
     return group
   end
 
   -- What the answer says of them: category, position of the scope and of its window, time until there is room, ids.
-  function door.told()
+  function prefilter.told()
     local rows = {}
-    for n, group in ipairs(door.refused) do
+    for n, group in ipairs(prefilter.refused) do
       local scope, window, wait = unpack(group.denial)
       rows[n] = { group.category, scope, window, wait, table.concat(group.ids, ' ') }
     end
