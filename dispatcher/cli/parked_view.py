@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, Form, plain_table
+from dispatcher.cli.drawing import Fitting, plain_table
 from dispatcher.cli.spans import local, span, zone
 from dispatcher.content import one_line
 from dispatcher.explaining import clock_of
@@ -21,7 +21,7 @@ from dispatcher.store.parked_events import ParkedEvent
 
 def listing(events: Sequence[ParkedEvent]) -> Fitting:
     """Each in one line, or in a few below each other where there is little room; an id is always whole."""
-    return Fitting(lambda: Form(_in_lines(events)), lambda: Form(_in_blocks(events)))
+    return Fitting(lambda: _in_lines(events), lambda: _in_blocks(events))
 
 
 def _in_lines(events: Sequence[ParkedEvent]) -> Table:
