@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, Form, cut, local, plain_table, span, zone
+from dispatcher.cli.drawing import Fitting, OneLine, local, plain_table, span, zone
 from dispatcher.core.explain import clock_of, ended, why
 from dispatcher.core.limits import US
 from dispatcher.core.outcomes import NO_CATEGORY
@@ -25,23 +25,21 @@ _READABLE: Final = 30
 
 def listing(letters: Sequence[DeadLetter]) -> Fitting:
     """Each in one line, or in a few below each other where there is little room; an id is always whole."""
-    return Fitting(
-        lambda: Form(_in_lines(letters), _in_lines(letters, longest=_READABLE)), lambda: Form(_in_blocks(letters))
-    )
+    return Fitting(lambda: _in_lines(letters), lambda: _in_lines(letters), lambda: _in_blocks(letters))
 
 
-def _in_lines(letters: Sequence[DeadLetter], longest: int | None = None) -> Table:
+def _in_lines(letters: Sequence[DeadLetter]) -> Table:
     """A column that no letter fills is left out."""
     has_attempts = any(letter.attempts for letter in letters)
     table = plain_table()
     for heading in (f"Died ({zone(_now_us() / US)})", "Id", "Category", "Reason"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(OneLine(heading), no_wrap=True)
     table.add_column("Detail")
     if has_attempts:
         table.add_column("Tries", justify="right", no_wrap=True)
     for letter in letters:
-        row: list[RenderableType] = [_short(letter.at_us), Text(one_line(letter.name)), _category(letter)]
-        row += [Text(_reason(letter), "red"), cut(_why(letter), longest)]
+        row: list[RenderableType] = [OneLine(_short(letter.at_us)), OneLine(one_line(letter.name)), _category(letter)]
+        row += [OneLine(_reason(letter), "red"), OneLine(_why(letter), shortest=_READABLE)]
         if has_attempts:
             row.append(Text(str(letter.attempts), "" if letter.attempts else "dim"))
         table.add_row(*row)

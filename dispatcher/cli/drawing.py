@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
@@ -21,6 +22,8 @@ FULL: Final = "█"
 LIGHT: Final = "░"
 DOT: Final = "·"
 _UNBOUNDED: Final = 10_000
+_READABLE: Final = 12
+"""Characters of a name that tell it from others."""
 _IN_ASCII: Final = {FULL: "#", LIGHT: "-", DOT: "."}
 
 _UNITS: Final = (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1))
@@ -46,28 +49,45 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """One way to draw something: ``drawn`` can be squeezed until it is as wide as ``narrowest``, if there is one."""
+class OneLine:
+    """Text in one line, whole; where it may give way, no shorter than ``shortest`` if that is possible."""
 
-    drawn: RenderableType
-    narrowest: RenderableType | None = None
+    text: str
+    style: str = ""
+    shortest: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Drawn, with an ellipsis where there is too little room."""
+        del console, options
+        yield Text(self.text, self.style, no_wrap=True, overflow="ellipsis")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Between its shortest and the whole of it."""
+        del console, options
+        whole = cell_len(self.text)
+        return Measurement(whole if self.shortest is None else min(whole, self.shortest), whole)
 
 
 class Fitting:
-    """The first of several forms of the same for which there is room; else the last, squeezed."""
+    """The first form of something where all of it has room, else the first other one that fits squeezed, else the last.
 
-    def __init__(self, *forms: Callable[[], Form]) -> None:
-        self._forms = forms
+    How a form is squeezed is rich's matter: columns that may wrap give room, the widest first.
+    """
+
+    def __init__(self, first: Callable[[], RenderableType], *others: Callable[[], RenderableType]) -> None:
+        self._first = first
+        self._others = others
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Drawn in the form that fits."""
         unbounded = options.update(max_width=_UNBOUNDED)
-        for build in self._forms[:-1]:
-            form = build()
-            if Measurement.get(console, unbounded, form.narrowest or form.drawn).maximum <= options.max_width:
-                yield form.drawn
-                return
-        yield self._forms[-1]().drawn
+        form = self._first()
+        if Measurement.get(console, unbounded, form).maximum > options.max_width:
+            for build in self._others:
+                form = build()
+                if Measurement.get(console, unbounded, form).minimum <= options.max_width:
+                    break
+        yield form
 
 
 class Filling:
@@ -91,12 +111,9 @@ class Filling:
         yield self._draw(few)
 
 
-def cut(text: str, longest: int | None = None) -> Text:
-    """A name in one line, with an ellipsis where it is longer than that or than its column."""
-    shown = Text(text, no_wrap=True, overflow="ellipsis")
-    if longest is not None:
-        shown.truncate(longest, overflow="ellipsis")
-    return shown
+def cut(text: str, style: str = "") -> OneLine:
+    """A name in one line, with an ellipsis where it is longer than its column."""
+    return OneLine(text, style, _READABLE)
 
 
 def share_bar(part: int, whole: int, style: str, *, width: int = 10) -> Bar:
@@ -105,11 +122,11 @@ def share_bar(part: int, whole: int, style: str, *, width: int = 10) -> Bar:
     return Bar(((length, FULL, style), (width - length, LIGHT, "dim")))
 
 
-def plain_table(*, footer: bool = False, tight: bool = False) -> Table:
-    """A table with a line below its head; ``tight`` saves a character between columns."""
+def plain_table(*, footer: bool = False) -> Table:
+    """A table with a line below its head."""
     return Table(
         box=SIMPLE_HEAD,
-        padding=(0, 0 if tight else 1, 0, 0),
+        padding=(0, 1, 0, 0),
         pad_edge=False,
         header_style="bold",
         footer_style="bold",

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, Form, local, plain_table, span, zone
+from dispatcher.cli.drawing import Fitting, local, plain_table, span, zone
 from dispatcher.core.explain import clock_of
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
@@ -20,7 +20,7 @@ from dispatcher.store.parked_events import ParkedEvent
 
 def listing(events: Sequence[ParkedEvent]) -> Fitting:
     """Each in one line, or in a few below each other where there is little room; an id is always whole."""
-    return Fitting(lambda: Form(_in_lines(events)), lambda: Form(_in_blocks(events)))
+    return Fitting(lambda: _in_lines(events), lambda: _in_blocks(events))
 
 
 def _in_lines(events: Sequence[ParkedEvent]) -> Table:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Kind
-from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Filling, Fitting, Form, cut, plain_table
+from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Filling, Fitting, cut, plain_table
 from dispatcher.cli.status import balance
 from dispatcher.cli.status.use_view import most, say_how_many_more
 from dispatcher.cli.terminal import Terminal, console_on
@@ -178,7 +178,7 @@ def _page(moment: Moment, rows: int) -> Group:
 
 def _table(moment: Moment, rows: int = len(KINDS)) -> Fitting:
     """Where there is little room the bars go."""
-    return Fitting(lambda: Form(_drawn(moment, rows)), lambda: Form(_drawn(moment, rows, has_bars=False)))
+    return Fitting(lambda: _drawn(moment, rows), lambda: _drawn(moment, rows, has_bars=False))
 
 
 def _drawn(moment: Moment, rows: int, *, has_bars: bool = True) -> Table:

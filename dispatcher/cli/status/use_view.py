@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, Form, cut, plain_table, share_bar, span
+from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar, span
 from dispatcher.cli.status.facts import COUNTS, Shadowed, Status
 from dispatcher.core.limits import US, Kind, Limit, format_duration
 from dispatcher.core.outcomes import NO_CATEGORY
@@ -21,8 +20,6 @@ from dispatcher.limiter import Usage
 
 ALWAYS: Final = ("sent", "dropped", "dead", "parked")
 STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
-_READABLE: Final = 20
-_SHORTEST: Final = len("all together")
 SHARED: Final = "shared"
 """What the guarantees leave of all together."""
 
@@ -30,56 +27,41 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """Which columns there are, how close to each other, and how long a name may be at most."""
-
-    counts: Sequence[str]
-    has_bars: bool = True
-    is_tight: bool = False
-    longest: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class UseRow:
     """How much of one limit is used."""
 
-    figures: Text
+    figures: OneLine
     bar: RenderableType = ""
-    room: Text = field(default_factory=Text)
+    room: RenderableType = ""
 
 
 def categories(status: Status, rows: int) -> Fitting:
     """Each category, and all together.
 
-    Where there is little room the bars go first, then long names are cut, then columns that hold nothing go.
+    Where there is little room the bars go first, then names are cut, then empty columns go, then all counts.
     """
     totals = {name: sum(status.look.by_category(name).values()) for name in COUNTS}
     shown = [name for name in COUNTS if name in ALWAYS or totals[name]]
     needed = [name for name in shown if totals[name]] or ["sent"]
-    table = partial(_table, status, rows, totals)
     return Fitting(
-        lambda: Form(table(_Shape(shown))),
-        lambda: Form(table(_Shape(shown, has_bars=False))),
-        lambda: Form(table(_Shape(shown, has_bars=False)), table(_Shape(shown, has_bars=False, longest=_READABLE))),
-        lambda: Form(
-            table(_Shape(shown, has_bars=False, is_tight=True)),
-            table(_Shape(shown, has_bars=False, is_tight=True, longest=_SHORTEST)),
-        ),
-        lambda: Form(
-            table(_Shape(needed, has_bars=False, is_tight=True)),
-            table(_Shape(needed, has_bars=False, is_tight=True, longest=_SHORTEST)),
-        ),
-        lambda: Form(table(_Shape((), has_bars=False, is_tight=True))),
+        lambda: _table(status, rows, totals, shown),
+        lambda: _table(status, rows, totals, shown, has_bars=False),
+        lambda: _table(status, rows, totals, needed, has_bars=False),
+        lambda: _table(status, rows, totals, (), has_bars=False),
     )
 
 
-def _table(status: Status, rows: int, totals: Mapping[str, int], shape: _Shape) -> Table:
-    table = plain_table(tight=shape.is_tight)
+def _table(
+    status: Status, rows: int, totals: Mapping[str, int], shown: Sequence[str], *, has_bars: bool = True
+) -> Table:
+    def add(name: RenderableType, figures: Sequence[RenderableType], uses: Sequence[UseRow]) -> None:
+        table.add_row(name, *figures, *limit_cells(uses, has_bars=has_bars))
+
+    table = plain_table()
     table.add_column("Category")
-    for name in shape.counts:
+    for name in shown:
         table.add_column(name.capitalize(), justify="right", no_wrap=True)
-    for heading in ("Use", "Limit", "Room") if shape.has_bars else ("Limit", "Room"):
-        table.add_column(heading, no_wrap=True)
+    add_use_columns(table, has_bars=has_bars)
     counts = status.counts()
     chosen = most(
         list(status.categories), rows, lambda name: (_fullest(status.categories[name]), counts[name]["parked"])
@@ -89,16 +71,13 @@ def _table(status: Status, rows: int, totals: Mapping[str, int], shape: _Shape) 
         uses = use_rows(
             status.categories[category], status.shares.get(category), status.shadows.get(f"category:{category}")
         )
-        limits = limit_cells(uses, has_bars=shape.has_bars)
-        table.add_row(cut(name, shape.longest), *_figures(counts[category], shape.counts), *limits)
+        add(cut(name), _figures(counts[category], shown), uses)
     say_how_many_more(table, len(status.categories) - len(chosen))
     table.add_section()
     together = use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE))
-    limits = limit_cells(together, has_bars=shape.has_bars)
-    table.add_row(Text("all together", "bold"), *_figures(totals, shape.counts), *limits)
+    add(cut("all together", "bold"), _figures(totals, shown), together)
     if status.shared is not None:
-        limits = limit_cells(use_rows([status.shared]), has_bars=shape.has_bars)
-        table.add_row(SHARED, *("" for _ in shape.counts), *limits)
+        add(SHARED, [""] * len(shown), use_rows([status.shared]))
     return table
 
 
@@ -122,19 +101,19 @@ def _shadow_row(shadowed: Shadowed) -> UseRow:
     usage = shadowed.usage
     figures = f"{usage.used}/{usage.limit.max} shadow {window(usage.limit)}"
     refused = f"{shadowed.would_deny} over it" if shadowed.would_deny else ""
-    return UseRow(Text(figures, style="dim"), share_bar(usage.used, usage.limit.max, "green"), Text(refused))
+    return UseRow(OneLine(figures, "dim"), share_bar(usage.used, usage.limit.max, "green"), OneLine(refused))
 
 
 def rule_row(rule: str) -> UseRow:
     """A row that has a rule and no use."""
-    return UseRow(Text(rule, style="dim"))
+    return UseRow(OneLine(rule, "dim"))
 
 
 def _use_row(usage: Usage, alarm: str, kept: str = "") -> UseRow:
     limit = usage.limit
     figures = f"{usage.used}/{limit.max}{kept} {window(limit)}"
     bar = share_bar(usage.used, limit.max, alarm if usage.wait_us and alarm else "green")
-    return UseRow(Text(figures), bar, Text(_room(usage), style=alarm))
+    return UseRow(OneLine(figures), bar, OneLine(_room(usage), alarm))
 
 
 def window(limit: Limit) -> str:
@@ -142,10 +121,15 @@ def window(limit: Limit) -> str:
     return f"in {format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
 
 
-def limit_cells(rows: Sequence[UseRow], *, has_bars: bool = True) -> Sequence[RenderableType]:
+def add_use_columns(table: Table, *, has_bars: bool) -> None:
+    """Adds the columns of ``limit_cells``."""
+    for heading in ("Use", "Limit", "Room") if has_bars else ("Limit", "Room"):
+        table.add_column(heading, no_wrap=True)
+
+
+def limit_cells(rows: Sequence[UseRow], *, has_bars: bool) -> Sequence[RenderableType]:
     """The rows as cells: a bar, unless that is not wanted, the figures, and when there is room."""
-    lines = Text("\n")
-    cells = (lines.join([row.figures for row in rows]), lines.join([row.room for row in rows]))
+    cells = (Group(*(row.figures for row in rows)), Group(*(row.room for row in rows)))
     return (Group(*(row.bar for row in rows)), *cells) if has_bars else cells
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.app.fleet import Worker
-from dispatcher.cli.drawing import Fitting, Form, clock, cut, plain_table, span
+from dispatcher.cli.drawing import Fitting, clock, cut, plain_table, span
 from dispatcher.cli.status.facts import COUNTS, Status
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import US
@@ -21,7 +21,6 @@ from dispatcher.core.rendering import one_line
 from dispatcher.store.snapshot import PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"
-_LONGEST_NAME: Final = 24
 _MOST_TALLIES: Final = 5
 _STATES: Final = {"started": "idle"}
 """RQ's words that say more of RQ than of the worker: one that has just started waits for work."""
@@ -187,14 +186,10 @@ def _workers(status: Status, rows: int) -> Fitting | None:
     """The name of a worker of ours holds its host and process id: they go where there is little room."""
     if not status.workers:
         return None
-    return Fitting(
-        lambda: Form(_worker_table(status, rows, ("Host", "PID"))),
-        lambda: Form(_worker_table(status, rows, ()), _worker_table(status, rows, (), longest=_LONGEST_NAME)),
-        lambda: Form(_worker_table(status, rows, ())),
-    )
+    return Fitting(lambda: _worker_table(status, rows, ("Host", "PID")), lambda: _worker_table(status, rows, ()))
 
 
-def _worker_table(status: Status, rows: int, headings: tuple[str, ...], longest: int | None = None) -> Table:
+def _worker_table(status: Status, rows: int, headings: tuple[str, ...]) -> Table:
     table = plain_table()
     table.add_column("Worker")
     for heading in (*headings, "State", "Heartbeat"):
@@ -204,7 +199,7 @@ def _worker_table(status: Status, rows: int, headings: tuple[str, ...], longest:
         ago = span(max(0.0, status.look.now_us / US - each.last_heartbeat))
         facts = (Text(one_line(each.host)), str(each.pid)) if headings else ()
         heartbeat = Text(f"{ago} ago", style="" if each.alive else "red")
-        table.add_row(cut(one_line(each.name), longest), *facts, _state(each), heartbeat)
+        table.add_row(cut(one_line(each.name)), *facts, _state(each), heartbeat)
     say_how_many_more(table, len(status.workers) - len(chosen))
     return table
 

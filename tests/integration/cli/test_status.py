@@ -243,8 +243,7 @@ NAMES = ("errors", "deploys", "shop.checkout-errors.of-the-night", "shop.checkou
         (110, "Category Sent Dropped Dead Parked Use Limit Room", True),
         (90, "Category Sent Dropped Dead Parked Limit Room", True),
         (80, "Category Sent Dropped Dead Parked Limit Room", False),
-        (60, "Category Sent Dropped Dead Parked Limit Room", False),
-        (54, "Category Sent Dropped Parked Limit Room", False),
+        (60, "Category Sent Dropped Parked Limit Room", False),
         (40, "Category Limit Room", False),
     ],
 )
