@@ -68,7 +68,7 @@ def test_any_other_error_stays_what_it_is(interruption: Interruption) -> None:
 WORKER = """\
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
-from tests.integration.test_interruption import Last
+from tests.integration.cli.test_interruption import Last
 
 terminal = Terminal()
 try:
