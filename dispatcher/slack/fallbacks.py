@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 
 from dispatcher.message_parts import LeftOut, Part
 from dispatcher.model import Message, Paused, PostResult, Receipt, Rejected
-from dispatcher.slack.block_kit import block_fault
-from dispatcher.slack.taxonomy import may_be_about_blocks, row_for
+from dispatcher.slack.taxonomy import may_be_about_blocks
 
 Post: TypeAlias = Callable[[Message], PostResult]
 
@@ -38,8 +37,7 @@ class Fallbacks:
     def post(self, message: Message, post: Post) -> PostResult:
         """What the message came to: one request, and one more for each part that is refused.
 
-        Blocks that Slack would refuse for certain are left out before the first. A rejection says what was refused
-        before.
+        A rejection says what was refused before.
         """
         left_out = self._known(message)
         for each in left_out:
@@ -58,9 +56,6 @@ class Fallbacks:
         if message.blocks:
             with self._lock:
                 blocks = self._no_blocks.get(message.event_id)
-            if blocks is None and (fault := block_fault(message.blocks)) is not None:
-                code = "invalid_blocks"
-                blocks = LeftOut(Part.BLOCKS, code, f"{row_for(code).told} ({fault})")
         return tuple(each for each in (look, blocks) if each is not None)
 
     def _learn(self, event_id: str, left_out: tuple[LeftOut, ...], result: PostResult) -> None:

@@ -109,7 +109,6 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/slack/taxonomy.py": (*_in("unit", "taxonomy"), *_SLACK),
     "dispatcher/slack/history.py": (*_in("integration", "slack_history"), *_SLACK),
     "dispatcher/slack/fallbacks.py": (*_in("integration", "slack_fallbacks"), *_SLACK),
-    "dispatcher/slack/block_kit.py": (*_in("unit", "block_kit"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,
     "dispatcher/slack/s*.py": _SLACK,
     "dispatcher/slack/t*.py": (*_in("integration", "slack_transport"), *_SLACK),
