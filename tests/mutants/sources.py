@@ -35,7 +35,9 @@ _GATE: Final = (
     *_in("integration", "limiter_refusals limiter_waiting async_limiter_waiting"),
     *_in("property", "gate_model"),
 )
-_SLACK: Final = _in("integration", "slack_sink slack_secrets slack_fallbacks slack_history slack_transport slack_pause")
+_SLACK: Final = _in(
+    "integration", "slack_sink slack_secrets slack_fallbacks slack_history slack_transport slack_keep_alive slack_pause"
+)
 _ENDS: Final = "store_decisions store_digest store_door shadow_limits store_notice store_dead_letters store_take"
 _RQ: Final = _in("integration", "rq")
 _WORKER: Final = _in("integration", "worker_ahead delivery_table dead_letters worker")
@@ -109,6 +111,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/slack/taxonomy.py": (*_in("unit", "taxonomy"), *_SLACK),
     "dispatcher/slack/history.py": (*_in("integration", "slack_history"), *_SLACK),
     "dispatcher/slack/fallbacks.py": (*_in("integration", "slack_fallbacks"), *_SLACK),
+    "dispatcher/slack/clients.py": _SLACK,
+    "dispatcher/slack/idle.py": (*_in("integration", "slack_keep_alive"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,
     "dispatcher/slack/s*.py": _SLACK,
     "dispatcher/slack/t*.py": (*_in("integration", "slack_transport"), *_SLACK),
