@@ -84,6 +84,7 @@ TABLE: Final = (
         SLOW_COOL_DOWN_US,
     ),
     _row("too_late", Meaning.NOT_TRIED, "its time had passed before it could be sent"),
+    _row("connection_closed", Meaning.NOT_TRIED, "the kept connection was closed before a byte of it was read"),
     # Not posted: Slack says so.
     _row("request_timeout", Meaning.AGAIN, "the request reached Slack incomplete"),
     _row("external_channel_migrating", Meaning.AGAIN, "Slack is moving the shared channel"),

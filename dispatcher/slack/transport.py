@@ -2,9 +2,14 @@
 
 The time-outs of sockets hold for one operation each, so a peer that sends a byte now and then holds its caller
 for ever. Here the name look-up, the connection, TLS, a proxy, every write and every read share one instant, by a clock
-that goes on while the machine is suspended. Nothing is ever sent twice, no redirect is followed (it would carry the
-token elsewhere) and every exchange has a connection of its own. That connection is reset unless the answer came whole:
-closed in the usual way, the kernel would go on for minutes to deliver what the peer has not acknowledged yet.
+that goes on while the machine is suspended. Nothing is ever sent twice, and no redirect is followed (it would carry the
+token elsewhere). After a whole answer the connection waits for the next exchange; without one it is reset: closed in
+the usual way, the kernel would go on for minutes to deliver what the peer has not acknowledged yet.
+
+The server may close a kept connection at any moment. One whose end has arrived is not used. Where the first write
+fails, nothing has left, and the exchange goes on over another connection. Where an end in order arrives after the write
+and the kernel shows that not a byte was acknowledged, the server had closed before it could read any:
+``connection_closed``, certainly not posted. Everything else is of unknown fate.
 """
 
 from __future__ import annotations
@@ -14,21 +19,26 @@ import queue
 import socket
 import ssl
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
+from weakref import finalize
 
 from dispatcher.core.boottime import boottime_s
+from dispatcher.slack.idle import IDLE_S, Connection, IdleConnections
 from dispatcher.slack.proxy import DEFAULT_PORTS, Proxy, is_address, proxy_for
 
 MAX_REPLY_BYTES: Final = 1024 * 1024
 
 _CHUNK: Final = 64 * 1024
+_RECORD: Final = 16 * 1024  # so much one record of TLS holds
+_BYTES_ACKED: Final = slice(120, 128)  # tcpi_bytes_acked in struct tcp_info of linux/tcp.h, since Linux 4.1
 _RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 _USUAL_CLOSE: Final = struct.pack("ii", 0, 0)
 
@@ -56,7 +66,8 @@ class Transport:
 
     The proxy of the environment is used (``HTTPS_PROXY`` or ``HTTP_PROXY`` by the URL's scheme, less
     ``NO_PROXY``), never for a loopback address. Certificates are those of the system, or of ``SSL_CERT_FILE``.
-    Raises ``ConfigError`` for a proxy it cannot use. ``clock`` is that of ``boottime_s``.
+    Raises ``ConfigError`` for a proxy it cannot use. ``clock`` is that of ``boottime_s``. A connection that is idle for
+    ``idle_s`` seconds is closed.
     """
 
     def __init__(
@@ -66,6 +77,7 @@ class Transport:
         *,
         resolve: Callable[..., list[Any]] = socket.getaddrinfo,
         clock: Callable[[], float] = boottime_s,
+        idle_s: float = IDLE_S,
     ) -> None:
         target = urlsplit(url)
         self._scheme = target.scheme
@@ -76,7 +88,9 @@ class Transport:
         self._clock = clock
         self._shared = threading.local()
         self._proxy = proxy_for(target)
-        self._tls = _tls_context() if target.scheme == "https" else None  # 20 ms of CPU: once, not per exchange
+        self._tls = _tls_context() if target.scheme == "https" else None  # 20 ms of CPU: once, not per connection
+        self._idle = IdleConnections(clock, idle_s=idle_s)
+        finalize(self, self._idle.close)
 
     @contextmanager
     def one_deadline(self, by_s: float | None = None) -> Iterator[None]:
@@ -98,33 +112,58 @@ class Transport:
             raise _too_late(deadline)
         target = urlsplit(url)
         path = target.path + (f"?{target.query}" if target.query else "")
-        extra = {"Connection": "close"}
         if self._proxy is not None and self._tls is None:
             path = f"http://{target.netloc}{path}"
-            extra |= self._proxy.headers
-        with self._connect(deadline) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-            timed = _TimedSocket(sock, deadline)
-            connection = HTTPConnection(self._host, self._port)
-            connection.sock = cast("socket.socket", timed)
-            try:
-                connection.request("POST", path, body, {**headers, **extra})
-                with closing(connection.getresponse()) as response:
-                    reply = _read(response)
-                    if response.isclosed() and not response.length:
-                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _USUAL_CLOSE)
-                    return reply
-            except TimeoutError as error:
-                if not timed.has_sent:
-                    raise _too_late(deadline) from error
-                raise ExchangeFailed("reply_timeout", f"no complete answer within {deadline}") from error
-            except (OSError, HTTPException) as error:
-                raise ExchangeFailed("connection_lost", _reason(error)) from error
+            headers = {**headers, **self._proxy.headers}
+        while (kept := self._idle.take()) is not None:
+            with suppress(_NothingSent):
+                return self._exchange(kept, path, headers, body, deadline)
+        try:
+            return self._exchange(self._connect(deadline), path, headers, body, deadline)
+        except _NothingSent as error:
+            raise ExchangeFailed("connect_failed", error.detail) from error
+
+    def _exchange(
+        self, connection: Connection, path: str, headers: Mapping[str, str], body: bytes, deadline: _Deadline
+    ) -> Reply:
+        """One request and its answer; the connection is kept or closed afterwards."""
+        timed = _TimedSocket(connection.sock, deadline)
+        http = HTTPConnection(self._host, self._port)
+        http.sock = cast("socket.socket", timed)
+        is_usable = False
+        try:
+            timed.reset_at_close(on=True)
+            http.request("POST", path, body, dict(headers))
+            timed.send()
+            with closing(http.getresponse()) as response:
+                reply = _read(response)
+                if response.isclosed() and not response.length:
+                    timed.reset_at_close(on=False)
+                    # After an interim answer (1xx) the next bytes would be taken for those of another exchange.
+                    is_usable = not response.will_close and reply.status >= HTTPStatus.OK and not timed.has_more
+                return reply
+        except TimeoutError as error:
+            if not timed.has_begun:
+                raise _too_late(deadline) from error
+            raise ExchangeFailed("reply_timeout", f"no complete answer within {deadline}") from error
+        except (OSError, HTTPException) as error:
+            if not timed.has_sent:
+                raise _NothingSent(_reason(error)) from error
+            if connection.is_kept and timed.is_unread():
+                self._idle.close()  # they may end in the same moment, and another attempt should find a new one
+                raise ExchangeFailed("connection_closed", _reason(error)) from error
+            raise ExchangeFailed("connection_lost", _reason(error)) from error
+        finally:
+            if is_usable:
+                self._idle.keep(connection)
+            else:
+                connection.sock.close()
 
     def _deadline(self, by_s: float | None = None) -> _Deadline:
         return _Deadline(self._timeout_s, by_s, self._clock)
 
-    def _connect(self, deadline: _Deadline) -> socket.socket:
+    def _connect(self, deadline: _Deadline) -> Connection:
+        """A new connection; nothing of the request has left yet."""
         try:
             sock = self._open(deadline)
         except TimeoutError as error:
@@ -134,12 +173,12 @@ class Transport:
         except OSError as error:
             raise ExchangeFailed("connect_failed", _reason(error)) from error
         try:
-            if self._tls is None:
-                return sock
-            if self._proxy is not None:
-                self._tunnel(sock, self._proxy, deadline)
-            sock.settimeout(deadline.remaining_s())
-            return self._tls.wrap_socket(sock, server_hostname=self._host)
+            if self._tls is not None:
+                if self._proxy is not None:
+                    self._tunnel(sock, self._proxy, deadline)
+                sock.settimeout(deadline.remaining_s())
+                sock = self._tls.wrap_socket(sock, server_hostname=self._host, suppress_ragged_eofs=False)
+            return Connection(sock, self._clock())
         except BaseException as error:
             sock.close()
             match error:
@@ -193,12 +232,14 @@ class Transport:
 
     def _tunnel(self, sock: socket.socket, proxy: Proxy, deadline: _Deadline) -> None:
         """Have the proxy connect us to the server; nothing of the request has left yet."""
+        timed = _TimedSocket(sock, deadline)
         connection = HTTPConnection(proxy.host, proxy.port)
-        connection.sock = cast("socket.socket", _TimedSocket(sock, deadline))
+        connection.sock = cast("socket.socket", timed)
         server = f"[{self._host}]" if ":" in self._host else self._host
         try:
             headers = {"Host": f"{server}:{self._port}", **proxy.headers}
             connection.request("CONNECT", f"{server}:{self._port}", headers=headers)
+            timed.send()
             with closing(connection.getresponse()) as response:
                 status = response.status
         except HTTPException as error:
@@ -233,40 +274,123 @@ def _too_late(deadline: _Deadline) -> ExchangeFailed:
     return ExchangeFailed("too_late", f"its time ended {-deadline.left_s():.1f} s ago")
 
 
+class _NothingSent(Exception):
+    """The connection had ended before the system took a byte of the request."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
 class _TimedSocket:
-    """The part of a socket that ``http.client`` uses, each operation bounded by what is left of the deadline."""
+    """The part of a socket that ``http.client`` uses, each operation bounded by what is left of the deadline.
+
+    What it writes is gathered and leaves with ``send``: in one piece, where a record of TLS holds it.
+    """
 
     def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
-        self.has_sent = False
+        self._request = bytearray()
+        self._acknowledged = 0
+        self._answer: _Answer | None = None
+        self.has_begun = False
         """Whether a byte may have left."""
+        self.has_sent = False
+        """Whether the system has taken bytes of the request to be sent, or of TLS a whole record."""
 
     def sendall(self, data: bytes) -> None:
-        rest = memoryview(data)
+        self._request += data
+
+    def send(self) -> None:
+        rest = memoryview(self._request)
+        self._acknowledged = _acknowledged_bytes(self._sock)
         while rest:
             self._sock.settimeout(self._deadline.remaining_s())
+            self.has_begun = True
+            rest = rest[self._sock.send(rest[:_RECORD]) :]
             self.has_sent = True
-            rest = rest[self._sock.send(rest[:_CHUNK]) :]
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReader(self._sock, self._deadline))
+        self._answer = _Answer(self._sock, self._deadline)
+        return self._answer
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something came behind the answer; known once ``http.client`` has closed its file."""
+        return self._answer is None or self._answer.has_more
+
+    def is_unread(self) -> bool:
+        """Whether the peer has certainly ended the connection before it could read a byte of the request.
+
+        An end in order comes with the acknowledgement of all that had arrived before it. A reset says nothing of that.
+        """
+        return (
+            self._answer is not None
+            and self._answer.is_ended
+            and 0 < self._acknowledged == _acknowledged_bytes(self._sock)
+        )
+
+    def reset_at_close(self, *, on: bool) -> None:
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE if on else _USUAL_CLOSE)
 
     def close(self) -> None:
-        """Leaves the socket open: who opened it closes it, after the answer was read."""
+        """Leaves the socket open: the exchange decides what becomes of it, after the answer was read."""
 
 
 class _TimedReader(io.RawIOBase):
     def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
+        self._reads = 0
+        self.is_stopped = False
+        """Whether nothing more is to be read from the socket."""
+        self.is_ended = False
+        """Whether the connection ended in order before the first byte: by a FIN, within TLS by its close_notify."""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the base class takes any buffer
+        if self.is_stopped:
+            return 0
         self._sock.settimeout(self._deadline.remaining_s())
-        return self._sock.recv_into(buffer)
+        self._reads += 1
+        try:
+            count = self._sock.recv_into(buffer)
+        except ssl.SSLEOFError:  # by a reset, or in order and without a word of TLS: it does not say which
+            return 0
+        self.is_ended = count == 0 and self._reads == 1
+        return count
+
+
+class _Answer(io.BufferedReader):
+    """What ``http.client`` reads an answer from; it closes this at the answer's end."""
+
+    def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
+        self._reader = _TimedReader(sock, deadline)
+        super().__init__(self._reader)
+        self.has_more = False
+        """Whether bytes that do not belong to the answer were read with it."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the connection ended in order in place of an answer."""
+        return self._reader.is_ended
+
+    def close(self) -> None:
+        if not self.closed:
+            self._reader.is_stopped = True
+            self.has_more = bool(self.read(1))
+        super().close()
+
+
+def _acknowledged_bytes(sock: socket.socket) -> int:
+    """How many bytes the peer's system has acknowledged so far; 0 where ours does not say (all but Linux)."""
+    if not hasattr(socket, "TCP_INFO"):
+        return 0
+    facts = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.stop)
+    return int.from_bytes(facts[_BYTES_ACKED], sys.byteorder)
 
 
 def _read(response: HTTPResponse) -> Reply:

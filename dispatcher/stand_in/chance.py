@@ -33,7 +33,16 @@ CHANCY: Final = (POST, "conversations.history", "conversations.replies", "chat.u
 """The kinds of calls that chance plays with, unless others are named."""
 
 _NO_ANSWER: Final = frozenset(
-    "dns_failed connection_refused connect_timeout connect_failed proxy_failed tls_failed too_late".split()  # noqa: SIM905 - a list of words
+    {
+        "dns_failed",
+        "connection_refused",
+        "connect_timeout",
+        "connect_failed",
+        "connection_closed",
+        "proxy_failed",
+        "tls_failed",
+        "too_late",
+    }
 )
 """Causes below any answer."""
 

@@ -36,7 +36,9 @@ _GATE: Final = (
     *_in("integration", "limiter/refusals limiter/waiting limiter/async_waiting"),
     *_in("property", "gate_model"),
 )
-_SLACK: Final = _in("integration", "slack/sink slack/secrets slack/degrade slack/history slack/transport slack/pause")
+_SLACK: Final = _in(
+    "integration", "slack/sink slack/secrets slack/degrade slack/history slack/transport slack/keep_alive slack/pause"
+)
 _ENDS: Final = "store/decisions store/digest store/prefilter shadow_limits store/notice store/dead_letters store/take"
 _RQ: Final = _in("integration", "rq")
 _WORKER: Final = _in("integration", "worker/ahead delivery_table cli/dead worker/worker")
@@ -138,6 +140,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/slack/taxonomy.py": (*_in("unit", "slack/taxonomy"), *_SLACK),
     "dispatcher/slack/history.py": (*_in("integration", "slack/history"), *_SLACK),
     "dispatcher/slack/degrade.py": (*_in("integration", "slack/degrade"), *_SLACK),
+    "dispatcher/slack/clients.py": _SLACK,
+    "dispatcher/slack/idle.py": (*_in("integration", "slack/keep_alive"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,
     "dispatcher/slack/s*.py": _SLACK,
     "dispatcher/slack/t*.py": (*_in("integration", "slack/transport"), *_SLACK),

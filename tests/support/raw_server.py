@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Self
+
+import pytest
 
 # Made for these tests and trusted by nobody: a certificate for 127.0.0.1 and slack.test, valid until 2099.
 CERTIFICATE = """\
@@ -66,10 +71,13 @@ class RawServer:
 
 
 def read_request(connection: socket.socket) -> bytes:
-    """One whole HTTP request."""
+    """One whole HTTP request; empty where the connection ended before."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65_536)
+        part = connection.recv(65_536)
+        if not part:
+            return b""
+        data += part
     head, _, body = data.partition(b"\r\n\r\n")
     length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
     while len(body) < length:
@@ -77,9 +85,106 @@ def read_request(connection: socket.socket) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
-def http_reply(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+def trusted_tls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """A server's side of TLS; clients made after this trust its certificate."""
+    path = folder / "slack.pem"
+    path.write_text(CERTIFICATE)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+def kept_reply(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    """An answer after which the connection stays open."""
     lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body)}"]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-POSTED = http_reply(b'{"ok": true, "channel": "C1", "ts": "1.000001"}')
+def http_reply(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    """An answer after which the connection ends."""
+    return kept_reply(body, status, "Connection: close", *headers)
+
+
+_OK = b'{"ok": true, "channel": "C1", "ts": "1.000001"}'
+POSTED = http_reply(_OK)
+POSTED_AND_KEPT = kept_reply(_OK)
+
+
+class KeepingServer:
+    """Listens on 127.0.0.1 and serves each connection in a thread of its own, through TLS with ``tls``.
+
+    ``answer`` gets each request and returns what is written, or nothing to end the connection. ``patience_s`` says how
+    long a connection may be idle before this side ends it. ``requests`` holds the requests of each connection, ``open``
+    counts the connections that have not ended.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[bytes], bytes] | None = None,
+        tls: ssl.SSLContext | None = None,
+        patience_s: Callable[[], float] = lambda: 120.0,
+    ) -> None:
+        self._answer = answer or (lambda _request: POSTED_AND_KEPT)
+        self._tls = tls
+        self._patience_s = patience_s
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self.requests: list[list[bytes]] = []
+        self.connections: list[socket.socket] = []
+        self.open = 0
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._accept)]
+
+    def url(self, path: str = "/api/") -> str:
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}{path}"
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        self._listener.close()
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads[1:]:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()[0]
+            except OSError:
+                return
+            self.open += 1
+            thread = threading.Thread(target=self._serve, args=(connection,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            connection.settimeout(10)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            spoken = self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
+            with spoken:
+                requests: list[bytes] = []
+                with self._lock:
+                    self.requests.append(requests)
+                    self.connections.append(spoken)
+                while answer := self._next(spoken, requests):
+                    spoken.sendall(answer)
+                    spoken.settimeout(self._patience_s())
+        except OSError:
+            connection.close()  # the caller went away, or a test has closed it
+        with self._lock:
+            self.open -= 1
+
+    def _next(self, connection: socket.socket, requests: list[bytes]) -> bytes:
+        request = read_request(connection)
+        if not request:
+            return b""
+        requests.append(request)
+        return self._answer(request)

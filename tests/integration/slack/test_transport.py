@@ -20,7 +20,7 @@ from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.transport import ExchangeFailed, Transport
 from dispatcher.stand_in import StandIn
-from tests.support.raw_server import CERTIFICATE, POSTED, RawServer, http_reply, read_request
+from tests.support.raw_server import POSTED, RawServer, http_reply, read_request, trusted_tls
 from tests.support.slack import MESSAGE, token_sink, webhook_sink
 
 
@@ -32,13 +32,7 @@ def slack() -> Iterator[StandIn]:
 
 @pytest.fixture
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A server's side of TLS; clients made after this trust its certificate."""
-    path = tmp_path / "slack.pem"
-    path.write_text(CERTIFICATE)
-    monkeypatch.setenv("SSL_CERT_FILE", str(path))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
-    return context
+    return trusted_tls(tmp_path, monkeypatch)
 
 
 def test_a_refused_connection_is_retryable_and_ends_with_the_outage(slack: StandIn) -> None:

@@ -31,7 +31,15 @@ from tests.support.processes import until
 from tests.support.slack import MESSAGE, Clock, call, post, request, token_sink, webhook_sink
 
 ONLY = [landed(Reset()), not_landed(Reset()), not_landed(SlackError("fatal_error"))]
-BELOW_ANY_ANSWER = {"dns_failed", "connection_refused", "connect_timeout", "proxy_failed", "tls_failed", "too_late"}
+BELOW_ANY_ANSWER = {
+    "dns_failed",
+    "connection_refused",
+    "connect_timeout",
+    "proxy_failed",
+    "tls_failed",
+    "too_late",
+    "connection_closed",
+}
 
 
 def drawn(chance: Chance, count: int, kind: str = POST) -> list[Fault | None]:

@@ -13,7 +13,7 @@ from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UN
 # The error table, written down a second time: what each code and cause must come to.
 COOL_DOWN = "ratelimited rate_limited http_429"
 SLOW_COOL_DOWN = "message_limit_exceeded team_added_to_org org_login_required"
-NO_ATTEMPT_USED = "too_late"
+NO_ATTEMPT_USED = "too_late connection_closed"
 NOT_SENT = "dns_failed connection_refused connect_timeout connect_failed proxy_failed tls_failed"
 NOT_NOW = """request_timeout external_channel_migrating streaming_state_conflict invalid_cursor
     list_record_comment_fetch_failed"""
@@ -106,7 +106,7 @@ def test_a_limit_of_the_whole_workspace_is_a_longer_cool_down(code: str) -> None
 
 
 @pytest.mark.parametrize("code", NO_ATTEMPT_USED.split())
-def test_what_came_too_late_uses_no_attempt(code: str) -> None:
+def test_what_was_not_tried_uses_no_attempt(code: str) -> None:
     result = problem(code)
     assert isinstance(result, Retryable)
     assert not result.uses_attempt
