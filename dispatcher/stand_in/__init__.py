@@ -1,6 +1,6 @@
 """A local Slack over real HTTP, for the demo, the tests and trying things out; it listens on 127.0.0.1 only.
 
-``server.StandIn`` is the pre-check; ``workspace`` holds what Slack would hold, ``faults`` what is to go wrong.
+``server.StandIn`` is what is started; ``workspace`` holds what Slack would hold, ``faults`` what is to go wrong.
 
 May import: slack, core, errors.
 """

@@ -86,7 +86,7 @@ class Outbox:
     def take(self, new: int, due: int) -> Taken:
         """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``.
 
-        It says that everything taken before is decided. After ``take_ahead`` it brings what that asked for: the first
+        It says that everything taken before is decided. After ``prefetch`` it brings what that asked for: the first
         batch and, where that is small, what else has arrived.
         """
         if self._broken is not None:

@@ -55,7 +55,7 @@ class FleetLimits(Protocol):
 
 
 class CurrentExecutor:
-    """What senders run, always by the limits of the moment; see ``post_pool.Courier``."""
+    """What the post pool runs, always by the limits of the moment; see ``post_pool.PostExecutor``."""
 
     def __init__(self, limits: FleetLimits) -> None:
         self._limits = limits

@@ -30,7 +30,7 @@ def keep_diary(path: Path) -> None:
         os.write(book, (json.dumps([entry, asked, {name: list(each) for name, each in ids.items()}]) + "\n").encode())
 
     wrap(Outbox, "take", lambda take: _taking(take, note))
-    wrap(Outbox, "take_ahead", lambda prefetch: _taking_ahead(prefetch, note))
+    wrap(Outbox, "prefetch", lambda prefetch: _prefetching(prefetch, note))
     wrap(Admission, "admit", lambda admit: _admitting(admit, note))
     wrap(Outbox, "line_up", lambda line_up: _lining_up(line_up, note))
     wrap(Outbox, "start", lambda start: _starting(start, note))
@@ -134,8 +134,8 @@ def _taking(take: Method, note: Note) -> Method:
     return call
 
 
-def _taking_ahead(prefetch: Method, note: Note) -> Method:
-    def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what take_ahead takes
+def _prefetching(prefetch: Method, note: Note) -> Method:
+    def call(outbox: Outbox, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what prefetch takes
         note("asking", outbox.ahead + 1)
         prefetch(outbox, *arguments, **named)
         note("asking", outbox.ahead)

@@ -71,7 +71,7 @@ def _parked(answers: Any) -> bool:  # noqa: ANN401 - what start answers
 STEPS: Final = {
     "take": Step(Outbox, "take", lambda taken: bool(taken.batch)),
     "ask for more": Step(Outbox, "take"),
-    "take ahead": Step(Outbox, "take_ahead"),
+    "take ahead": Step(Outbox, "prefetch"),
     "gate": Step(Admission, "admit"),
     "line up": Step(Outbox, "line_up"),
     "advance": Step(Outbox, "take", _advanced),

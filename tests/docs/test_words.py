@@ -1,0 +1,43 @@
+"""Words that were given up for the field's terms do not come back, in code, scripts and pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PLACES: Final = ("dispatcher/**/*.py", "lua/**/*.lua", "docs/*.md", "README.md", "CONTRIBUTING.md")
+RETIRED: Final = {
+    "answered(": "translate_outages(",
+    "accepted(": "translate_refusals(",
+    "hurry(": "shorten_timeout(",
+    "greet_server": "preflight",
+    "Bond": "ParentLink",
+    "Spoiled": "Undecodable",
+    "TurnedAway": "Prefiltered",
+    "turned_away": "prefiltered",
+    "turned away": "prefiltered",
+    "at the door": "by the pre-check",
+    "take_ahead": "prefetch",
+    "taken ahead": "prefetched",
+    "Senders": "PostPool",
+    "CurrentCourier": "CurrentExecutor",
+    "Errand": "Task",
+    "OutboxWatch": "a result",
+}
+
+
+@pytest.mark.parametrize("word", RETIRED)
+def test_a_retired_word_stands_nowhere(word: str) -> None:
+    pattern = re.compile(rf"(?<!\w){re.escape(word)}" if word.endswith("(") else rf"\b{re.escape(word)}\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for place in PLACES
+        for path in sorted(ROOT.glob(place))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert found == [], f"{word!r} is now {RETIRED[word]!r}"
