@@ -107,14 +107,17 @@ local pause = module(function(pause)
     return (not tried_at or is_old) and not never_left and plan.hlen(key) < EAGER
   end
 
-  -- Somebody wants to post to a channel that was not tried yet: the next try need not be later than the first ones were.
+  -- Somebody wants to post to a channel that was not tried yet: the next try, or the one after who tries now, need not be later
+  -- than the first ones were.
   function pause.hasten(at, channel)
     local kind = kind_of(at)
-    if (kind == 'outage' or kind == 'operator') and plan.hget(at.pause, 'prober') == '' and is_untried(at, kind, channel) then
+    if (kind == 'outage' or kind == 'operator') and is_untried(at, kind, channel) then
       local probe, gap = whole_of(plan.hget(at.pause, 'probe')), whole_of(plan.hget(at.pause, 'gap'))
       if probe and gap and gap > GAP_FROM_US then
         plan.hset(at.pause, 'gap', digits(GAP_FROM_US))
-        plan.hset(at.pause, 'probe', digits(math.max(at.now, probe - gap + GAP_FROM_US)))
+        if plan.hget(at.pause, 'prober') == '' then
+          plan.hset(at.pause, 'probe', digits(math.max(at.now, probe - gap + GAP_FROM_US)))
+        end
       end
     end
   end

@@ -140,8 +140,6 @@ def most_us(poison: Poison, many: int) -> int:
         )  # the workspace cools down; each of them may try
     if poison.meaning is Meaning.LATER and many > 1:
         return LONGEST_GAP_US + PROMPT_US  # where posts never leave, one channel is as good as another
-    if poison.is_late and many > 1:
-        return LONGEST_GAP_US + poison.took_us + PROMPT_US  # alone, they look like an outage: one probe after another
     return PROMPT_US + (poison.took_us if poison.is_late else 0)  # a probe may last until its deadline
 
 
