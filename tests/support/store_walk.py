@@ -43,6 +43,7 @@ from dispatcher.core.outcomes import (
     Settlement,
 )
 from dispatcher.core.ports import Overtaken
+from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
 from tests.support.doubles import NOTHING_TO_READ
@@ -80,19 +81,19 @@ FURTHEST_US: Final = 1_300 * US
 """The server's clock is never further off."""
 
 WIDE: Final = f"""
-global: {{limits: [9/1m, 6/30s]}}
+global: {{limits: [18/1m, 12/30s]}}
 channels: {{default: {{pace: 2/5s}}, "{UNPACED}": {{pace: none}}}}
 categories:
-  errors: {{limits: [5/1m], per_label: {{host: [3/1m]}}}}
-  deploys: {{limits: [4/1m], on_limit: defer}}
+  errors: {{limits: [8/1m], per_label: {{host: [3/1m]}}}}
+  deploys: {{limits: [6/1m], on_limit: defer}}
   audit: {{limits: [], on_limit: dead-letter}}
 """
 NARROW: Final = f"""
-global: {{limits: [8/1m, 6/30s]}}
+global: {{limits: [17/1m, 12/30s]}}
 channels: {{default: {{pace: 1/10s}}, "{UNPACED}": {{pace: none}}}}
 categories:
-  errors: {{limits: [4/1m], on_limit: defer}}
-  deploys: {{limits: [4/1m]}}
+  errors: {{limits: [7/1m], on_limit: defer}}
+  deploys: {{limits: [5/1m]}}
   audit: {{limits: [], on_limit: dead-letter}}
 """
 """A limit is lowered by one: the gate keeps one slot more than its limit, so none is forgotten."""
@@ -199,7 +200,7 @@ class StoreWalk:
             Event,
             choice(CATEGORIES),
             "t",
-            channel=choice(CHANNELS),
+            channel=choice(["#a", *CHANNELS]),
             priority=choice(list(Lane)),
             labels=choice(LABELS),
             max_age=choice([None] * 5 + [25.0]),
@@ -215,17 +216,17 @@ class StoreWalk:
             self.pushed += 1
 
     def take(self) -> None:
-        owner = self._one_awake()
+        owner = self._one_awake(lambda each: not each.hands)
         batch = owner.worker.take(self.random.randrange(6), self.random.randrange(4)).batch
         again = {each.id for each in batch}
         owner.hands = [each for each in owner.hands if each.id not in again] + batch
         self._nothing_waits_too_long()
 
     def dispatch(self) -> None:
-        self._dispatch(self._one_awake(), self.random.choice([0, 1, 2, 9]))
+        self._dispatch(self._one_awake(lambda owner: owner.hands), self.random.choice([0, 1, 2, 9, 9]))
 
     def answer(self) -> None:
-        owner = self._one_awake()
+        owner = self._one_awake(lambda each: each.flights)
         if owner.flights:
             post = owner.flights.pop(self.random.randrange(len(owner.flights)))
             self._answer(owner.worker, post, self._result(post))
@@ -257,7 +258,7 @@ class StoreWalk:
                 owner.worker.follow(self.version)
 
     def turn_outage(self) -> None:
-        self.is_out = not self.is_out
+        self.is_out ^= self._turns(on=not self.is_out)
 
     def step_clock(self) -> None:
         """The server's clock is stepped; not forward twice while a post is on its way: no more is promised."""
@@ -271,7 +272,7 @@ class StoreWalk:
     def freeze(self) -> None:
         """A worker stands still: its lease may end; what it calls when it goes on comes late."""
         owner = self.random.choice(self.owners)
-        owner.is_frozen = not owner.is_frozen
+        owner.is_frozen ^= self._turns(on=not owner.is_frozen)
 
     def die(self) -> None:
         """The process is gone; another one comes in its place."""
@@ -305,7 +306,7 @@ class StoreWalk:
         if not self.ghosts:
             return
         ghost = self.random.choice(self.ghosts)
-        match self.random.randrange(4):
+        match self.random.randrange(5):
             case 0:
                 try:
                     assert ghost.worker.dispatch(ghost.hands) == [], "started under a name that was given up"
@@ -317,8 +318,19 @@ class StoreWalk:
                 assert not ghost.worker.answer(post.started, self.random.choice([NO_ANSWER, *NEVER_ARRIVED]))
             case 2:
                 ghost.worker.renew()
+            case 3 if ghost.hands:
+                self._start_late(ghost)
             case _:
                 ghost.worker.take(1, 1)
+
+    def _start_late(self, ghost: Owner) -> None:
+        """Of a decision that was made in time the second step alone comes late."""
+        leased = self.random.choice(ghost.hands)
+        if isinstance(leased, Leased):
+            try:
+                assert ghost.worker.start(leased) is None, "started under a name that was given up"
+            except StaleLimits:
+                ghost.worker.follow(self.version)
 
     def replay(self) -> None:
         """A dead letter goes back to its lane."""
@@ -330,7 +342,7 @@ class StoreWalk:
 
     def suspend(self) -> None:
         """``rq suspend``, or ``rq resume`` where it was."""
-        if not self.stage.redis.delete(self.stage.queue.suspended):
+        if not self.stage.redis.delete(self.stage.queue.suspended) and self._turns(on=True):
             self.stage.redis.set(self.stage.queue.suspended, "1")
 
     def pass_time(self) -> None:
@@ -609,9 +621,13 @@ class StoreWalk:
         is_clear = ahead_us <= MARGIN_US - 5 * US
         return Reading(found, Absent() if is_clear else ReadLater("clock_skew", "ahead", reached=True))
 
-    def _one_awake(self) -> Owner:
-        awake = [owner for owner in self.owners if not owner.is_frozen]
-        return self.random.choice(awake or self.owners)
+    def _one_awake(self, has_work: Callable[[Owner], object] = lambda _: True) -> Owner:
+        awake = [owner for owner in self.owners if not owner.is_frozen] or self.owners
+        return self.random.choice([owner for owner in awake if has_work(owner)] or awake)
+
+    def _turns(self, *, on: bool) -> bool:
+        """What disturbs all work is taken back at once, and begins one time in three."""
+        return not on or self.random.random() < 1 / 3
 
     def _hire(self, name: str) -> Worker:
         worker = self.stage.worker(name)
@@ -652,7 +668,7 @@ STEPS: Final[dict[Step, int]] = {
     StoreWalk.take: 24,
     StoreWalk.dispatch: 24,
     StoreWalk.answer: 24,
-    StoreWalk.pass_time: 14,
+    StoreWalk.pass_time: 12,
     StoreWalk.send_again: 1,
     StoreWalk.cancel: 3,
     StoreWalk.reload: 3,
