@@ -9,6 +9,7 @@ local found = { redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2]) }
 if found[1] and found[2] then
   return found
 end
+assert(ARGV[1] and ARGV[2], 'version and namespace are missing')
 redis.call('PERSIST', KEYS[1]) -- a first write that a full server allows: after it the rest is allowed too
 for n = 1, 2 do
   if not found[n] then

@@ -28,6 +28,9 @@ local function glance(call, now)
         end
       end
     end
+    if longest >= MOST_EXACT then
+      return
+    end
     lifetimes[i] = math.ceil(longest / 1000)
   end
   if denier then
