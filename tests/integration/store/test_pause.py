@@ -19,6 +19,7 @@ from dispatcher.core.limits import (
     Retryable,
 )
 from dispatcher.core.outcomes import GRACE_US, Absent, Parked, Reading, ReadLater, Turned
+from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -570,6 +571,24 @@ def test_it_ends_by_a_post_that_arrives_and_by_nothing_else(stage: Stage, ann: W
     assert kind(stage) == "operator"
     ann.answer(third, ARRIVED)
     assert (kind(stage), turned(ann)[-1]) == (None, Turned("operator", began=False))
+
+
+def test_one_event_that_is_denied_while_others_are_posted_pauses_the_fleet_once_and_ends(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.prolongs = True
+    stage.send("poison", channel="#theirs")
+    tries = 0
+    while not stage.letters() and stage.clock.now_us < START_US + 900 * US:
+        for started in ann.go_on():
+            is_poison = started.candidate.leased.id == "poison"
+            tries += is_poison
+            ann.answer(started, TOKEN if is_poison else ARRIVED)
+        stage.send(f"at{stage.clock.now_us}", channel=UNPACED)
+        stage.clock.forward(15)
+    assert [(letter["id"], letter["reason"]) for letter in stage.letters()] == [("poison", "rejected")]
+    assert MAX_ATTEMPTS < tries <= MAX_ATTEMPTS + 2, "those that met the pause used up no attempt"
+    assert [turn.began for turn in turned(ann)] == [True, False]
 
 
 def deny_until_there_is_something_to_read(worker: Worker) -> None:
