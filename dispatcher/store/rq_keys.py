@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 
 _LANE_SUFFIX: Final = {Lane.HIGH: ":high", Lane.NORMAL: "", Lane.LOW: ":low"}
 
