@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.units import US, Lane, parse_duration
-
-_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
-_CHANNEL: Final = re.compile(rf"#{_NAME.pattern}|[CGDUW][A-Z0-9]{{5,}}")
-"""A name, or Slack's id of a channel, a group, a conversation or a person."""
+from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, Lane, seconds_of
 
 
 class _Label(click.ParamType[tuple[str, str]]):
@@ -41,13 +36,9 @@ class _Seconds(click.ParamType[float]):
         ctx: click.Context | None,
     ) -> float:
         try:
-            return float(str(value))
-        except ValueError:
-            pass
-        try:
-            return parse_duration(str(value)) / US
+            return seconds_of(str(value))
         except ValueError as error:
-            self.fail(f"{error}, or seconds", param, ctx)
+            self.fail(str(error), param, ctx)
 
 
 class _Channel(click.ParamType[str]):
@@ -60,24 +51,16 @@ class _Channel(click.ParamType[str]):
         ctx: click.Context | None,
     ) -> str:
         channel = str(value)
-        if _CHANNEL.fullmatch(channel) is None:
-            self.fail(
-                f"{channel!r}, expected '#NAME' in quotes, or an id such as C0123ABCD{_meant(channel)}", param, ctx
-            )
+        if not CHANNEL_NAME.fullmatch(channel.removeprefix("#")) and not CHANNEL_ID.fullmatch(channel):
+            self.fail(f"{channel!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD", param, ctx)
         return channel
-
-
-def _meant(channel: str) -> str:
-    return f"; did you mean '#{channel}'?" if _NAME.fullmatch(channel) else ""
 
 
 @click.command()
 @click.argument("category", required=False)
 @click.argument("text", required=False)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
-@click.option(
-    "--channel", type=_Channel(), help="Post there instead of to the category's channel: '#NAME' in quotes, or an id."
-)
+@click.option("--channel", type=_Channel(), help="Post there instead of to the category's channel: a name, or an id.")
 @click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
 @click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
 @click.option("--label", "labels", type=_Label(), multiple=True, help="May be repeated.")

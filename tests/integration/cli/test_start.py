@@ -75,7 +75,7 @@ def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]
         (("send", "errors"), "Missing argument 'TEXT'"),
         (("send", "--stdin", "errors"), "leave out CATEGORY"),
         (("send", "errors", "x", "--label", "host"), "expected KEY=VALUE"),
-        (("send", "errors", "x", "--max-age", "soon"), "for example 30m"),
+        (("send", "errors", "x", "--max-age", "soon"), "for example 30m, or seconds"),
         (("send", "two words", "x"), "category is 'two words'"),
         (("send", "errors", " "), "text is empty"),
     ],
