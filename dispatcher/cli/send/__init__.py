@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, Lane, seconds_of
+
+_STDIN: Final = "-"
 
 
 class _Label(click.ParamType[tuple[str, str]]):
@@ -80,7 +82,8 @@ def send(
 ) -> int:
     """Put events on the queue, and print their ids.
 
-    With --stdin there is an event on each line of stdin, in JSON.
+    TEXT is read from stdin where it is "-", or left out while stdin is no terminal. With --stdin there is an event on
+    each line of stdin, in JSON.
 
     A line that is no valid event is reported with its number, the others are sent, and the exit code is 1.
     """
@@ -95,12 +98,33 @@ def send(
         from dispatcher.cli.send.line_by_line import send_line_by_line
 
         return send_line_by_line(terminal, as_json=as_json)
-    for name in ("category", "text"):
-        if name not in given:
-            raise click.UsageError(f"Missing argument '{name.upper()}'; with --stdin events are read from stdin.")
+    if "category" not in given:
+        raise click.UsageError("Missing argument 'CATEGORY'; with --stdin events are read from stdin.")
+    if given.get("text", _STDIN) == _STDIN:
+        given["text"] = _text_of_stdin(is_asked_for="text" in given)
     from dispatcher.cli.send.sending import send_one
     from dispatcher.core.event import Event, encode_event
 
     event = Event.from_payload(given)
     encode_event(event)
     return send_one(terminal, event, as_json=as_json)
+
+
+def _text_of_stdin(*, is_asked_for: bool) -> str:
+    """All of stdin, without the end of its last line."""
+    import sys
+
+    from dispatcher.core.event import MAX_EVENT_BYTES
+
+    if not is_asked_for and sys.stdin.isatty():
+        raise click.UsageError("Missing argument 'TEXT'; a dash reads it from stdin.")
+    raw = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
+    if len(raw) > MAX_EVENT_BYTES:
+        raise click.UsageError(f"stdin holds more than {MAX_EVENT_BYTES} bytes, expected the text of one event.")
+    try:
+        text = raw.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"stdin is not UTF-8 at byte {error.start + 1}, expected text.") from None
+    if not text.strip():
+        raise click.UsageError("Missing argument 'TEXT', and stdin is empty.")
+    return text
