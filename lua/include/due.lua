@@ -4,11 +4,11 @@
 -- `at` as in include/intake.lua; with due, new and undecided of the call, and is_stopped: everything is paused by hand.
 local due = module(function(due)
   due.heads_of = {} -- scopes whose heads were taken
-  local PAGE = 128 -- lines, and timers, that are looked at beyond what is asked for
-  local EXPIRED = 100
-  local REOPENED = 100
+  local PAGE = 32 -- lines, and timers, that are looked at beyond what is asked for
+  local EXPIRED = 50
+  local REOPENED = 25
   local READ_GAP_US = 1200000
-  local MOST_BEHIND = 32 -- heads that wait for what others are deciding; after so many the others are left to a later call
+  local MOST_BEHIND = 16 -- heads that wait for what others are deciding; after so many the others are left to a later call
   local alone, behind, behind_count, old_waits, is_cut = false, nil, 0, false, false
   local read = {} -- channels that are read for what was taken
 
@@ -221,9 +221,12 @@ local due = module(function(due)
   local function take_heads(at, scope, most)
     local taken = 0
     for _ = 1, most do
-      local line = plan.zfirst(at.waits .. scope)
+      local line, rank = plan.zfirst(at.waits .. scope)
       if not line then
         plan.zrem(at.lines, 'scope:' .. scope)
+        return taken
+      end
+      if is_behind(at, deferred.seq_of(rank)) then
         return taken
       end
       local id = plan.zfirst(at.line .. line)
@@ -235,7 +238,7 @@ local due = module(function(due)
       local header, payload, malformed = record.read(at, id)
       if malformed then
         intake.quarantine(at, id, header, payload, line)
-      elseif is_behind(at, header.seq) or not may_take(at, header) then
+      elseif not may_take(at, header) then
         return taken
       else
         deferred.leave(at, id, header)
