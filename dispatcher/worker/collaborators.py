@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import PostResult
-from dispatcher.core.outcomes import Lookup, Prefiltered, Reading, Settlement
+from dispatcher.core.outcomes import HistoryScan, Prefiltered, ScanResult, Settlement
 from dispatcher.core.pipeline import Dispatcher
 
 
@@ -72,10 +72,10 @@ class CurrentExecutor:
         """What follows from a post that came to ``result``."""
         return self._limits.dispatcher.conclude(started, result)
 
-    def look(self, lookup: Lookup) -> list[Settlement]:
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
         """Read what was posted and say what follows for each event."""
-        return self._limits.dispatcher.look(lookup)
+        return self._limits.dispatcher.scan(scan)
 
-    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
-        """What follows from a reading."""
-        return self._limits.dispatcher.conclude_look(lookup, reading)
+    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
+        """What follows from a result."""
+        return self._limits.dispatcher.conclude_scan(scan, result)

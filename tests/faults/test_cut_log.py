@@ -47,7 +47,7 @@ def test_a_log_that_is_cut_anywhere_holds_no_half_of_a_script(
         own_server.start()
         with own_server.client() as client:
             stage = QuietStage(client, LIMITS)
-            assert stage.look().imbalances() == [], f"cut at {cut} of {len(whole)}"
+            assert stage.snapshot().imbalances() == [], f"cut at {cut} of {len(whole)}"
             assert places_of(client, stage.keys).faults(same_pace=False) == [], f"cut at {cut} of {len(whole)}"
             stage.clock.forward(LATER_S)
             plight = Plight(stage, "nobody", [stage.worker("next")])

@@ -86,9 +86,9 @@ def test_deferred_events_use_all_of_a_limit_in_order_and_never_more(  # noqa: PL
     ids = Producer(redis).send_many({"category": "later", "text": str(n)} for n in range(count))
     slots: dict[bytes, int] = {}
 
-    def is_done(look: Snapshot) -> bool:
+    def is_done(snapshot: Snapshot) -> bool:
         slots.update((owner, int(score)) for owner, score in redis.zrange(scope, 0, -1, withscores=True))
-        return is_drained(look)
+        return is_drained(snapshot)
 
     scope = KEYS.scope("category:later")
     ideal_s = (count // 10 - 1) * window_ms / 1_000

@@ -29,8 +29,8 @@ KILLS: Final = [
     Doom("settle", "before", 3),
     Doom("settle", "middle", 3),
     Doom("post", "before", 3),
-    Doom("look", "before", 1),
-    Doom("look", "after", 1),
+    Doom("scan", "before", 1),
+    Doom("scan", "after", 1),
     Doom("settle", "after", 3),
     Doom("take over", "after", 1),
     Doom("start", "middle", 3),
@@ -102,14 +102,14 @@ def test_where_the_history_can_be_read_nothing_is_lost_and_nothing_posted_twice(
     begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places)
-    look = fleet.run(count, dooms, timeout_s)
+    snapshot = fleet.run(count, dooms, timeout_s)
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
     assert fleet.killed == len(dooms)
     assert (account.lost, account.duplicated, account.reported) == ([], 0, 0)
     assert account.dead.keys() <= {"ambiguous", "exhausted"}
     assert fleet.too_soon_given_up() == []
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
     slots = fleet.client.zcard(KEYS.scope("global"))
     assert account.sent <= slots <= len(fleet.ids), "a retry takes no second slot"
 
@@ -125,7 +125,7 @@ def test_through_a_webhook_nothing_is_lost_and_every_copy_is_reported(
     begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places, webhook=True)
-    look = fleet.run(count, dooms, timeout_s)
+    snapshot = fleet.run(count, dooms, timeout_s)
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
     assert fleet.killed == len(dooms)
@@ -133,7 +133,7 @@ def test_through_a_webhook_nothing_is_lost_and_every_copy_is_reported(
     assert 0 < account.duplicated <= account.reported + 8 * account.dead.total()
     assert account.dead.keys() <= {"ambiguous", "exhausted"}
     assert fleet.too_soon_given_up() == []
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_where_the_category_would_rather_lose_nothing_is_posted_twice(
     begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places, webhook=True, on_ambiguous="dead-letter")
-    look = fleet.run(count, dooms, timeout_s)
+    snapshot = fleet.run(count, dooms, timeout_s)
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
     assert fleet.killed == len(dooms)
@@ -155,17 +155,17 @@ def test_where_the_category_would_rather_lose_nothing_is_posted_twice(
     assert account.dead["ambiguous"] > 0
     assert account.dead.keys() <= {"ambiguous", "exhausted"}
     assert fleet.too_soon_given_up() == []
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
 
 
 @pytest.mark.slow
 def test_where_slack_shows_fifteen_messages_a_minute_every_copy_is_reported(begin: Begin) -> None:
     fleet = begin(seed=15, places=2, setup=Setup(history_items=15), share=0.2, max_age="30s")
-    look = fleet.run(60, [], 900)  # nobody is killed: a 429 that a dead worker got is known to nobody
+    snapshot = fleet.run(60, [], 900)  # nobody is killed: a 429 that a dead worker got is known to nobody
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
     assert (account.lost, account.unreported) == ([], [])
     ignored = fleet.slack.workspace.traffic.ignored["conversations.history"]
     assert ignored < CHANNELS, "only what was under way when the first 429 came"
     assert account.dead.keys() <= {"ambiguous", "expired", "exhausted"}
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received

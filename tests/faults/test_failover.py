@@ -65,9 +65,9 @@ def test_busy_workers_go_on_at_the_new_primary(fleet: Fleet, watched: Watched) -
     fleet.check_told(times=1, returned=returned)
 
     decided = {each.id: each for each in Decisions(fleet.round.client, KEYS).all()}
-    look = fleet.books.snapshot()
+    snapshot = fleet.books.snapshot()
     assert decided.keys() == set(fleet.round.ids)
-    assert {name: look.overall()[name] for name in ("sent", "dropped", "dead")} == Counter(
+    assert {name: snapshot.overall()[name] for name in ("sent", "dropped", "dead")} == Counter(
         each.outcome for each in decided.values()
     )
     fresh = Producer(fleet.round.client).send_many(mixed(10_000, 5))

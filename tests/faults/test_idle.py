@@ -61,11 +61,15 @@ def test_idle_workers_beside_a_thousand_parked_events_only_beat(
         for _ in range(WORKERS):
             nursery.bear(env)
         Producer(database).send_many({"category": "news", "text": str(n)} for n in range(PARKED + 1))
-        watch(books, lambda look: look.parked == PARKED and look.in_flight == 0 and len(look.leases) == WORKERS, 20)
+        watch(
+            books,
+            lambda snapshot: snapshot.parked == PARKED and snapshot.in_flight == 0 and len(snapshot.leases) == WORKERS,
+            20,
+        )
         ends = books.snapshot().leases
         beat_us = lease_s * US // 3
         # After its first heartbeat a worker has all the connections that it needs.
-        watch(books, lambda look: all(look.leases[name] >= end + beat_us for name, end in ends.items()), 20)
+        watch(books, lambda snapshot: all(snapshot.leases[name] >= end + beat_us for name, end in ends.items()), 20)
         _await_rest(database)
         began = time.monotonic()
         commands = _commands_within(database, window_s)

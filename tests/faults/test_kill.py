@@ -25,7 +25,7 @@ ROUNDS = [pytest.param(4, id="4 kills"), pytest.param(100, id="100 kills", marks
 Begin = Callable[[int], Round]
 
 STEPS = {
-    "take": [("take", "after", 4), ("ask for more", "middle", 4), ("take ahead", "after", 3)],
+    "take": [("take", "after", 4), ("ask for more", "middle", 4), ("prefetch", "after", 3)],
     "gate": [("gate", "before", 3), ("gate", "middle", 3), ("gate", "after", 3)],
     "line up": [("line up", "before", 2), ("line up", "middle", 2), ("line up", "after", 2)],
     "advance": [("advance", "after", 2)],

@@ -73,9 +73,9 @@ class Trouble:
             worker.process.read()
         books = Books(self._client, KEYS, QUEUE)
         end = time.monotonic() + timeout_s
-        while (look := books.snapshot()).waiting + look.events:
-            assert look.imbalances() == []
-            assert time.monotonic() < end, f"not done after {timeout_s} s: {look}\n{self.told()}"
+        while (snapshot := books.snapshot()).waiting + snapshot.events:
+            assert snapshot.imbalances() == []
+            assert time.monotonic() < end, f"not done after {timeout_s} s: {snapshot}\n{self.told()}"
             self._fill()
             hasten(self._client)
             select.select([], [], [], STEP_S)
@@ -117,7 +117,7 @@ class Trouble:
 
 
 def hasten_attempts(client: Database) -> None:
-    """Whoever waits to be posted again may go now; who waits to be looked up, in its own time."""
+    """Whoever waits to be posted again may go now; who waits to be reconciled, in its own time."""
     now_us = client.time()[0] * US
     for id_ in client.zrange(KEYS.timers, 0, -1):
         record = client.hget(KEYS.events, id_)

@@ -89,7 +89,7 @@ defaults: {{limits: [], channel: "#c0"}}
         env |= {"DISPATCHER_SLACK_TIMEOUT": "2", "DISPATCHER_RECONCILE_GRACE": "1"}
         for _ in range(WORKERS):
             nursery.bear(env)
-        watch(books, lambda look: len(look.leases) == WORKERS, 20)
+        watch(books, lambda snapshot: len(snapshot.leases) == WORKERS, 20)
         with StandIn(port=port, setup=Setup(outages=outages)) as slack:
             began, sent, at_return = time.time(), 0, 0
             until_s = back_s + 40.0
@@ -106,7 +106,7 @@ defaults: {{limits: [], channel: "#c0"}}
                 returned = [each for each in slack.ledger.posted() if each.arrived_at - began > back_s]
                 if returned:
                     until_s = returned[0].arrived_at - began + windows * window_s
-            end = watch(books, lambda look: is_drained(look) | note_slots(), 60 + 4 * window_s)
+            end = watch(books, lambda snapshot: is_drained(snapshot) | note_slots(), 60 + 4 * window_s)
             nursery.stop()
             posted = slack.ledger.posted()
         parked, turned = lines(nursery, "event.parked"), lines(nursery, "slack.paused")

@@ -61,34 +61,34 @@ class Storm:
         """The books when the worker has stopped as it was told."""
         until(lambda: self._code(worker) is not None, f"its end; said: {worker.said()[-2000:]}")
         assert worker.code == 0
-        look = self.books.snapshot()
-        assert look.imbalances() == []
-        return look
+        snapshot = self.books.snapshot()
+        assert snapshot.imbalances() == []
+        return snapshot
 
     def drained(self, *workers: Mortal) -> dict[str, int]:
         """The totals, when every event has its outcome and all have stopped. Each was told of once, as it ended."""
-        look = watch(self.books, is_drained, 60)
+        snapshot = watch(self.books, is_drained, 60)
         self.nursery.stop()
         told = lines(*workers)
         assert Counter(line["event_id"] for line in told) == Counter(self.ids)
         outcomes = Counter(line["outcome"] for line in told)
-        assert outcomes == ended_of(look)
+        assert outcomes == ended_of(snapshot)
         assert len(self.slack.ledger) == outcomes["sent"]
         for category in {line["category"] for line in told}:
             dropped = sum(line["category"] == category and line["outcome"] == "dropped" for line in told)
-            assert look.by_category("dropped")[category] == dropped
+            assert snapshot.by_category("dropped")[category] == dropped
         decided = {each.id: each.outcome for each in Decisions(self.client, KEYS).all()}
         assert decided == {line["event_id"]: line["outcome"] for line in told}
-        return look.overall()
+        return snapshot.overall()
 
     def _code(self, worker: Mortal) -> int | None:
         self.nursery.poll()
         return worker.code
 
 
-def ended_of(look: Snapshot) -> dict[str, int]:
+def ended_of(snapshot: Snapshot) -> dict[str, int]:
     """What the books say has ended, by its outcome."""
-    return {name: look.totals[name] for name in ("sent", "dropped") if look.totals.get(name)}
+    return {name: snapshot.totals[name] for name in ("sent", "dropped") if snapshot.totals.get(name)}
 
 
 def lines(*workers: Mortal) -> list[dict[str, Any]]:
@@ -127,8 +127,8 @@ def storm(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator
     [
         ("ask for more", "before", 5),
         ("ask for more", "after", 5),
-        ("take ahead", "after", 3),
-        ("take ahead", "after", 5),
+        ("prefetch", "after", 3),
+        ("prefetch", "after", 5),
         ("settle", "after", 1),
     ],
 )
@@ -136,10 +136,10 @@ def test_a_worker_stopped_in_the_midst_of_a_storm_tells_of_all_it_has_dropped(
     storm: Storm, step: str, moment: str, call: int
 ) -> None:
     first = storm.bear(Doom(step, moment, call, signal.SIGTERM))
-    look = storm.ended(first)
+    snapshot = storm.ended(first)
     told = lines(first)
     assert 0 < len(told) < EVENTS
-    assert (look.leased, Counter(line["outcome"] for line in told)) == (0, ended_of(look))
+    assert (snapshot.leased, Counter(line["outcome"] for line in told)) == (0, ended_of(snapshot))
     second = storm.bear()
     totals = storm.drained(first, second)
     assert (totals["sent"], totals["dropped"]) == (10 * CATEGORIES, EVENTS - 10 * CATEGORIES)

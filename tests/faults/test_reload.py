@@ -117,7 +117,7 @@ def test_every_decision_of_four_workers_is_by_the_limits_that_were_in_force(shop
     published = [shop.in_force()]
     for most in (30, 12, 45, 7, 60, 20, 90):
         shop.send(400)
-        watch(shop.books, lambda look: look.received >= 400 * len(published) - 200, 30)
+        watch(shop.books, lambda snapshot: snapshot.received >= 400 * len(published) - 200, 30)
         published.append(shop.apply(limits(f"{most}/1h")))
     shop.send(400)
     totals = shop.drained()
@@ -138,7 +138,7 @@ def test_a_raised_limit_wakes_an_idle_fleet_and_a_lowered_one_holds_it(shop: Sho
     workers = shop.bear(2)
     shop.send(8)
     shop.await_sent(2)
-    watch(shop.books, lambda look: look.parked == 6, SOON_S)
+    watch(shop.books, lambda snapshot: snapshot.parked == 6, SOON_S)
     shop.apply(limits("5/1h", "defer"))
     shop.await_sent(5)
     for worker in workers:
@@ -147,7 +147,7 @@ def test_a_raised_limit_wakes_an_idle_fleet_and_a_lowered_one_holds_it(shop: Sho
     shop.apply(limits("3/1h", "defer"))
     for worker in workers:
         await_line(worker, "limits.followed", 2)
-    watch(shop.books, lambda look: look.parked == 3, SOON_S)
+    watch(shop.books, lambda snapshot: snapshot.parked == 3, SOON_S)
     shop.apply(limits("6/1h", "defer"))
     shop.await_sent(6)
 
@@ -160,7 +160,7 @@ def test_a_lifted_pace_lets_a_line_go_at_once(shop: Shop) -> None:
     shop.file.write_text(SLOW, encoding="utf-8")
     shop.bear(2)
     shop.send(4)
-    watch(shop.books, lambda look: (look.totals.get("sent"), look.parked) == (1, 3), SOON_S)
+    watch(shop.books, lambda snapshot: (snapshot.totals.get("sent"), snapshot.parked) == (1, 3), SOON_S)
     shop.apply(FREE)
     shop.await_sent(4)
 
@@ -247,9 +247,9 @@ def test_a_program_that_cannot_read_the_limits_gives_back_what_it_holds_and_ends
     shop.send(3)
     assert until(lambda: code_of(worker, shop), "its end") == 78
     assert "published by eve@far, says what this program does not know" in worker.said()
-    look = shop.books.snapshot()
-    assert look.imbalances() == []
-    assert look.leases == {}
+    snapshot = shop.books.snapshot()
+    assert snapshot.imbalances() == []
+    assert snapshot.leases == {}
     shop.apply(limits("9/1h"))
     shop.bear()
     assert shop.drained()["sent"] == 3

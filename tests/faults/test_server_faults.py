@@ -158,10 +158,10 @@ def test_connections_that_are_cut_in_the_middle_of_a_reply(nursery: Nursery, tmp
 
 
 def _keep_busy_until(fleet: Fleet, is_done: Callable[[], bool]) -> None:
-    def look() -> bool:
+    def is_done_while_busy() -> bool:
         seen = fleet.books.snapshot()
         if seen.waiting == 0 and seen.events < BUSY:  # what waits for room has to pass before the end
             fleet.send(20)
         return is_done()
 
-    until(look, "a cut")
+    until(is_done_while_busy, "a cut")

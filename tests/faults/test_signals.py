@@ -60,11 +60,11 @@ class Shop:
             self.nursery.poll(0.05)
         return worker.code
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The books, which balance."""
-        look = self.books.snapshot()
-        assert look.imbalances() == []
-        return look
+        snapshot = self.books.snapshot()
+        assert snapshot.imbalances() == []
+        return snapshot
 
     def posted(self) -> list[int]:
         """The numbers that arrived, in order."""
@@ -104,7 +104,7 @@ def test_an_idle_worker_ends(shop: Shop, number: signal.Signals) -> None:
     worker.signal(number)
     assert shop.ended(worker) == 0
     assert [line["given_back"] for line in worker.lines("worker.stopped")] == [0]
-    assert shop.look().leases == {}
+    assert shop.snapshot().leases == {}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_told_to_stop_at_any_instant_of_its_start_a_worker_ends(shop: Shop, work
         worker.signal(signal.SIGTERM)
         assert shop.ended(worker) == 0, worker.said()
         assert len(worker.lines("worker.stopped")) == len(worker.lines("worker.started"))
-    assert shop.look().leases == {}
+    assert shop.snapshot().leases == {}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_a_worker_stopped_in_the_middle_of_a_batch_leaves_the_rest_in_order(shop
     ids = shop.send(40)
     first = shop.bear(Doom(step, moment, 2, signal.SIGTERM))
     assert shop.ended(first) == 0
-    look = shop.look()
-    assert (look.leased, look.leases) == (0, {})
-    assert look.waiting + look.requeued + look.parked == 40 - len(first.lines("event.settled"))
+    snapshot = shop.snapshot()
+    assert (snapshot.leased, snapshot.leases) == (0, {})
+    assert snapshot.waiting + snapshot.requeued + snapshot.parked == 40 - len(first.lines("event.settled"))
     assert len(first.lines("worker.stopped")) == 1
     second = shop.bear()
     watch(shop.books, is_drained, 10)
@@ -156,8 +156,8 @@ def test_a_worker_stopped_while_a_post_is_never_answered_parks_it(shop: Shop) ->
     until(lambda: shop.slack.faults.played, "the post")
     worker.signal(signal.SIGTERM)
     assert shop.ended(worker) == 0
-    look = shop.look()
-    assert (look.in_flight, look.timers, look.leases) == (0, 1, {})
+    snapshot = shop.snapshot()
+    assert (snapshot.in_flight, snapshot.timers, snapshot.leases) == (0, 1, {})
     assert [line["reason"] for line in worker.lines("event.parked")][-1] == "reconcile"
 
 
@@ -211,9 +211,9 @@ def test_a_second_signal_ends_it_at_once_and_the_post_is_made_again(shop: Shop) 
     stubborn.signal(signal.SIGTERM)
     assert shop.ended(stubborn, 2.0) == 128 + signal.SIGTERM
     hold.release()
-    look = shop.look()
-    assert look.leased == 1
-    assert [f".{stubborn.pid}." in owner for owner in look.leases] == [True]
+    snapshot = shop.snapshot()
+    assert snapshot.leased == 1
+    assert [f".{stubborn.pid}." in owner for owner in snapshot.leases] == [True]
 
 
 def test_a_worker_stopped_while_its_server_is_away_ends(shop: Shop, own_server: RedisServer) -> None:
@@ -225,7 +225,7 @@ def test_a_worker_stopped_while_its_server_is_away_ends(shop: Shop, own_server: 
     worker.signal(signal.SIGTERM)
     assert shop.ended(worker) == 0
     own_server.start()
-    assert shop.look().in_flight == 0
+    assert shop.snapshot().in_flight == 0
 
 
 def test_a_worker_stopped_with_a_post_that_cannot_be_settled_ends_in_time(shop: Shop, own_server: RedisServer) -> None:
@@ -259,7 +259,7 @@ def test_a_worker_stopped_while_its_server_hangs_ends_in_time(shop: Shop, own_se
 
 def _finish(shop: Shop, stopped: Mortal) -> None:
     """Another worker settles what is left; each event once, and posts are doubled only where one was in flight."""
-    shop.look()
+    shop.snapshot()
     other = shop.bear()
     watch(shop.books, is_drained, 20)
     other.signal(signal.SIGTERM)

@@ -46,10 +46,10 @@ class Life:
 
     At its end it held ``held``, with the posts of ``posting`` under way, and had settled ``untold`` last. Before that
     it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
-    the fate of a post was unknown, and of ``unconfirmed`` it was to be looked up. ``batches`` are the events of each
+    the fate of a post was unknown, and of ``unconfirmed`` it was to be reconciled. ``batches`` are the events of each
     take that nobody had taken before, in order. ``owners`` says what their slots are called, but for the number of
-    posts of unknown fate. ``asked`` takes had no answer when the diary ended, and nobody knows with what result; the
-    same says ``is_settling`` of settling. The answers to ``unheard`` others got lost.
+    posts with an unknown delivery status. ``asked`` takes had no answer when the diary ended, and nobody knows with
+    what result; the same says ``is_settling`` of settling. The answers to ``unheard`` others got lost.
     """
 
     held: set[str] = field(default_factory=set)
@@ -220,7 +220,7 @@ def _settling(settle: Method, note: Note) -> Method:
             "settling",
             all=ids,
             unknown=unknown,
-            unconfirmed=(each.subject.id for each in settlements if each.looks is not None),
+            unconfirmed=(each.subject.id for each in settlements if each.failed_scans is not None),
         )
         settled = settle(outbox, settlements, *arguments, **named)
         note("settled", all=ids, done=(id_ for id_, done in zip(ids, settled.applied, strict=True) if done))

@@ -71,7 +71,7 @@ def _parked(answers: Any) -> bool:  # noqa: ANN401 - what start answers
 STEPS: Final = {
     "take": Step(Outbox, "take", lambda taken: bool(taken.batch)),
     "ask for more": Step(Outbox, "take"),
-    "take ahead": Step(Outbox, "prefetch"),
+    "prefetch": Step(Outbox, "prefetch"),
     "gate": Step(Admission, "admit"),
     "line up": Step(Outbox, "line_up"),
     "advance": Step(Outbox, "take", _advanced),
@@ -82,7 +82,7 @@ STEPS: Final = {
     "wake": Step(Outbox, "take", _woke),
     "park": Step(Outbox, "start", _parked),
     "post": Step(SlackSink, "post"),
-    "look": Step(SlackSink, "look"),
+    "scan": Step(SlackSink, "scan"),
     "give back": Step(Outbox, "give_back", at_stop=True),
     "keep only": Step(Outbox, "keep_only", at_stop=True),
 }

@@ -39,7 +39,7 @@ class Fleet:
         """Hand them what lasts a while and let them begin, or some events that they settle and then idle."""
         self.send(BUSY if load == "busy" else 20)
         if load == "busy":
-            watch(self.books, lambda look: look.received > BUSY // 10, 20)
+            watch(self.books, lambda snapshot: snapshot.received > BUSY // 10, 20)
         else:
             watch(self.books, is_settled, 20)
 
@@ -113,7 +113,9 @@ def fleet_of(nursery: Nursery, client: Client, url: str, cwd: Path) -> Iterator[
         found = Fleet(Round(nursery, client, slack, env), Books(client, KEYS, QUEUE), workers)
         try:
             found.await_told("worker.started")
-            watch(found.books, lambda look: len(look.leases) == WORKERS, 20)  # from then on it copes with a lost server
+            watch(
+                found.books, lambda snapshot: len(snapshot.leases) == WORKERS, 20
+            )  # from then on it copes with a lost server
             yield found
         finally:
             nursery.clear()

@@ -1,8 +1,8 @@
 """Workers that are held up between any two steps: frozen, cut short by a slow server or network, unread, killed.
 
 Each worker has a way of its own to the server and to Slack, through proxies. What passes there is one step of a post:
-its mark, its request, its answer, a look-up and what that shows. Before any of it passes, it may be delayed, or its
-worker may be frozen, for shorter or longer than its lease.
+its mark, its request, its answer, a history scan and what that shows. Before any of it passes, it may be delayed, or
+its worker may be frozen, for shorter or longer than its lease.
 """
 
 from __future__ import annotations

@@ -101,21 +101,21 @@ class Round:
         while True:
             self._ended_well()
             self._fill_places(fates)
-            look = books.snapshot()
-            assert look.imbalances() == []
+            snapshot = books.snapshot()
+            assert snapshot.imbalances() == []
             if instants and time.monotonic() - began > instants[0]:
                 instants.popleft()
                 self._shoot(chance)
             is_killing = bool(fates or instants) or any(each.doom for each in self.nursery.living())
-            if look.leased and not (fates or instants) and time.monotonic() > bait_at:
+            if snapshot.leased and not (fates or instants) and time.monotonic() > bait_at:
                 bait_at = time.monotonic() + _BAIT_S
                 self._bait(chance)
-            if look.waiting < PLACES and (len(self.ids) < count or (is_killing and look.events < portion)):
+            if snapshot.waiting < PLACES and (len(self.ids) < count or (is_killing and snapshot.events < portion)):
                 self.ids += producer.send_many(mixed(len(self.ids), portion))
-            elif not is_killing and is_settled(look):
+            elif not is_killing and is_settled(snapshot):
                 break
             assert time.monotonic() - began < timeout_s, (
-                f"not done after {timeout_s} s: {look}; {fates}; {self._retries()}"
+                f"not done after {timeout_s} s: {snapshot}; {fates}; {self._retries()}"
             )
             self.nursery.poll(_LOOK_S)
         self.nursery.stop()
@@ -152,31 +152,31 @@ class Round:
         return [str(line) for line in parked if line["reason"] == "retry"]
 
 
-def check(ended: Round, look: Snapshot) -> None:
+def check(ended: Round, snapshot: Snapshot) -> None:
     """Fails unless every id has exactly one outcome, no limit was passed, and what nobody died with kept its order."""
     by_number = {mortal.number: mortal.life() for mortal in ended.nursery.mortals}
     lives = list(by_number.values())
     dead_lives = [by_number[mortal.number] for mortal in ended.killed]
     decided = {each.id: each for each in Decisions(ended.client, KEYS).all()}
-    _check_outcomes(ended, look, decided, lives, dead_lives)
+    _check_outcomes(ended, snapshot, decided, lives, dead_lives)
     _check_limits(ended, decided, lives)
     _check_posts(ended, decided, lives, dead_lives)
     _check_order(ended, lives, dead_lives)
 
 
 def _check_outcomes(
-    ended: Round, look: Snapshot, decided: Mapping[str, Decision], lives: Iterable[Life], dead_lives: Iterable[Life]
+    ended: Round, snapshot: Snapshot, decided: Mapping[str, Decision], lives: Iterable[Life], dead_lives: Iterable[Life]
 ) -> None:
-    assert look.imbalances() == []
+    assert snapshot.imbalances() == []
     database: Database = ended.client
     stuck = {id_.decode() for id_ in database.hkeys(KEYS.events)}
-    assert (look.waiting, look.in_flight, look.parked) == (0, 0, len(stuck))
+    assert (snapshot.waiting, snapshot.in_flight, snapshot.parked) == (0, 0, len(stuck))
     assert stuck <= set().union(*(life.unknown for life in lives))
     assert decided.keys() | stuck == set(ended.ids)
     assert decided.keys().isdisjoint(stuck)
     outcomes = Counter(each.outcome for each in decided.values())
-    assert look.received == len(ended.ids)
-    assert {name: look.overall()[name] for name in outcomes} == dict(outcomes)
+    assert snapshot.received == len(ended.ids)
+    assert {name: snapshot.overall()[name] for name in outcomes} == dict(outcomes)
 
     lines = [line for mortal in ended.nursery.mortals for line in mortal.lines("event.settled")]
     told = {line["event_id"]: line["outcome"] for line in lines}
@@ -230,7 +230,7 @@ def _check_posts(
 def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]) -> None:
     """What one worker took at once for one channel arrives in that order, that of each priority by itself.
 
-    But for what others had to take up, and for what was looked up since Slack did not answer in time.
+    But for what others had to take up, and for what was reconciled since Slack did not answer in time.
     """
     moved = set().union(
         *(life.held for life in dead_lives),

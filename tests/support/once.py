@@ -85,17 +85,17 @@ class Fleet:
         while True:
             for _ in range(self.places - len(self.nursery.living())):
                 self.nursery.bear(self.env, fates.popleft() if fates else None)
-            look = books.snapshot()
-            assert look.imbalances() == []
+            snapshot = books.snapshot()
+            assert snapshot.imbalances() == []
             is_killing = bool(fates) or any(each.doom for each in self.nursery.living())
-            if look.waiting + look.events < portion and (len(self.ids) < count or is_killing):
+            if snapshot.waiting + snapshot.events < portion and (len(self.ids) < count or is_killing):
                 first, sending = len(self.ids), min(portion, max(count - len(self.ids), 10))
                 self.ids += producer.send_many(message(n) for n in range(first, first + sending))
-            elif is_drained(look) and not is_killing:
+            elif is_drained(snapshot) and not is_killing:
                 break
-            elif look.waiting + look.leased + look.requeued == 0:
+            elif snapshot.waiting + snapshot.leased + snapshot.requeued == 0:
                 hasten(self.client)
-            assert time.monotonic() < end, f"not done after {timeout_s} s: {look}; {fates}"
+            assert time.monotonic() < end, f"not done after {timeout_s} s: {snapshot}; {fates}"
             self.nursery.poll(_LOOK_S)
         self.nursery.stop()
         ended = [(each.code, each.said()[-2000:]) for each in self.nursery.mortals]

@@ -82,7 +82,7 @@ class Places:
             ),
             (
                 all("unconfirmed" not in self.events[id_] for ids in self.lines.values() for id_ in ids),
-                "what is to be looked up waits in no line",
+                "what is to be reconciled waits in no line",
             ),
             (
                 all(self.events[id_]["line"] == line for line, ids in categories.items() for id_ in ids),

@@ -75,8 +75,8 @@ class Plight:
     def operate(self) -> None:
         """An operator looks at everything."""
         stage = self.stage
-        stage.look()
-        Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).look(ids_of(self.victim), payloads=True)
+        stage.snapshot()
+        Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).find(ids_of(self.victim), payloads=True)
         list(self._parked().find(ParkedFilter()))
 
     def cancel(self) -> None:
@@ -98,7 +98,7 @@ class Plight:
             self.stage.clock.now_us = max(self.stage.clock.now_us + 1_000, min(wakes))
             for worker in workers:
                 worker.renew()
-        raise AssertionError(f"the fleet was not done after {ROUNDS} wake-ups: {self.stage.look()}")
+        raise AssertionError(f"the fleet was not done after {ROUNDS} wake-ups: {self.stage.snapshot()}")
 
     def _left(self) -> int:
         """How many events have not ended."""
@@ -120,9 +120,9 @@ class Plight:
             id_: each and each.outcome for id_, each in found.items() if each is None or each.outcome not in self.ends
         }
         assert wrong == {}, f"others ended otherwise: {wrong}"
-        look = stage.look()
-        assert look.imbalances() == []
-        assert (look.events, look.waiting) == (0, 0), f"something is left: {look}"
+        snapshot = stage.snapshot()
+        assert snapshot.imbalances() == []
+        assert (snapshot.events, snapshot.waiting) == (0, 0), f"something is left: {snapshot}"
 
     def check_victim_is_gone(self) -> None:
         """It stands in no structure any more."""
@@ -342,7 +342,7 @@ def on_a_timer(redis: Database) -> Plight:
 
 
 def unconfirmed(redis: Database) -> Plight:
-    """It was perhaps posted, and waits to be looked up, with another one."""
+    """It was perhaps posted, and waits to be reconciled, with another one."""
     made = _Making(redis)
     made.send("v", "a", channel="#free")
     made.send("b")
@@ -350,7 +350,7 @@ def unconfirmed(redis: Database) -> Plight:
     return made.done("v")
 
 
-def looked_up(redis: Database) -> Plight:
+def scanned(redis: Database) -> Plight:
     """A worker looks it up, with another one."""
     made = _Making(redis)
     made.send("v", "a", channel="#free")
@@ -361,7 +361,7 @@ def looked_up(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(made.ann.dispatch(batch)))
 
 
-def looked_up_by_the_dead(redis: Database) -> Plight:
+def scanned_by_the_dead(redis: Database) -> Plight:
     """A worker was looking it up when it died."""
     made = _Making(redis)
     made.send("v", "a", channel="#free")
@@ -490,7 +490,7 @@ Make = Callable[[Database], Plight]
 
 EVENTS: Final[tuple[Make, ...]] = (
     leased, leased_to_wait, leased_by_the_dead, requeued, candidate, given_back, in_a_channels_line, at_its_turn,
-    posted, failed, cooled_down, posted_by_the_dead, on_a_timer, unconfirmed, looked_up, looked_up_by_the_dead,
+    posted, failed, cooled_down, posted_by_the_dead, on_a_timer, unconfirmed, scanned, scanned_by_the_dead,
     next_in_a_category, behind_in_a_category, head_in_hands, head_of_the_dead, of_a_paused_category, alone_suppressed,
     joined_by_a_second,
 )  # fmt: skip

@@ -182,8 +182,8 @@ class Worker:
         self, batch: Sequence[Leased | Undecodable], free: int = 100, muted: Mapping[str, Mute] = NOTHING_MUTED
     ) -> list[Started]:
         """Decide, and start what may go."""
-        for lookup in self.dispatcher.lookups(batch, self.stage.clock.now_us):
-            self.settle(self.dispatcher.look(lookup))
+        for scan in self.dispatcher.scans(batch, self.stage.clock.now_us):
+            self.settle(self.dispatcher.scan(scan))
         started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free, muted=muted)
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
@@ -208,7 +208,7 @@ class Worker:
         self.deliver(self.dispatch(self.take(due=0).batch))
 
     def go_on(self) -> list[Started]:
-        """Go until nothing more is to be taken now: a look-up may have found that a post is to be made again."""
+        """Go until nothing more is to be taken now: a history scan may have found that a post is to be made again."""
         started = []
         while (taken := self.take()).batch:
             started += self.dispatch(taken.batch, muted=taken.muted)
@@ -312,11 +312,11 @@ class Stage:
         self.intake.enqueue([(id_, Event(category, text))])
         return id_
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         return self.books.snapshot()
 
     def total(self, outcome: str) -> int:
-        return self.look().totals.get(outcome, 0)
+        return self.snapshot().totals.get(outcome, 0)
 
     def header(self, id_: str) -> dict[str, Any]:
         """What the store keeps of an event beside its payload."""
@@ -385,7 +385,7 @@ class Stage:
 
     def check(self) -> None:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
-        assert self.look().imbalances() == []
+        assert self.snapshot().imbalances() == []
         self.letters_bytes()
         self.places = places = places_of(self.redis, self.keys)
         for id_, header in places.events.items():

@@ -29,10 +29,10 @@ def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 def muted(redis: Database) -> dict[str, tuple[int, str, str]]:
     """For how long from now on, by whom, why."""
-    look = Books(redis, KEYS, QUEUE).snapshot()
+    snapshot = Books(redis, KEYS, QUEUE).snapshot()
     return {
-        category: (round((mute.until_us - look.now_us) / 1e6), mute.who.split("@")[0], mute.why)
-        for category, mute in look.muted.items()
+        category: (round((mute.until_us - snapshot.now_us) / 1e6), mute.who.split("@")[0], mute.why)
+        for category, mute in snapshot.muted.items()
     }
 
 

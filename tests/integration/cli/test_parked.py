@@ -160,7 +160,7 @@ def test_what_is_chosen_is_cancelled_and_nothing_else(
     result = inside("parked", "cancel", *choice, "--yes")
     assert (result.code, result.out) == (0, f"{len(expected)} cancelled\n")
     assert parked(stage) == {job_id_for(id_) for id_ in waiting if id_ not in expected}
-    assert stage.look().totals.get("dropped", 0) == len(expected)
+    assert stage.snapshot().totals.get("dropped", 0) == len(expected)
     lines = settled(result.err)
     assert {line["event_id"] for line in lines} == expected
     assert {(line["outcome"], line["reason"]) for line in lines} <= {("dropped", "cancelled")}

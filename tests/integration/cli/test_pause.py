@@ -123,7 +123,7 @@ def test_a_paused_category_is_in_nobodys_way(stage: Stage, ann: Worker, pausing:
     ann.deliver(last)
     stage.send("d", channel=UNPACED)
     assert ann.go() == []
-    assert stage.look().parked == 2
+    assert stage.snapshot().parked == 2
     assert pausing.resume("errors") is True
     assert names(ann.go()) == ["b", "d"]
 

@@ -29,7 +29,7 @@ class Seconds:
         return self.now
 
 
-def test_a_post_that_outlasts_the_stop_of_its_worker_is_looked_up_and_not_taken_as_not_made(
+def test_a_post_that_outlasts_the_stop_of_its_worker_is_reconciled_and_not_taken_as_not_made(
     redis: Database, tmp_path: Path
 ) -> None:
     settings, clock, answer = Settings.isolated(), Seconds(), threading.Event()
@@ -51,11 +51,11 @@ def test_a_post_that_outlasts_the_stop_of_its_worker_is_looked_up_and_not_taken_
     clock.now += 3.0
     stand.worker.sign_off()
     answer.set()
-    look = Books(redis, keys, queue).snapshot()
-    assert (look.leased, look.requeued) == (1, 1), "the post is still leased; what was not begun is given back"
+    snapshot = Books(redis, keys, queue).snapshot()
+    assert (snapshot.leased, snapshot.requeued) == (1, 1), "the post is still leased; what was not begun is given back"
     bob = build_outbox(settings, redis, "bob")
     assert [each.id for each in bob.take(10, 10).batch] == ["e2"]
-    assert timers(redis, keys.timers) == ["e1"], "it waits to be looked up"
+    assert timers(redis, keys.timers) == ["e1"], "it waits to be reconciled"
 
 
 def timers(redis: Database, key: str) -> list[str]:
