@@ -23,9 +23,9 @@ from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.snapshot import Books
-from tests.support.hindrance import LONG_S, WORKERS, Chance, Hindered, is_over
+from tests.support.delayed_workers import LONG_S, WORKERS, Chance, DelayedWorker, is_over
+from tests.support.effectively_once import hasten
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.once import hasten
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 
@@ -49,8 +49,8 @@ class Trouble:
         self._client = client
         self._cwd = cwd
         (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
-        self.workers: list[Hindered] = []
-        self.ended: list[Hindered] = []
+        self.workers: list[DelayedWorker] = []
+        self.ended: list[DelayedWorker] = []
         self.ids: list[str] = []
 
     def last(self, seconds: float, count: int) -> None:
@@ -98,9 +98,9 @@ class Trouble:
         self.workers = [worker for worker in self.workers if worker not in self.ended]
         while len(self.workers) < WORKERS:
             env = {"DISPATCHER_LIMITS_FILE": "limits.yaml"}
-            self.workers.append(Hindered(self._chance, self._server.socket, self._slack, env, self._cwd))
+            self.workers.append(DelayedWorker(self._chance, self._server.socket, self._slack, env, self._cwd))
 
-    def _trouble(self, worker: Hindered) -> None:
+    def _trouble(self, worker: DelayedWorker) -> None:
         if not worker.has_started():
             return
         if self._chance.happens(0.02):

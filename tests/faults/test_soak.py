@@ -15,9 +15,9 @@ from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import watch
 from tests.support.processes import Command, environment
 from tests.support.servers import Database, RedisServer
+from tests.support.snapshots import watch
 
 LONG: Final = (100_000, 1_000_000)
 SHORT: Final = (30_000, 60_000)

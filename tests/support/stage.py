@@ -34,8 +34,8 @@ from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Version, Versions
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.gate import Gate
+from tests.support.invariants import INF, NamespaceState, state_of
 from tests.support.models import HELD
-from tests.support.places import INF, Places, places_of
 from tests.support.servers import Database
 
 LEASE_US: Final = 30 * US
@@ -282,7 +282,7 @@ class Stage:
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.names: dict[str, str] = {}
         """Every event that was seen, by the number of its first sight."""
-        self.places: Places
+        self.places: NamespaceState
         """Where everything was at the last ``check``."""
         self.attempts: list[tuple[int, Started]] = []
         """Every post that was started, with its instant."""
@@ -387,7 +387,7 @@ class Stage:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
         assert self.snapshot().imbalances() == []
         self.letters_bytes()
-        self.places = places = places_of(self.redis, self.keys)
+        self.places = places = state_of(self.redis, self.keys)
         for id_, header in places.events.items():
             self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
         assert places.faults(same_pace=self.same_pace) == []

@@ -47,8 +47,8 @@ from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
 from tests.support.doubles import NOTHING_TO_READ
+from tests.support.invariants import INF, slot_of
 from tests.support.models import HELD
-from tests.support.places import INF, slot_of
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, UNPACED, Stage, Worker
 

@@ -376,14 +376,14 @@ def test_kill_9_of_the_embedded_server_is_mended_and_loses_nothing(
     ids = [f"e{number}" for number in range(400)]
     command = up()
     find = {"server": server_pid, "guard": guard_pid}
-    doomed = [find[victim](place) for victim in victims]
+    killed = [find[victim](place) for victim in victims]
     send(place, *ids)
     until(lambda: len(slack.ledger) >= 20, "some posts")
-    for pid in doomed:
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
     until(lambda: len(command.named("redis.found")) >= 2, "both workers again")
     await_sent(place, len(ids))
-    assert server_pid(place) not in doomed
+    assert server_pid(place) not in killed
     marks = [posted.mark for posted in slack.ledger.posted()]
     assert set(marks) == {event_mark(each) for each in ids}
     assert len(marks) == len(ids), "a server that comes back costs no post twice"

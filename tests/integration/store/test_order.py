@@ -14,7 +14,7 @@ from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Ambiguous, Limit, Receipt, Rejected, Retryable
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
-from tests.support.places import INF
+from tests.support.invariants import INF
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
 

@@ -403,7 +403,7 @@ def test_a_poison_candidate_with_unknown_delivery_waits_for_the_end_of_a_429_on_
     lose(ann, "x")
     at(stage, GRACE_US)
     for n in range(2):
-        assert stage.worker(f"mortal{n}").taken() == ["x"]
+        assert stage.worker(f"worker{n}").taken() == ["x"]
         let_lease_end(bob)
     assert stage.header("x")["deaths"] == 2
     let_scans_cool_down(stage, stage.clock.now_us + US)
@@ -696,7 +696,7 @@ def test_a_history_scan_that_two_workers_died_with_is_made_alone(stage: Stage, a
     lose(ann, "y")
     at(stage, GRACE_US)
     for n in range(2):
-        assert stage.worker(f"mortal{n}").taken(due=1) == ["x", "y"], "one history scan for both"
+        assert stage.worker(f"worker{n}").taken(due=1) == ["x", "y"], "one history scan for both"
         let_lease_end(bob)
     assert [bob.taken(), bob.taken()] == [["x"], ["y"]]
 

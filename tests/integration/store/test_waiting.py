@@ -26,7 +26,7 @@ from dispatcher.core.outcomes import GRACE_US
 from dispatcher.core.policy import again_after_us
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
-from tests.support.places import INF
+from tests.support.invariants import INF
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, with_limits
 
