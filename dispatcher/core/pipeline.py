@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, assert_never
 
 from dispatcher.core import reconciliation, transitions
-from dispatcher.core.boottime import boottime_s
 from dispatcher.core.kinds import DigestMessages, Kind, ProducerEvents
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting, boottime_s
 from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.outcomes import GRACE_US, Deferral, Lookup, Reading, Settlement, Turn

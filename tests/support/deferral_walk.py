@@ -19,7 +19,7 @@ from dispatcher.core.limits import US, Ambiguous, Lane, Limit, PostResult, Recei
 from dispatcher.core.outcomes import Absent, DeadLettered, Dropped, Outcome, Parked, Reading, Search, Sent, Unreadable
 from dispatcher.core.policy import Policy
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
