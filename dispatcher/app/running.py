@@ -21,15 +21,14 @@ from dispatcher.server.connection import Client, connect, translate_outages, tra
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
-from dispatcher.store.leases import Outbox
+from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.collaborators import FleetLimits
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
+from dispatcher.worker.post_pool import FleetLimits
 from dispatcher.worker.rq_presence import RqPresence
 from dispatcher.worker.worker import Worker
 

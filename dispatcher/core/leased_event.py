@@ -5,13 +5,16 @@ Those that every event needs are named tuples: they are made in a quarter of the
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import Demand, Limit, Reason, Scope
 from dispatcher.core.tally import Tally
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none; its monotonic clock stops
 
 
 class Trouble(StrEnum):
@@ -159,3 +162,8 @@ class Waiting:
     reason: Reason
     wait_us: int | None
     scope: str | None = None
+
+
+def boottime_s() -> float:
+    """Seconds since the machine started; never steps back, and counts a suspended machine's time."""
+    return time.clock_gettime(_CLOCK)

@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, assert_never
 
 from dispatcher.core import reconciliation, transitions
-from dispatcher.core.boottime import boottime_s
 from dispatcher.core.kinds import DigestMessages, Kind, ProducerEvents
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting, boottime_s
 from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, ScanResult, Settlement, Turn
@@ -142,7 +141,7 @@ class Dispatcher:
         return self.conclude_scan(scan, self.sink.scan(scan.search))
 
     def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
-        """What follows from a result."""
+        """What follows from a scan's result."""
         found = reconciliation.after_scan(scan, result, self.policy, self.backoff, self.grace_us)
         pairs = zip(scan.candidates, found, strict=True)
         return [self._kind_of(candidate.leased).after_scan(settlement) for candidate, settlement in pairs]

@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TextIO
 
-from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.limits import Message, PostResult, Receipt, Retryable
 from dispatcher.core.outcomes import ScanResult, Search, Unreadable
 from dispatcher.core.rendering import one_line, unescape

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.outcomes import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
-from dispatcher.slack.message_metadata import event_mark, mark_of
 from dispatcher.slack.replies import date_us, read_api_problem
 from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import ExchangeFailed
@@ -211,3 +211,25 @@ def _cursor(data: Mapping[Any, Any]) -> str:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.isprintable() else None
+
+
+METADATA_TYPE: Final = "dispatcher_event"
+
+
+def event_mark(event_id: str) -> str:
+    """A digest of the id, because a workspace can read the metadata."""
+    return blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def metadata_of(mark: str) -> dict[str, Any]:
+    """The metadata of a post."""
+    return {"event_type": METADATA_TYPE, "event_payload": {"id": mark}}
+
+
+def mark_of(message: object) -> str | None:
+    """The mark that a message of the history carries; None of any other message."""
+    match message:
+        case {"metadata": {"event_type": str(kind), "event_payload": {"id": str(mark)}}} if kind == METADATA_TYPE:
+            return mark
+        case _:
+            return None

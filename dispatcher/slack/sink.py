@@ -13,8 +13,7 @@ from dispatcher.core.outcomes import ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url
 from dispatcher.slack.degrade import Fallbacks
-from dispatcher.slack.history import Answer, History
-from dispatcher.slack.message_metadata import event_mark, metadata_of
+from dispatcher.slack.history import Answer, History, event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport

@@ -17,10 +17,10 @@ from dispatcher.core.tally import is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
-from dispatcher.store.decisions import why_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
 from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.script_rows import why_of
 
 PAGE: Final = 100
 """Events that are read or cancelled in one step: each may hold 256 KiB."""

@@ -10,20 +10,17 @@ from typing import Final
 
 from rq.worker import WorkerStatus
 
-from dispatcher.core.boottime import boottime_s
-from dispatcher.core.leased_event import Leased, Undecodable
+from dispatcher.core.leased_event import Leased, Undecodable, boottime_s
 from dispatcher.core.limits import US
 from dispatcher.core.outcomes import Settlement
 from dispatcher.core.ports import Overtaken
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout
-from dispatcher.store.leases import AHEAD, Outbox
+from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
-from dispatcher.store.take import Taken
-from dispatcher.worker.collaborators import CurrentExecutor, FleetLimits, WorkerLog
 from dispatcher.worker.doorbell import Doorbell
-from dispatcher.worker.housekeeping import Housekeeping
-from dispatcher.worker.post_pool import PostPool
+from dispatcher.worker.housekeeping import Housekeeping, WorkerLog
+from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0

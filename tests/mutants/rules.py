@@ -404,7 +404,7 @@ RULES: Final = (
     Rule(
         "core: a worker comes back under its old name",
         "dispatcher/store/leases.py",
-        'self.owner = f"{self._name}/{self._names}"',
+        'self.owner = f"{self._name}/{self._owners}"',
         "self.owner = self._name",
         "tests/integration/store/test_deferred.py",
     ),

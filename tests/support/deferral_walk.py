@@ -29,7 +29,7 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.policy import Policy
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database

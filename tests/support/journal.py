@@ -17,8 +17,7 @@ from dispatcher.core.limits import Admitted
 from dispatcher.core.outcomes import Turn
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.admission import Admission
-from dispatcher.store.leases import Outbox
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Outbox, Taken
 from tests.support.kill_points import Method, wrap
 
 

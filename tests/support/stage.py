@@ -26,11 +26,10 @@ from dispatcher.server.keys import Keys
 from dispatcher.settings import read_limits, read_policy
 from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
-from dispatcher.store.leases import Outbox
+from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Version, Versions
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.gate import Gate

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.limits import (
     Ambiguous,
     Identity,

@@ -15,8 +15,7 @@ import pytest
 from dispatcher.core.limits import US, Message, Paused, Receipt
 from dispatcher.core.outcomes import MARGIN_US, Absent, ScanLater, Search, Unreadable
 from dispatcher.slack.credentials import BotToken
-from dispatcher.slack.history import PAGE, SHORT_PAGE
-from dispatcher.slack.message_metadata import event_mark, metadata_of
+from dispatcher.slack.history import PAGE, SHORT_PAGE, event_mark, metadata_of
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import (
     Close,

@@ -21,12 +21,11 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.limits import Ambiguous, Message, PostResult, Receipt, Retryable
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.idle import IDLE_S, MAX_AGE_S, MOST_IDLE
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.transport import ExchangeFailed, Transport
+from dispatcher.slack.transport import IDLE_S, MAX_AGE_S, MOST_IDLE, ExchangeFailed, Transport
 from tests.support.processes import until
 from tests.support.raw_server import (
     POSTED,

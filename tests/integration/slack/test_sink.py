@@ -25,7 +25,7 @@ from dispatcher.core.limits import (
 )
 from dispatcher.core.rendering import message_for
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.message_metadata import event_mark
+from dispatcher.slack.history import event_mark
 from dispatcher.slack.sink import SlackSink, Unchecked, Workspace
 from dispatcher.stand_in import (
     Close,

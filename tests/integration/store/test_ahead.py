@@ -11,7 +11,7 @@ from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Lane, Rejected, Retryable
 from dispatcher.server.connection import connect
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Taken
 from tests.support.cut_proxy import CutProxy
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import START_US

@@ -20,7 +20,7 @@ from dispatcher.core.event import job_id_for
 from dispatcher.core.explain import State
 from dispatcher.core.limits import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
 from dispatcher.core.outcomes import GRACE_US, Bounds
-from dispatcher.logs.facts import facts_of
+from dispatcher.logs.event_log import facts_of
 from dispatcher.server.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of

@@ -26,8 +26,7 @@ from dispatcher.core.outcomes import (
     Told,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
-from dispatcher.logs.event_log import EventLog, build_event_log, build_log
-from dispatcher.logs.facts import DIGEST_LINES
+from dispatcher.logs.event_log import DIGEST_LINES, EventLog, build_event_log, build_log
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
 TERMS = Terms("#ops", None, (), 1, configured=True)
