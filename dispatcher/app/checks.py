@@ -10,7 +10,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from dispatcher.app.building import build_sink, workers_of
-from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
@@ -51,7 +51,7 @@ class NamespaceFacts:
     bound_to: str | None
     suspended: bool
     snapshot: Snapshot | None
-    workers: Sequence[Worker] = ()
+    workers: Sequence[WorkerEntry] = ()
     overdue: Sequence[Overdue] = ()
 
 

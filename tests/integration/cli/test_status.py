@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import clock, span
 from dispatcher.cli.status import document
 from dispatcher.cli.status.facts import Status
@@ -161,7 +161,7 @@ def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
         parked=4,
         totals={"parked": 4, "parked [bold]x": 4},
     )
-    shown = drawn(Status(facts, {"[bold]x": []}, [], [Worker("w\x1b1", "[b]host", 7, "idle", 998.0)]))
+    shown = drawn(Status(facts, {"[bold]x": []}, [], [WorkerEntry("w\x1b1", "[b]host", 7, "idle", 998.0)]))
     assert "\x1b" not in shown
     assert "#[red]\\x1b[2Jops" in shown
     assert "[bold]x" in shown
@@ -217,7 +217,7 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
     limit = Limit.parse("10/1m")
     categories = {f"cat{n}": [Usage(limit, n, 0)] for n in (1, 9, 3, 7)}
     lines = {f"channel:#c{n}": Line(n, None) for n in range(1, 4)}
-    workers = [Worker(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
+    workers = [WorkerEntry(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
     shown = drawn(Status(snapshot_of(lines=lines), categories, [], workers), Rows(categories=3, others=2))
     rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
     assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
@@ -268,7 +268,7 @@ def test_where_there_is_little_room_the_bars_go_first_and_names_stay_on_their_li
 
 def test_a_worker_is_named_in_its_line_whatever_the_room() -> None:
     name = f"{'host-in-a-rack' * 4}.1234.abcdef"
-    worker = Worker(name, "host-in-a-rack" * 4, 1234, "busy", 998.0)
+    worker = WorkerEntry(name, "host-in-a-rack" * 4, 1234, "busy", 998.0)
     for width, named, headings in (
         (160, name, ["Worker", "Host", "PID", "State", "Heartbeat"]),
         (100, name, ["Worker", "State", "Heartbeat"]),
@@ -282,7 +282,7 @@ def test_a_worker_is_named_in_its_line_whatever_the_room() -> None:
 
 
 def test_a_worker_is_idle_or_busy_in_the_words_of_people_and_as_rq_has_it_in_json() -> None:
-    workers = [Worker(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
+    workers = [WorkerEntry(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
     status = Status(snapshot_of(), {}, [], workers)
     table = drawn(status).partition("Worker ")[2].splitlines()[2:]
     assert [row.split()[3] for row in table] == ["idle", "idle", "busy"]
