@@ -32,7 +32,7 @@ from tests.support.servers import Database
 
 NAMES: Final = (
     *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "scripts", "slots", "starvation"),
-    "storm",
+    *("start", "storm"),
 )
 
 
@@ -96,6 +96,7 @@ def test_a_result_has_its_shape(results: dict[str, Any], name: str) -> None:
         ("enqueue", "enqueued by send_many", 500),
         ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
         ("latency", "arrived at the stand-in", 20),
+        ("start", "enqueued by send", 1),
         ("deferral", "posted once each", 2 * 250),
         ("deferral", "windows over the limit", 0),
         ("memory", "parked", 499),
