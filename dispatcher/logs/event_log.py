@@ -202,7 +202,7 @@ class EventLog:
                 category = settlement.subject.event.category
                 self._tell("template.failed", category, {"category": category, "detail": settlement.template_fault})
             for part in settlement.outcome.receipt.left_out if isinstance(settlement.outcome, Sent) else ():
-                if part.part is Part.LOOK:
+                if part.part is Part.IDENTITY:
                     self._tell("slack.scope_missing", "", {"code": part.code, "detail": part.detail})
 
     def _tell(self, event: str, about: str, facts: Mapping[str, object]) -> None:

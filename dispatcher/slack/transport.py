@@ -9,7 +9,7 @@ the usual way, the kernel would go on for minutes to deliver what the peer has n
 The server may close a kept connection at any moment. One whose end has arrived is not used. Where the first write
 fails, nothing has left, and the exchange goes on over another connection. Where an end in order arrives after the write
 and the kernel shows that not a byte was acknowledged, the server had closed before it could read any:
-``connection_closed``, certainly not posted. Everything else is of unknown fate.
+``connection_closed``, certainly not posted. Everything else is with an unknown delivery status.
 """
 
 from __future__ import annotations

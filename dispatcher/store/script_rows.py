@@ -186,21 +186,21 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
 
 
 def _reach(settlement: Settlement) -> dict[str, Any]:
-    """What the whole fleet learns from a post or a reading."""
+    """What the whole fleet learns from a post or a history scan."""
     facts: dict[str, Any] = {}
     outcome = settlement.outcome
     if settlement.reached is not None:
         facts["reached" if settlement.reached else "failed"] = True
-    if settlement.is_reading:
-        facts["reading"] = True
+    if settlement.is_scan:
+        facts["scan"] = True
     elif settlement.attempt and (settlement.pause is not None or settlement.reached is False):
         facts["spared"] = settlement.attempt - 1
     if settlement.pause is not None:
         facts |= {"pause": True, "said": {"code": settlement.pause.code, "detail": settlement.pause.detail}}
     elif isinstance(outcome, Parked | DeadLettered) and settlement.reached is not None:
         facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
-    if settlement.reading_us is not None:
-        facts["reading_us"] = settlement.reading_us
+    if settlement.scan_wait_us is not None:
+        facts["scan_wait_us"] = settlement.scan_wait_us
     return facts | _posted_to(outcome, settlement.terms)
 
 
@@ -230,7 +230,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 "attempt": settlement.attempt,
                 "unknown": settlement.unknown,
                 **({"resent": settlement.resent} if settlement.resent else {}),
-                **({"unconfirmed": settlement.looks} if settlement.looks is not None else {}),
+                **({"unconfirmed": settlement.failed_scans} if settlement.failed_scans is not None else {}),
                 "why_parked": [reason.value, code],
             }
         case _:

@@ -120,11 +120,11 @@ class Worker:
         return None
 
     def dispatch(self, taken: Taken) -> None:
-        """Decide a batch and start its posts and look-ups, by the limits in force, whichever these are in the end."""
+        """Decide a batch by the limits in force, and start its posts and history scans."""
         self._presence.state = WorkerStatus.BUSY
         try:
-            for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.old else ():
-                self._post_pool.start(lookup)
+            for scan in self._limits.dispatcher.scans(taken.batch, taken.now_us) if taken.old else ():
+                self._post_pool.start(scan)
             batch: Sequence[Leased | Undecodable] = taken.batch
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._post_pool.free
@@ -186,7 +186,7 @@ class Worker:
             self._doorbell.ring()
 
     def _settle_posts(self) -> None:
-        """Make durable what the posts and look-ups that ended came to."""
+        """Make durable what the posts and history scans that ended came to."""
         self._unsettled += self._post_pool.collect()
         if self._unsettled:
             self._limits.dispatcher.settle(self._unsettled)

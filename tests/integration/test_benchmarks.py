@@ -27,7 +27,7 @@ from dispatcher.core.limits import US
 from dispatcher.limiter import Limit, Limiter, Scope
 from dispatcher.store.snapshot import Books
 from tests.docs.samples import ROOT
-from tests.support.places import places_of
+from tests.support.invariants import state_of
 from tests.support.servers import Database
 
 NAMES: Final = (
@@ -171,7 +171,7 @@ def test_each_copy_of_a_backlog_stands_where_its_pattern_stands(
 ) -> None:
     size = Size().times(0.0002)
     build(redis, redis_url, tmp_path, size)
-    places = places_of(redis, KEYS)
+    places = state_of(redis, KEYS)
     assert places.faults() == []
     assert len(places.parked) == size.parked + 4
     assert Books(redis, KEYS, QUEUE).snapshot().imbalances() == []

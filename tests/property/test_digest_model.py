@@ -54,4 +54,4 @@ def test_a_storm_of_six_hours_gives_one_digest_in_each_window(redis: Database, g
     last_words = [text for text in edits(ann) if text.splitlines()[0].endswith("closed")]
     assert sum(int(text.partition(" ")[0]) for text in last_words) == stage.total("digested")
     assert stage.total("digested") + stage.total("sent") == round(6 * 3_600 / gap_s)
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}

@@ -162,7 +162,7 @@ class Worlds:
     def step(self, happens: Callable[[World], None]) -> None:
         for world in self.both:
             happens(world)
-            assert world.stage.look().imbalances() == []
+            assert world.stage.snapshot().imbalances() == []
 
     def work(self, results: Sequence[PostResult], dies: int) -> None:
         self.step(lambda world: world.run(self.new, results, dies))

@@ -31,7 +31,7 @@ from dispatcher.producer import Producer
 from dispatcher.settings import shown_url
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
 from tests.support.commands import PYTHON_DISPATCHER, Result, ended, environment, run, started, terminal
-from tests.support.letters import (
+from tests.support.dead_letters import (
     DENIED,
     EXHAUSTED,
     KEYS,

@@ -87,7 +87,7 @@ def test_what_became_free_before_a_batch_was_taken_opens_nothing_for_what_is_ref
 
 @pytest.fixture
 def candidate(stage: Stage, ann: Worker) -> str:
-    """One with which two workers died while they posted it: it waits on its timer to be looked up."""
+    """One with which two workers died while they posted it: it waits on its timer to be reconciled."""
     stage.send("x", channel=UNPACED)
     for owner in ("cid", "dan"):
         assert [each.candidate.leased.id for each in stage.worker(owner).go_on()] == ["x"]

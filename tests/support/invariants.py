@@ -20,7 +20,7 @@ RANK: Final = 2**51
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class NamespaceState:
     """Where everything is, read key by key."""
 
     events: dict[str, dict[str, Any]]
@@ -82,7 +82,7 @@ class Places:
             ),
             (
                 all("unconfirmed" not in self.events[id_] for ids in self.lines.values() for id_ in ids),
-                "what is to be looked up waits in no line",
+                "what is to be reconciled waits in no line",
             ),
             (
                 all(self.events[id_]["line"] == line for line, ids in categories.items() for id_ in ids),
@@ -131,13 +131,13 @@ class Places:
         return state
 
 
-def places_of(redis: Database, keys: Keys) -> Places:
+def state_of(redis: Database, keys: Keys) -> NamespaceState:
     """Read them all; nothing else may run meanwhile."""
     names = sorted(name.decode() for name in redis.scan_iter(match=f"{keys.layout.rpartition(':')[0]}:*", count=1_000))
     line_keys = [name for name in names if name.startswith(keys.line_prefix)]
     owner_keys = [name for name in names if name.startswith(keys.leased_prefix)]
     waits_keys = [name for name in names if name.startswith(keys.waits_prefix)]
-    mortal = [
+    process = [
         name
         for name in names
         if name.startswith(keys.scope("")) or name in (keys.seen, keys.cooldowns, keys.threads[0])
@@ -158,12 +158,12 @@ def places_of(redis: Database, keys: Keys) -> Places:
     pipe = redis.pipeline(transaction=False)
     for key in ranges:
         pipe.zrange(key, 0, -1)
-    for key in mortal:
+    for key in process:
         pipe.pttl(key)
         pipe.zrange(key, 0, -1, withscores=True)
     rest = pipe.execute()
     rows = dict(zip(ranges, map(_texts, rest[: len(ranges)]), strict=True))
-    return Places(
+    return NamespaceState(
         events={id_.decode(): json.loads(record.partition(b"\n")[0]) for id_, record in events.items()},
         leased={
             key.removeprefix(keys.leased_prefix): sorted(_texts(ids))
@@ -175,7 +175,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
         timers=rows[keys.timers],
         parked=rows[keys.parked],
         posting={channel.decode(): id_.decode() for channel, id_ in posting.items()},
-        lifetimes_ms=dict(zip(mortal, rest[len(ranges) :: 2], strict=True)),
+        lifetimes_ms=dict(zip(process, rest[len(ranges) :: 2], strict=True)),
         ranks={
             line: ranks
             for key, ranks in zip(line_keys, scored, strict=False)
@@ -190,7 +190,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
         deciding={owner.decode(): json.loads(mark) for owner, mark in deciding.items()},
         slots={
             key.removeprefix(keys.scope("")): {slot.decode(): score for slot, score in found}
-            for key, found in zip(mortal, rest[len(ranges) + 1 :: 2], strict=True)
+            for key, found in zip(process, rest[len(ranges) + 1 :: 2], strict=True)
             if key.startswith(keys.scope(""))
         },
     )

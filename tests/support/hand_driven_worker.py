@@ -58,7 +58,7 @@ class NotedDoorbell(Doorbell):
 
 
 @dataclass(slots=True)
-class Stand:
+class HandDrivenWorker:
     """A real worker whose loop the test runs by hand."""
 
     POST_DEADLINE_S: ClassVar[float] = 5.0
@@ -139,6 +139,6 @@ class Stand:
         return [each.id for each in taken.batch]
 
 
-def send(stand: Stand, *ids: str, category: str = "news") -> None:
+def send(driven: HandDrivenWorker, *ids: str, category: str = "news") -> None:
     events: Sequence[Event] = [Event(category, "x", id=id_) for id_ in ids]
-    Producer(stand.client).send_many(events)
+    Producer(driven.client).send_many(events)
