@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from tests.support.forked import Forked
 from tests.support.processes import PATIENCE_S
 
 PYTHON_DISPATCHER: Final = (sys.executable, "-m", "dispatcher")
@@ -28,23 +29,22 @@ class Result:
 
 def run(*arguments: str, stdin: str | bytes = b"", **env: str) -> Result:
     """Run ``dispatcher ARGUMENTS`` in the current directory, with nothing but ``env`` and PATH in its environment."""
-    given = stdin.encode() if isinstance(stdin, str) else stdin
-    ended = subprocess.run(
-        [*PYTHON_DISPATCHER, *arguments],
-        env=environment(env),
-        input=given,
-        capture_output=True,
-        timeout=2 * PATIENCE_S,
-        check=False,
+    process = Forked(
+        arguments, env=environment(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    return Result(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    try:
+        out, err = process.communicate(given, timeout=2 * PATIENCE_S)
+    finally:
+        process.kill()
+    return Result(process.wait(), out.decode(), err.decode())
 
 
 @contextmanager
-def started(*arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+def started(*arguments: str, **env: str) -> Iterator[Forked]:
     """Start ``dispatcher ARGUMENTS`` in a session of its own, all streams pipes of text; killed at the end."""
-    process = subprocess.Popen(
-        [*PYTHON_DISPATCHER, *arguments],
+    process = Forked(
+        arguments,
         env=environment(env),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -59,10 +59,10 @@ def started(*arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def ended(process: subprocess.Popen[str]) -> Result:
+def ended(process: Forked) -> Result:
     """How a started command ends by itself."""
     out, err = process.communicate(timeout=PATIENCE_S)
-    return Result(process.returncode, out, err)
+    return Result(process.wait(), out, err)
 
 
 @contextmanager

@@ -7,12 +7,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+
+from tests.support.forked import Forked
 
 PATIENCE_S: Final = 20.0
 """How long anything a test waits for may take on a busy machine."""
@@ -32,13 +33,13 @@ class Command:
     def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path, name: str = "command") -> None:
         self._log_path = cwd / f"{name}.{os.urandom(4).hex()}.log"
         self._log = self._log_path.open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "dispatcher", *arguments],
+        self.process = Forked(
+            arguments,
             env={"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=self._log.fileno(),
         )
 
     @property
