@@ -1,6 +1,6 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
--- @keys events leases leased orphans beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
+-- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
 -- @keys cooldowns pause reopening
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits", "scope": prefixes of keys,
@@ -31,8 +31,8 @@ local returned, left = 0, PAGE
 -- Late writes are fenced: each reconnection uses a new name. What is held under the former names goes over to this one.
 local function gather()
   for _, owner in ipairs(redis.call('ZRANGE', at.leases, 0, 999)) do
-    local is_own = owner == call.name or string.sub(owner, 1, #call.name + 1) == call.name .. '/'
-    if is_own and owner ~= call.owner and left > 0 then
+    local is_ours = owner == call.name or string.sub(owner, 1, #call.name + 1) == call.name .. '/'
+    if is_ours and owner ~= call.owner and left > 0 then
       local theirs = call.leased .. owner
       local ids = redis.call('SRANDMEMBER', theirs, left + 1)
       local is_all = #ids <= left
@@ -59,7 +59,7 @@ local function give_back(id)
   elseif header.line and not header.state then
     header.takes = (header.takes or 1) + 1 -- it may have been admitted
     deferred.stand(at, id, header, payload)
-  elseif header.doubt then
+  elseif header.unconfirmed then
     leases.await_look(at, id, header, payload, at.now)
   else
     if header.state then
@@ -67,7 +67,7 @@ local function give_back(id)
       header.posts = math.max(0, (header.posts or 1) - 1)
       record.write(at, id, header, payload)
     end
-    plan.zadd(at.orphans, header.seq, id)
+    plan.zadd(at.requeued, header.seq, id)
   end
   returned = returned + 1
 end

@@ -30,11 +30,11 @@
 --             "thread": name of its thread | absent, "ts": of its message, if it is one,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here, and a header that cannot be read,
 --             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
---             "unknown", "resent", "doubt": readings that failed while its fate is to be looked up: of what is parked,
+--             "unknown", "resent", "unconfirmed": readings that failed while its fate is to be looked up: of what is parked,
 --             "why_parked": [reason, code | null] of what waits on a timer,
 --             of which one that a limit refused goes at once by other limits,
 --             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts what a limit ends, or
---             {"key": position} of an own event, of which "told" says what it has done (include/digest.lua)}, ...],
+--             {"key": position} of a digest message, of which "told" says what it has done (include/digest.lua)}, ...],
 --           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
@@ -70,7 +70,7 @@ local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.d
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
   header.attempt, header.unknown = event.attempt, event.unknown
-  header.doubt, header.resent = event.doubt, event.resent
+  header.unconfirmed, header.resent = event.unconfirmed, event.resent
   header.held = event.slots == 'hold' or nil
   if event.slots == 'hold' then
     places.note(header, event, at.scope)
@@ -85,7 +85,7 @@ local function park(event, header, payload)
       header.code = event.said.code
     end
     plan.zadd(at.timers, instant, event.id)
-    ends = event.doubt and math.max(ends, instant) or ends -- what is to be looked up is no sooner at its end
+    ends = event.unconfirmed and math.max(ends, instant) or ends -- what is to be looked up is no sooner at its end
   else
     places.class(at, header, event, channels[event.channel].name)
     plan.zadd(channels[event.channel].line, lines.score(header), event.id)
@@ -185,11 +185,11 @@ end
 
 local function settle(event)
   local channel = channels[event.channel]
-  local is_own = record.is_own(event.id)
-  local name = is_own and '' or accounting.name(at.names, event.category, event.configured)
+  local is_digest_message = record.is_digest_message(event.id)
+  local name = is_digest_message and '' or accounting.name(at.names, event.category, event.configured)
   local header, payload, malformed = record.read(at, event.id)
   turn_slots(event, header, malformed)
-  if malformed and is_own then
+  if malformed and is_digest_message then
     header = digest.new_header(at)
   elseif malformed then
     spoil(event)
@@ -205,12 +205,12 @@ local function settle(event)
     park(event, header, payload)
   elseif event.outcome == 'told' then
     digest.tell(at, event.id, KEYS[event.tally.key], event.told, header)
-  elseif is_own then -- it does not end before its tally does
+  elseif is_digest_message then -- it does not end before its tally does
     digest.begin_anew(at, event.id)
   else
     plan.hdel(at.events, event.id)
   end
-  if event.outcome == 'dead' and not is_own then
+  if event.outcome == 'dead' and not is_digest_message then
     bury(event, payload, malformed)
   end
   if event.tally and event.outcome ~= 'told' then

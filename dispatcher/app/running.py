@@ -71,7 +71,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
-        _tell_doubts(settings, events)
+        _tell_warnings(settings, events)
         _tell_pause(look, events)
         worker.run(burst=burst)
 
@@ -172,10 +172,10 @@ class _Run:
         )
 
 
-def _tell_doubts(settings: Settings, events: EventLog) -> None:
+def _tell_warnings(settings: Settings, events: EventLog) -> None:
     if settings.sink == "slack" and settings.slack_webhook_url is not None:
         detail = "a webhook posts to its own channel and names no message: channel and thread of events are ignored"
-        events.say("setting.doubted", detail=detail)
+        events.say("setting.warning", detail=detail)
 
 
 def _tell_pause(look: Snapshot, events: EventLog) -> None:

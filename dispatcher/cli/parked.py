@@ -228,11 +228,11 @@ def _open(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Se
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
+        for warning in server.warnings:
+            terminal.warn(warning)
         limits = limits_to_look_at(settings, open_versions(settings, server))
-        for doubt in limits.warnings:
-            terminal.doubt(doubt)
+        for warning in limits.warnings:
+            terminal.warn(warning)
         if not quiet:
             terminal.say(f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}")
         yield open_parked_events(settings, server, limits.policy), settings

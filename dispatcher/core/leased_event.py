@@ -21,7 +21,7 @@ class Trouble(StrEnum):
     CHANNEL = "channel"
 
 
-class Doubt(NamedTuple):
+class Unconfirmed(NamedTuple):
     """The fate of an event's last post is unknown: it was marked as sending at ``sent_us``, the first at ``first_us``.
 
     Both are by the server's clock as it is now; where that was stepped back since, ``first_us`` is rather too early.
@@ -46,14 +46,14 @@ class Leased(NamedTuple):
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
     owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
     it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
-    back; ``deaths`` how many workers died while they held it. ``doubt`` says that it is to be looked up before anything
-    else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow limits that
-    would have refused it when it was admitted.
+    back; ``deaths`` how many workers died while they held it. ``unconfirmed`` says that it is to be looked up before
+    anything else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow
+    limits that would have refused it when it was admitted.
 
-    ``lone`` says that it alone was suppressed, and waits for others or to be posted as itself. An own event, one of the
-    dispatcher's, has a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that
-    used up no attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last
-    post was answered with, if it did not arrive.
+    ``buffered`` says that it alone was suppressed, and waits for others or to be posted as itself. A digest message has
+    a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that used up no
+    attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last post was
+    answered with, if it did not arrive.
     """
 
     id: str
@@ -68,10 +68,10 @@ class Leased(NamedTuple):
     replays: int = 0
     deaths: int = 0
     line: str | None = None
-    doubt: Doubt | None = None
+    unconfirmed: Unconfirmed | None = None
     resent: int = 0
     shadowed: tuple[str, ...] = ()
-    lone: bool = False
+    buffered: bool = False
     tally: Tally | None = None
     posts: int = 0
     why: tuple[str, str | None] | None = None
@@ -85,10 +85,10 @@ class Leased(NamedTuple):
     @property
     def is_fresh(self) -> bool:
         """Whether nobody can have asked for slots for it before."""
-        return self.takes == 1 and not (self.was_admitted or self.line or self.lone)
+        return self.takes == 1 and not (self.was_admitted or self.line or self.buffered)
 
     @property
-    def is_own(self) -> bool:
+    def is_digest_message(self) -> bool:
         """Whether it is one of the dispatcher's own, a digest or a notice."""
         return self.tally is not None
 

@@ -134,7 +134,7 @@ class Parked:
 
 
 class Step(StrEnum):
-    """What an own event has done."""
+    """What a digest message has done."""
 
     WAITED = "waited"
     POSTED = "posted"
@@ -144,7 +144,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What an own event has done, of the tally that ``counting`` says. ``shown`` events are told of with it.
+    """What a digest message has done, of the tally that ``counting`` says. ``shown`` events are told of with it.
 
     ``wait_us`` is until it looks again; if its message can be edited (``edits``), also when more are suppressed.
     With ``ends`` the tally ends, or goes on with what came later.
@@ -241,7 +241,7 @@ class Settlement(NamedTuple):
             case Leased() as leased if isinstance(self.outcome, Sent):
                 return leased.unknown
             case Leased() as leased:
-                return leased.unknown + (leased.doubt is not None)
+                return leased.unknown + (leased.unconfirmed is not None)
             case _:
                 return 0
 

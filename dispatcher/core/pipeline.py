@@ -132,8 +132,8 @@ class Dispatcher:
 
         Raises ``GateUnavailable`` as ``dispatch`` does.
         """
-        doubtful = [each for each in batch if isinstance(each, Leased) and each.doubt is not None]
-        found, ended = reconciliation.lookups(doubtful, self.policy, now_us)
+        unconfirmed = [each for each in batch if isinstance(each, Leased) and each.unconfirmed is not None]
+        found, ended = reconciliation.lookups(unconfirmed, self.policy, now_us)
         self.settle(ended)
         return found
 
@@ -160,7 +160,7 @@ class Dispatcher:
             self.observer.trimmed(done.trimmed)
 
     def _kind_of(self, leased: Leased) -> Kind:
-        return self._digests if leased.is_own else self._events
+        return self._digests if leased.is_digest_message else self._events
 
     def _arrive(self, batch: Sequence[Leased | Undecodable], now_us: int) -> Batch:
         """The events with their terms; what cannot be read or handled, or is too old, ends."""
@@ -170,7 +170,7 @@ class Dispatcher:
             if isinstance(item, Undecodable):
                 ended.append(transitions.undecodable(item))
                 continue
-            if item.doubt is not None:
+            if item.unconfirmed is not None:
                 continue
             match self._kind_of(item).on_arrival(item, now_us):
                 case Candidate() as candidate:
@@ -261,9 +261,9 @@ class Dispatcher:
             denied = known.get((id(verdict), counting.id))
             if denied is None:
                 denied = known[id(verdict), counting.id] = counting.known(verdict)
-            if place in answer.lone:
+            if place in answer.buffered:
                 reason = limit_reason(denied.scope)
-                waiting.append(Waiting(each.candidate, reason, answer.lone[place], denied.scope))
+                waiting.append(Waiting(each.candidate, reason, answer.buffered[place], denied.scope))
             elif counting.telling is Telling.DIGEST:
                 digested.append(Suppressed(leased.name, leased.event.category, denied))
             else:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from dispatcher.core.category_rule import OnAmbiguous
-from dispatcher.core.leased_event import Candidate, Doubt, Leased, Trouble
+from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import (
     LAST_LOOK,
@@ -32,21 +32,21 @@ MAX_RESENT: Final = 2
 """How often a post that never arrived is made again while others arrive; then it is a dead letter ``ambiguous``."""
 
 
-def lookups(doubtful: Sequence[Leased], policy: Policy, now_us: int) -> tuple[list[Lookup], list[Settlement]]:
+def lookups(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple[list[Lookup], list[Settlement]]:
     """One look-up for each channel (and thread) that posts of unknown fate went to; and what cannot be handled."""
     places: dict[tuple[str, str | None], list[Candidate]] = {}
     ended: list[Settlement] = []
-    for leased in doubtful:
+    for leased in unconfirmed:
         match as_candidate(leased, policy):
             case Settlement() as settlement:
                 ended.append(settlement)
             case candidate:
-                doubt = _doubt(candidate)
-                place = (doubt.channel or candidate.terms.channel, leased.event.thread_ts or doubt.root)
+                post = _unconfirmed(candidate)
+                place = (post.channel or candidate.terms.channel, leased.event.thread_ts or post.root)
                 places.setdefault(place, []).append(candidate)
     found = []
     for (channel, thread_ts), candidates in places.items():
-        since_us = min(_doubt(each).first_us for each in candidates) - MARGIN_US
+        since_us = min(_unconfirmed(each).first_us for each in candidates) - MARGIN_US
         names = tuple(each.leased.name for each in candidates)
         found.append(Lookup(tuple(candidates), Search(channel, names, since_us, thread_ts, now_us), now_us))
     return found, ended
@@ -83,32 +83,32 @@ def after_look(lookup: Lookup, reading: Reading, policy: Policy, backoff: Backof
 
 
 def _absent(candidate: Candidate, now_us: int, grace_us: int) -> Settlement:
-    leased, doubt = candidate.leased, _doubt(candidate)
-    if now_us < doubt.sent_us + LAST_LOOK * grace_us:
+    leased, post = candidate.leased, _unconfirmed(candidate)
+    if now_us < post.sent_us + LAST_LOOK * grace_us:
         waits = Parked(Place.LOOK, Reason.RECONCILE, LAST_LOOK * grace_us)
-        return _settlement(candidate, waits, looks=doubt.looks, reached=True)
+        return _settlement(candidate, waits, looks=post.looks, reached=True)
     again = Parked(Place.TIMER, Reason.RETRY, 0, "never_seen", detail="the channel does not show it: posted again")
-    if doubt.trouble is Trouble.OUTAGE:
+    if post.trouble is Trouble.OUTAGE:
         return _settlement(candidate, again, Slots.HOLD, reached=True)
-    if leased.attempt >= MAX_ATTEMPTS or (leased.resent >= MAX_RESENT and doubt.trouble is None):
+    if leased.attempt >= MAX_ATTEMPTS or (leased.resent >= MAX_RESENT and post.trouble is None):
         detail = f"{_posted(leased)}, and the channel never showed it"
         return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, leased.code or again.code), reached=True)
-    if doubt.trouble is Trouble.CHANNEL:
+    if post.trouble is Trouble.CHANNEL:
         again = replace(again, wait_us=again_after_us(leased.name, leased.attempt))
         return _settlement(candidate, again, Slots.HOLD, reached=True)
     return _settlement(candidate, again, Slots.HOLD, resent=leased.resent + 1, reached=True)
 
 
 def _later(candidate: Candidate, later: ReadLater, now_us: int, backoff: Backoff) -> Settlement:
-    doubt = _doubt(candidate)
+    post = _unconfirmed(candidate)
     facts: dict[str, Any] = {"reached": later.reached, "reading_us": later.retry_after_us, "pause": later.pause}
     if now_us >= candidate.terms.deadline_us:
         detail = f"perhaps {_posted(candidate.leased)}, and not to be looked up before its max_age: {later.detail}"
         letter = DeadLettered(Reason.AMBIGUOUS, detail, candidate.leased.code or later.code)
-        return _settlement(candidate, letter, looks=doubt.looks + 1, **facts)
-    wait_us = backoff(doubt.looks + 1) if later.retry_after_us is None else later.retry_after_us
+        return _settlement(candidate, letter, looks=post.looks + 1, **facts)
+    wait_us = backoff(post.looks + 1) if later.retry_after_us is None else later.retry_after_us
     waits = Parked(Place.TIMER, Reason.RECONCILE, wait_us, later.code, detail=later.detail)
-    return _settlement(candidate, waits, looks=doubt.looks + 1, **facts)
+    return _settlement(candidate, waits, looks=post.looks + 1, **facts)
 
 
 def _unreadable(candidate: Candidate, never: Unreadable, rule: OnAmbiguous) -> Settlement:
@@ -135,7 +135,7 @@ def _settlement(
     return Settlement(leased, candidate.terms, outcome, slots, **(facts | effects))  # type: ignore[arg-type]  # fields by name
 
 
-def _doubt(candidate: Candidate) -> Doubt:
-    if candidate.leased.doubt is None:
+def _unconfirmed(candidate: Candidate) -> Unconfirmed:
+    if candidate.leased.unconfirmed is None:
         raise ValueError(f"{candidate.leased.id} is looked up, and its fate is known")
-    return candidate.leased.doubt
+    return candidate.leased.unconfirmed

@@ -23,7 +23,7 @@ from dispatcher.core.policy import limit_reason
 from dispatcher.core.tally import Suppressed
 from dispatcher.jsonio import encode
 from dispatcher.logs.batch_writer import LineBatch, Lines, StreamLines
-from dispatcher.logs.facts import dropped_facts, facts_of, own_line, subject_facts, waiting_facts
+from dispatcher.logs.facts import digest_line, dropped_facts, facts_of, subject_facts, waiting_facts
 from dispatcher.logs.line_buffer import LineBuffer
 from dispatcher.logs.terminal_line import TerminalLine
 
@@ -43,8 +43,8 @@ _WARNINGS: Final = {
     "limits.refused",
     "limits.superseded",
     "log.lines_left_out",
-    "setting.doubted",
-    "server.doubted",
+    "setting.warning",
+    "server.warning",
     "worker.crashed",
     "worker.given_up",
     "workers.killed",
@@ -188,7 +188,7 @@ class EventLog:
         parked: list[dict[str, object]] = []
         for settlement in settlements:
             if isinstance(settlement.subject, Leased) and settlement.subject.tally is not None:
-                if (line := own_line(settlement.subject.tally, settlement)) is not None:
+                if (line := digest_line(settlement.subject.tally, settlement)) is not None:
                     self.say(line[0], **line[1])
                 continue
             entry = {**subject_facts(settlement.subject), **facts_of(settlement)}
@@ -233,7 +233,7 @@ class EventLog:
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
-        own = [each for each in events if each.candidate.leased.is_own]
+        own = [each for each in events if each.candidate.leased.is_digest_message]
         self._write_all("event.parked", [waiting_facts(each) for each in events if each not in own])
         for each in own:
             telling = each.candidate.leased.id.partition(":")[0]

@@ -9,7 +9,7 @@ from dispatcher.core.limits import US, Denied, LeftOut, Reason
 from dispatcher.core.outcomes import DeadLettered, Dropped, Parked, Sent, Settlement, Step, Told
 from dispatcher.core.tally import Tally
 
-OWN_LINES: Final = frozenset(
+DIGEST_LINES: Final = frozenset(
     {
         "digest.posted",
         "digest.edited",
@@ -20,7 +20,7 @@ OWN_LINES: Final = frozenset(
         "notice.failed",
     }
 )
-"""The lines about own events."""
+"""The lines about digest messages."""
 
 
 def subject_facts(subject: Leased | Undecodable) -> dict[str, object]:
@@ -92,8 +92,8 @@ def dropped_facts(denied: Denied | None, reason: Reason, outcome: str = "dropped
     return {"outcome": outcome, "reason": reason.value, **_denial(denied)}
 
 
-def own_line(tally: Tally, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
-    """The line about what an own event has done; that it cannot be posted is told once. None where it did nothing."""
+def digest_line(tally: Tally, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
+    """The line about what a digest message has done, or None. That it cannot be posted is told once."""
     facts: dict[str, object] = {"category": tally.category, "count": tally.count}
     if settlement.terms is not None:
         facts["channel"] = settlement.terms.channel

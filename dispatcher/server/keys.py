@@ -68,9 +68,9 @@ class Keys:
         return self.leased_prefix + owner
 
     @property
-    def orphans(self) -> str:
+    def requeued(self) -> str:
         """ZSET, id -> seq, events whose lease ended, next to be taken; empty."""
-        return self._key("orphans")
+        return self._key("requeued")
 
     @property
     def parked(self) -> str:
@@ -198,9 +198,9 @@ class Keys:
         return self._key("places")
 
     @property
-    def strays(self) -> str:
+    def abandoned(self) -> str:
         """ZSET, id -> first seen (us) in a stock worker's intermediate list; lives ten minutes after the last."""
-        return self._key("strays")
+        return self._key("abandoned")
 
     @property
     def sweep(self) -> str:

@@ -1,4 +1,4 @@
-"""Reads the settings from the environment and from ``.env``, with all faults and doubts at once."""
+"""Reads the settings from the environment and from ``.env``, with all faults and warnings at once."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class _Found:
 def load_settings(
     env: Mapping[str, str] | None = None, env_file: Path | None = ENV_FILE
 ) -> tuple[Settings, tuple[str, ...]]:
-    """The settings and a sentence for each doubt: a variable that is not known, a line not understood.
+    """The settings and a sentence for each warning: a variable that is not known, a line not understood.
 
     The environment (``env``, else the process's own) goes before ``env_file``, and in each of them a
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
     reads none. Values in it are taken as they are: nothing is interpolated.
 
-    Raises ``ConfigError`` with every fault at once, and behind them the doubts, one of which may be the cause; it names
-    variables and never shows a secret.
+    Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
+    names variables and never shows a secret.
     """
-    from_file, warnings, problems = _read_env_file(env_file)
+    from_file, unread, problems = _read_env_file(env_file)
     places = (_Place(_without_blanks(os.environ if env is None else env)), from_file)
     values: dict[str, str] = {}
     names: dict[str, str] = {}
@@ -71,14 +71,14 @@ def load_settings(
         settings = Settings.checked(values, names)
     except ConfigError as error:
         problems += error.problems
-    doubts = (*warnings, *_unknown(places), *_doubted_token(settings, names))
+    warnings = (*unread, *_unknown(places), *_unlikely_token(settings, names))
     if problems or settings is None:
-        raise ConfigError(*problems, doubts=doubts)
-    return settings, doubts
+        raise ConfigError(*problems, warnings=warnings)
+    return settings, warnings
 
 
 def _read_env_file(path: Path | None) -> tuple[_Place, list[str], list[str]]:
-    """What the file sets, doubts and faults."""
+    """What the file sets, warnings and faults."""
     if path is None or not path.exists():
         return _Place({}), [], []
     if path.is_dir():
@@ -91,13 +91,13 @@ def _read_env_file(path: Path | None) -> tuple[_Place, list[str], list[str]]:
     except UnicodeDecodeError:
         return _Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
     bindings = list(parse_stream(io.StringIO(text)))
-    doubts = [
+    warnings = [
         f"{path}:{_line(binding)}: not read as NAME=value, the line is ignored"
         for binding in bindings
         if binding.error or (binding.key is not None and binding.value is None)
     ]
     given = {binding.key: binding.value or "" for binding in bindings if binding.key is not None}
-    return _Place(_without_blanks(given), f" (in {path})"), doubts, []
+    return _Place(_without_blanks(given), f" (in {path})"), warnings, []
 
 
 def _line(binding: Binding) -> int:
@@ -148,7 +148,7 @@ def _content(found: _Found) -> str:
     return text
 
 
-def _doubted_token(settings: Settings | None, names: Mapping[str, str]) -> Iterator[str]:
+def _unlikely_token(settings: Settings | None, names: Mapping[str, str]) -> Iterator[str]:
     """What no bot token looks like may still be one of a proxy's: no fault."""
     token = settings.slack_token if settings else None
     if token is not None and not token.get_secret_value().startswith(_BOT_TOKENS):

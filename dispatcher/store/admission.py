@@ -101,7 +101,7 @@ class Admission:
             openings_of(facts, ahead),
             frozenset(n - 1 for n in facts["lost"]),
             _shadowed(facts["shadowed"], call),
-            {n - 1: wait_us for n, wait_us in facts.get("lone", ())},
+            {n - 1: wait_us for n, wait_us in facts.get("buffered", ())},
             [read_joined(name, why) for name, why in facts.get("joined", ())],
         )
 

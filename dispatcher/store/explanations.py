@@ -65,7 +65,7 @@ class ExplainCalls:
     def __init__(self, keys: Keys, queue: QueueKeys) -> None:
         self._queue = queue
         self._names = [
-            keys.events, keys.leases, keys.orphans, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
+            keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
             keys.muted, keys.paused, keys.failures,
         ]  # fmt: skip
@@ -179,16 +179,16 @@ class _Telling:
             return replace(base, state=State.IN_FLIGHT, sentence=sentence, worker=owner)
         base = replace(base, state=State.PARKED, outcome="parked")
         if header.get("timer"):
-            found = Reason.RETRY if header.get("doubt") is None else Reason.RECONCILE
-            return self._on_timer(base, header.get("why") or (found.value, None), is_lone="lone" in header)
+            found = Reason.RETRY if header.get("unconfirmed") is None else Reason.RECONCILE
+            return self._on_timer(base, header.get("why") or (found.value, None), is_buffered="buffered" in header)
         return self._deferred(base) if header.get("line") else self._for_channel(base)
 
-    def _on_timer(self, base: Explanation, why: Sequence[str | None], *, is_lone: bool) -> Explanation:
+    def _on_timer(self, base: Explanation, why: Sequence[str | None], *, is_buffered: bool) -> Explanation:
         reason, code = why
         next_us = int(self._facts.get("timer") or self._look.now_us)
         words = ": ".join(filter(None, (reason, code)))
         sentence = explain.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
-        if is_lone and words.startswith("limit:"):
+        if is_buffered and words.startswith("limit:"):
             sentence = explain.alone(words, self._at(next_us))
         pause = self._look.pause
         if reason == Reason.PAUSED and pause is not None:

@@ -13,7 +13,7 @@ from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import Dropped, Settlement
 from dispatcher.core.policy import Policy
-from dispatcher.core.tally import is_own
+from dispatcher.core.tally import is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
@@ -129,7 +129,7 @@ class ParkedEvents:
         """Those of the ids on the queue that are parked."""
         if not ids:
             return []
-        look = self._explanations.look([id_ for id_ in ids if not is_own(id_)], payloads=True)
+        look = self._explanations.look([id_ for id_ in ids if not is_digest_message(id_)], payloads=True)
         told = [(found, look.explain(found)) for found in look.found]
         return [self._parked(found, each) for found, each in told if each.state is State.PARKED]
 

@@ -26,7 +26,7 @@ from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.tally import Counting
 from dispatcher.server.keys import Keys
 from dispatcher.store.decisions import is_limited, refusal_text, why_of
-from dispatcher.store.tallies import OWN_NAME, collects_us, sample_of
+from dispatcher.store.tallies import DIGEST_CATEGORY, collects_us, sample_of
 
 CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
 """How Slack's own ids of channels look."""
@@ -122,8 +122,8 @@ class Table:
 
 
 def _books(leased: Leased) -> dict[str, str]:
-    if leased.is_own:
-        return {"category": OWN_NAME, "of": leased.event.category}
+    if leased.is_digest_message:
+        return {"category": DIGEST_CATEGORY, "of": leased.event.category}
     return {"category": leased.event.category}
 
 
@@ -229,7 +229,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 "attempt": settlement.attempt,
                 "unknown": settlement.unknown,
                 **({"resent": settlement.resent} if settlement.resent else {}),
-                **({"doubt": settlement.looks} if settlement.looks is not None else {}),
+                **({"unconfirmed": settlement.looks} if settlement.looks is not None else {}),
                 "why_parked": [reason.value, code],
             }
         case _:

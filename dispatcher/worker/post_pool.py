@@ -18,7 +18,7 @@ Task: TypeAlias = Started | Lookup
 
 
 class PostExecutor(Protocol):
-    """Runs errands and says what follows; touches no store."""
+    """Runs tasks and says what follows; touches no store."""
 
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows."""
@@ -48,7 +48,7 @@ class _InFlight:
     _begun: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self) -> bool:
-        """True for the first caller: its thread begins the errand then, or the loop says that it never began."""
+        """True for the first caller: its thread begins the task then, or the loop says that it never began."""
         return self._begun.acquire(blocking=False)
 
     @property
@@ -58,7 +58,7 @@ class _InFlight:
 
 
 class PostPool:
-    """Runs up to ``size`` errands at once.
+    """Runs up to ``size`` tasks at once.
 
     The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
     ambiguous, a look-up as broken off; whatever its thread brings later is left alone.
@@ -71,28 +71,28 @@ class PostPool:
 
     def __init__(
         self,
-        courier: PostExecutor,
+        executor: PostExecutor,
         *,
         size: int,
         deadline_s: float,
         wake: Callable[[], None],
         clock: Callable[[], float] = boottime_s,
     ) -> None:
-        self._courier = courier
+        self._executor = executor
         self._size = size
         self._deadline_s = deadline_s
         self._wake = wake
         self._clock = clock
         self._in_flight: dict[str, _InFlight] = {}
-        """By the id of the first event; what is taken at once has no other errand."""
+        """By the id of the first event; what is taken at once has no other task."""
         self._ready: SimpleQueue[_InFlight] = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        """Threads that wait for an errand; one that is kept past its deadline is replaced by a new one."""
+        """Threads that wait for an task; one that is kept past its deadline is replaced by a new one."""
         self._done: SimpleQueue[tuple[_InFlight, list[Settlement]]] = SimpleQueue()
 
     @property
     def free(self) -> int:
-        """How many errands can be started now."""
+        """How many tasks can be started now."""
         return max(0, self._size - len(self._in_flight))
 
     @property
@@ -101,7 +101,7 @@ class PostPool:
         return [id_ for in_flight in self._in_flight.values() for id_ in in_flight.ids]
 
     def start(self, task: Task) -> None:
-        """Run one errand in a thread that has nothing else to do."""
+        """Run one task in a thread that has nothing else to do."""
         in_flight = _InFlight(task, self._clock() + self._deadline_s)
         self._in_flight[in_flight.ids[0]] = in_flight
         if not self._idle.acquire(blocking=False):
@@ -109,7 +109,7 @@ class PostPool:
         self._ready.put(in_flight)
 
     def collect(self) -> list[Settlement]:
-        """What the errands that ended, or whose deadline has passed, came to; each once."""
+        """What the tasks that ended, or whose deadline has passed, came to; each once."""
         settlements: list[Settlement] = []
         while not self._done.empty():
             in_flight, came_to = self._done.get()
@@ -122,7 +122,7 @@ class PostPool:
         return settlements
 
     def overdue_in_s(self) -> float | None:
-        """Seconds until the earliest deadline of an errand in flight."""
+        """Seconds until the earliest deadline of an task in flight."""
         first = min((in_flight.overdue_at for in_flight in self._in_flight.values()), default=None)
         return None if first is None else max(0.0, first - self._clock())
 
@@ -143,7 +143,7 @@ class PostPool:
         if self._clock() >= in_flight.overdue_at or not in_flight.claim():
             return  # what becomes of it is said by its deadline
         try:
-            came_to = [self._courier.deliver(task)] if isinstance(task, Started) else self._courier.look(task)
+            came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.look(task)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         self._done.put((in_flight, came_to))
@@ -152,10 +152,10 @@ class PostPool:
     def _overdue(self, in_flight: _InFlight) -> list[Settlement]:
         task = in_flight.task
         if isinstance(task, Started) and in_flight.claim():
-            return [self._courier.not_made(task)]
+            return [self._executor.not_made(task)]
         return self._without_answer(task, "deadline", f"no answer within {self._deadline_s:g} s")
 
     def _without_answer(self, task: Task, code: str, detail: str) -> list[Settlement]:
         if isinstance(task, Started):
-            return [self._courier.conclude(task, Ambiguous(code, detail))]
-        return self._courier.conclude_look(task, Reading({}, ReadLater(code, detail)))
+            return [self._executor.conclude(task, Ambiguous(code, detail))]
+        return self._executor.conclude_look(task, Reading({}, ReadLater(code, detail)))

@@ -4,11 +4,11 @@
 -- lease without a call means that nobody could. Then live workers renew first: for GRACE_US nobody is taken over. It also tells
 -- that the clock was stepped back: the last call was later than now.
 --
--- `at` names the keys events, leases, orphans, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
+-- `at` names the keys events, leases, requeued, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
 -- for `renew` also beat, reopening and pause;
 -- grace_us: from a post of unknown fate until it is looked up, scope: prefix of the keys of slots; and now.
 local leases = module(function(leases)
-  leases.SUSPECT = 2 -- workers that died with an event, from which on it is taken alone
+  leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
   local STEPPED_US = 1000000 -- by so much or less the clock may go back unnoticed
   local PAGE = 200 -- events that are taken over in one call
@@ -82,7 +82,7 @@ local leases = module(function(leases)
 
   -- A post that was under way may have arrived, or arrives yet: it frees its channel, is charged to its pace, and waits to be
   -- looked up when `at.grace_us` have passed since it was marked.
-  function leases.doubt(at, id, header, payload)
+  function leases.unconfirmed(at, id, header, payload)
     if lines.free(at, header.channel, id) and plan.zscore(at.lines, 'channel:' .. header.channel) then
       plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
     end
@@ -91,7 +91,7 @@ local leases = module(function(leases)
       plan.zadd(pace, at.now, id .. ' ' .. digits(at.now))
       plan.keep_alive(pace, header.pace, 2 * header.pace)
     end
-    header.held, header.doubt = nil, 0
+    header.held, header.unconfirmed = nil, 0
     leases.await_look(at, id, header, payload, leases.marked(at, header) + at.grace_us)
   end
 
@@ -113,13 +113,13 @@ local leases = module(function(leases)
     if not plan.hget(at.events, id) then
       plan.hset(at.events, id, '\n')
     end
-    plan.zadd(at.orphans, header.seq or 0, id)
+    plan.zadd(at.requeued, header.seq or 0, id)
     lines.free_all(at, id)
   end
 
   -- The events of an owner whose lease has ended, a page of them; whether these were all. A post that was under way is looked
   -- up and keeps its slot; one that was being looked up waits on a timer again; one that came out of a category's line goes
-  -- back there; any other is an orphan.
+  -- back there; any other is requeued.
   function leases.take_over(at, owner, theirs)
     local ids = redis.call('SRANDMEMBER', theirs, PAGE + 1)
     local is_all = #ids <= PAGE
@@ -132,15 +132,15 @@ local leases = module(function(leases)
       else
         header.deaths = (header.deaths or 0) + 1
         if header.state == 'sending' then
-          leases.doubt(at, id, header, payload)
-        elseif header.doubt then
+          leases.unconfirmed(at, id, header, payload)
+        elseif header.unconfirmed then
           leases.await_look(at, id, header, payload, at.now)
-        elseif header.line and header.deaths < leases.SUSPECT then
+        elseif header.line and header.deaths < leases.POISON_DEATHS then
           header.takes = (header.takes or 1) + 1
           deferred.stand(at, id, header, payload)
         else
           header.line = nil
-          plan.zadd(at.orphans, header.seq, id)
+          plan.zadd(at.requeued, header.seq, id)
           record.write(at, id, header, payload)
         end
       end
@@ -172,7 +172,7 @@ local leases = module(function(leases)
   -- known to wait, and whether it was to be taken up again.
   function leases.pull_out(at, id, header, line)
     plan.zrem(at.timers, id)
-    local was_orphan = plan.zrem(at.orphans, id)
+    local was_requeued = plan.zrem(at.requeued, id)
     local channel = header.channel and 'channel:' .. header.channel
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
       if each ~= '' and plan.zscore(at.line .. each, id) then
@@ -187,7 +187,7 @@ local leases = module(function(leases)
       end
     end
     lines.free_all(at, id)
-    return plan.zrem(at.parked, id), was_orphan
+    return plan.zrem(at.parked, id), was_requeued
   end
 
   -- Gives back every slot that the header names; those in `own` (a set of keys) stay.

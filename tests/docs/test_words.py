@@ -27,6 +27,21 @@ RETIRED: Final = {
     "CurrentCourier": "CurrentExecutor",
     "Errand": "Task",
     "OutboxWatch": "a result",
+    "doubt": "unconfirmed, or a warning",
+    "doubts": "warnings",
+    "doubted": "warning",
+    "lone": "buffered",
+    "own event": "digest message",
+    "own events": "digest messages",
+    "is_own(": "is_digest_message(",
+    "suspect": "poison-pill candidate",
+    "stray": "abandoned job",
+    "strays": "abandoned",
+    "orphan": "requeued event",
+    "orphans": "requeued",
+    "errand": "task",
+    "courier": "executor",
+    "spoiled": "undecodable",
 }
 
 

@@ -20,7 +20,7 @@ from tests.support.servers import Database
 
 T = TypeVar("T")
 
-OWN_IDS: Final = frozenset({"digest:storms", "notice:notes"})
+DIGEST_IDS: Final = frozenset({"digest:storms", "notice:notes"})
 SHOWN: Final = 10
 """Faults that a failure tells of."""
 
@@ -83,7 +83,7 @@ def changes(redis: Database, make: Make) -> list[Mutation | str]:
     """Everything that the victim's record may be and should not."""
     redis.flushall()
     plight = make(redis)
-    payloads = () if plight.victim in OWN_IDS else PAYLOADS  # those have none
+    payloads = () if plight.victim in DIGEST_IDS else PAYLOADS  # those have none
     return [*BROKEN, *payloads, *headers(plight.record)]
 
 
@@ -196,7 +196,7 @@ def test_what_a_newer_version_has_added_to_a_header_changes_nothing(redis: Datab
 
 @of_ours
 @in_extent
-def test_an_own_event_that_is_malformed_ends_and_its_category_is_told_of_again(
+def test_a_digest_message_that_is_malformed_ends_and_its_category_is_told_of_again(
     redis: Database, make: Make, most: int
 ) -> None:
     found = Found()
@@ -351,7 +351,7 @@ def _paused_ends(redis: Database, paused: str, value: bytes) -> None:
 
 TALLY: Final = (
     "count", "first", "last", "why", "samples", "since", "edit", "shown", "channel", "ts", "next", "failed", "snap",
-    "lone", "name", "remember",
+    "buffered", "name", "remember",
 )  # fmt: skip
 
 

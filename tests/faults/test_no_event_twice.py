@@ -121,7 +121,7 @@ def hasten_attempts(client: Database) -> None:
     now_us = client.time()[0] * US
     for id_ in client.zrange(KEYS.timers, 0, -1):
         record = client.hget(KEYS.events, id_)
-        if record is not None and "doubt" not in json.loads(record.partition(b"\n")[0]):
+        if record is not None and "unconfirmed" not in json.loads(record.partition(b"\n")[0]):
             client.zadd(KEYS.timers, {id_: now_us}, xx=True)
 
 

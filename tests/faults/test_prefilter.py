@@ -1,4 +1,4 @@
-"""A storm far over its limits, dropped at the doors of workers that stop, or change their limits, in its midst."""
+"""A storm far over its limits, dropped by the pre-check of workers that stop, or change their limits, in its midst."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_worker_stopped_in_the_middle_of_a_batch_leaves_the_rest_in_order(shop
     assert shop.ended(first) == 0
     look = shop.look()
     assert (look.leased, look.leases) == (0, {})
-    assert look.waiting + look.orphans + look.parked == 40 - len(first.lines("event.settled"))
+    assert look.waiting + look.requeued + look.parked == 40 - len(first.lines("event.settled"))
     assert len(first.lines("worker.stopped")) == 1
     second = shop.bear()
     watch(shop.books, is_drained, 10)

@@ -191,4 +191,4 @@ def test_with_very_many_tallies_the_books_say_how_much_is_parked_and_in_flight(r
     assert len(look.tallies) < look.all_tallies == 3_000
     redis.hincrby(KEYS.totals, "received", 2)
     (said,) = Books(redis, KEYS, QUEUE).snapshot().imbalances()
-    assert said == "events of its own are -1, but tallies are 3000"
+    assert said == "digest messages are -1, but tallies are 3000"

@@ -79,7 +79,7 @@ def check_meaning(stage: Stage, row: Row, code: str | None) -> None:
     assert header["attempt"] == uses_attempt
     assert owners(stage) == [{"x"}, {"x"}]
     assert holders(stage) == ([set(), set()] if row.meaning is Meaning.MAYBE else [{"x"}, {"x"}])
-    assert (header.get("doubt"), stage.letters()) == (0 if row.meaning is Meaning.MAYBE else None, [])
+    assert (header.get("unconfirmed"), stage.letters()) == (0 if row.meaning is Meaning.MAYBE else None, [])
     in_line = row.meaning is Meaning.COOL_DOWN
     assert (stage.line("#ops"), look.timers) == ((["x"], 0) if in_line else ([], 1))
     assert set(look.cooldowns) == ({"#ops"} if row.meaning is Meaning.COOL_DOWN else set())

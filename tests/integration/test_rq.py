@@ -308,13 +308,13 @@ def test_an_event_a_stock_worker_entered_is_never_run_again(queue: Queue, redis:
 
 
 def test_an_id_nobody_works_on_comes_back_after_a_minute(queue: Queue, redis: Database) -> None:
-    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="stray")
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
     redis.lmove(QUEUE.lanes[1], QUEUE.intermediates[1])
     now = 1_900_000_000_000_000
     times = iter([now] * 3 + [now + 59_000_000] * 3 + [now + 60_000_000] * 3)
     sweep = Sweep(redis, KEYS, QUEUE, owner="test", clock=lambda: next(times))
     assert [sweep.sweep() for _ in range(3)] == [0, 0, 1]
-    assert queue.job_ids == ["stray"]
+    assert queue.job_ids == ["abandoned"]
 
 
 def test_the_sweep_forgets_the_names_of_workers_that_were_killed(
@@ -337,7 +337,7 @@ def test_the_sweep_forgets_the_names_of_workers_that_were_killed(
 
 
 def test_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue: Queue) -> None:
-    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="stray")
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
     assert Sweep(redis, KEYS, QUEUE, owner="one").sweep_if_due() == 0
     assert redis.get(KEYS.sweep) == b"one"
     Sweep(redis, KEYS, QUEUE, owner="two").sweep_if_due()

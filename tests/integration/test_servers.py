@@ -46,13 +46,13 @@ def test_a_server_that_evicts_is_refused(slack: StandIn, tmp_path: Path) -> None
         assert "CONFIG SET maxmemory-policy noeviction" in worker.stderr()
 
 
-def test_an_eviction_policy_without_a_bound_is_only_doubted(slack: StandIn, tmp_path: Path) -> None:
+def test_an_eviction_policy_without_a_bound_is_only_a_warning(slack: StandIn, tmp_path: Path) -> None:
     with (
         RedisServer(options=("--maxmemory-policy", "allkeys-lru")) as server,
         Command("worker", "--burst", env=env_for(server, slack, tmp_path), cwd=tmp_path) as worker,
     ):
         assert worker.wait() == 0
-        assert "harmless without a maxmemory" in worker.named("server.doubted")[0]["detail"]
+        assert "harmless without a maxmemory" in worker.named("server.warning")[0]["detail"]
 
 
 def test_a_full_server_tells_producers_and_loses_nothing(

@@ -69,7 +69,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_STORE,
         *_RQ,
     ),
-    "lua/include/door.lua": (*_in("integration", "store/prefilter"), *_STORE),
+    "lua/include/prefilter.lua": (*_in("integration", "store/prefilter"), *_STORE),
     "lua/include/lines.lua": (*_in("integration", "store/lines store/waiting"), *_STORE),
     "lua/include/places.lua": (*_in("integration", "store/lines"), *_STORE),
     "lua/include/pause.lua": (*_in("integration", "store/pause"), *_STORE),

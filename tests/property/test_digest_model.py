@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.core.limits import US
 from tests.support.digest_walk import DigestWalk
-from tests.support.digests import WINDOW_S, edits, own_posts, storm, telling_policy, wait_until
+from tests.support.digests import WINDOW_S, digest_posts, edits, storm, telling_policy, wait_until
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
 from tests.support.stage import Stage
@@ -49,7 +49,7 @@ def test_a_storm_of_six_hours_gives_one_digest_in_each_window(redis: Database, g
     assert most_in_any_window(posted, WINDOW_S * US) <= 10
     assert most_in_any_window(told, WINDOW_S * US) == 1
     assert 10 <= len(told) <= 12
-    assert len(own_posts(ann)) == stage.total("notices") == len(told)
+    assert len(digest_posts(ann)) == stage.total("notices") == len(told)
     assert len(edits(ann)) <= 6 * 120 + len(told)
     last_words = [text for text in edits(ann) if text.splitlines()[0].endswith("closed")]
     assert sum(int(text.partition(" ")[0]) for text in last_words) == stage.total("digested")

@@ -277,7 +277,7 @@ class DeferralWalk:
             owner.worker.decided()
         keys = self.stage.keys
         names = (keys.events, keys.lines, keys.timers, keys.parked, keys.awaited, keys.deferred, keys.deciding)
-        left = [name for name in (*names, keys.orphans, keys.posting) if self.stage.redis.exists(name)]
+        left = [name for name in (*names, keys.requeued, keys.posting) if self.stage.redis.exists(name)]
         left += [
             str(key)
             for prefix in (keys.line_prefix, keys.waits_prefix, keys.leased_prefix)

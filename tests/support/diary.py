@@ -46,10 +46,10 @@ class Life:
 
     At its end it held ``held``, with the posts of ``posting`` under way, and had settled ``untold`` last. Before that
     it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
-    the fate of a post was unknown, and of ``doubted`` it was to be looked up. ``batches`` are the events of each take
-    that nobody had taken before, in order. ``owners`` says what their slots are called, but for the number of posts of
-    unknown fate. ``asked`` takes had no answer when the diary ended, and nobody knows with what result; the same says
-    ``is_settling`` of settling. The answers to ``unheard`` others got lost.
+    the fate of a post was unknown, and of ``unconfirmed`` it was to be looked up. ``batches`` are the events of each
+    take that nobody had taken before, in order. ``owners`` says what their slots are called, but for the number of
+    posts of unknown fate. ``asked`` takes had no answer when the diary ended, and nobody knows with what result; the
+    same says ``is_settling`` of settling. The answers to ``unheard`` others got lost.
     """
 
     held: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class Life:
     untold: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
-    doubted: set[str] = field(default_factory=set)
+    unconfirmed: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
     asked: int = 0
     unheard: int = 0
@@ -100,7 +100,7 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
         case "settling":
             life.untold = ids["all"]
             life.unknown |= ids["unknown"]
-            life.doubted |= ids["doubted"]
+            life.unconfirmed |= ids["unconfirmed"]
         case "settled":
             life.held -= ids["all"]
             life.posting -= ids["done"]
@@ -167,7 +167,7 @@ def _refused(taken: Taken) -> list[str]:
 
 def _admitting(admit: Method, note: Note) -> Method:
     def call(admission: Admission, asking: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what admit takes
-        note("settling", all=(each.candidate.leased.id for each in asking if each.drops), unknown=(), doubted=())
+        note("settling", all=(each.candidate.leased.id for each in asking if each.drops), unknown=(), unconfirmed=())
         answer = admit(admission, asking, *arguments, **named)
         rows = enumerate(zip(asking, answer.verdicts, strict=True))
         ended = [
@@ -220,7 +220,7 @@ def _settling(settle: Method, note: Note) -> Method:
             "settling",
             all=ids,
             unknown=unknown,
-            doubted=(each.subject.id for each in settlements if each.looks is not None),
+            unconfirmed=(each.subject.id for each in settlements if each.looks is not None),
         )
         settled = settle(outbox, settlements, *arguments, **named)
         note("settled", all=ids, done=(id_ for id_, done in zip(ids, settled.applied, strict=True) if done))

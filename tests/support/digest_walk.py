@@ -53,7 +53,7 @@ class Owner:
 
 
 class Workspace(Desk):
-    """The sink of all workers: what landed, and what each message of an own event has come to say."""
+    """The sink of all workers: what landed, and what each message of a digest message has come to say."""
 
     def __init__(self, seed: random.Random, failing: float) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Workspace(Desk):
         self.landed: list[tuple[int, str]] = []
         """Every new message: when its attempt was started, and of which event."""
         self.counts: dict[str, int] = {}
-        """Of each own message the count that it shows now; one that arrived twice is one."""
+        """Of each digest message the count that it shows now; one that arrived twice is one."""
         self._by_ts: dict[str, str] = {}
 
     def look(self, search: Search) -> Reading:
@@ -113,7 +113,7 @@ class Workspace(Desk):
             self.counts[event_id] = int(found[1])
 
     def told(self, category: str) -> int:
-        """How many events of a category all own messages tell of."""
+        """How many events of a category all digest messages tell of."""
         return sum(count for id_, count in self.counts.items() if id_.partition(":")[2].startswith(f"{category}#"))
 
 

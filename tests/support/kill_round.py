@@ -218,13 +218,13 @@ def _check_posts(
     """What was sent arrived; only a post that was under way when its worker died may have arrived and not count."""
     posts = Counter(posted.mark for posted in ended.slack.ledger.posted())
     marks = {event_mark(id_): id_ for id_ in ended.ids}
-    in_doubt = set().union(*(life.posting for life in dead_lives), *(life.lost | life.unknown for life in lives))
+    unconfirmed = set().union(*(life.posting for life in dead_lives), *(life.lost | life.unknown for life in lives))
     twice = {marks[mark] for mark, count in posts.items() if count > 1 and mark is not None}
-    assert twice <= in_doubt, "posted twice, though no post was in doubt"
+    assert twice <= unconfirmed, "posted twice, though no post had an unknown delivery status"
     arrived = {marks[mark] for mark in posts if mark is not None}
     sent = {id_ for id_, each in decided.items() if each.outcome == "sent"}
     assert sent <= arrived
-    assert arrived - sent <= in_doubt, "posted, and settled as something else"
+    assert arrived - sent <= unconfirmed, "posted, and settled as something else"
 
 
 def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]) -> None:
@@ -234,7 +234,7 @@ def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]
     """
     moved = set().union(
         *(life.held for life in dead_lives),
-        *(life.lost | life.unknown | life.doubted | life.returned for life in lives),
+        *(life.lost | life.unknown | life.unconfirmed | life.returned for life in lives),
     )
     places: dict[str, dict[str | None, int]] = {channel: {} for channel in PACED}
     for n, posted in enumerate(ended.slack.ledger.posted()):

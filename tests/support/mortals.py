@@ -75,7 +75,7 @@ def live(order: dict[str, Any]) -> int:
     try:
         with prepared(terminal) as job:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-            job.say_doubts()
+            job.say_warnings()
             return job.work()
     except KeyboardInterrupt:
         return DONE

@@ -93,7 +93,7 @@ class Fleet:
                 self.ids += producer.send_many(message(n) for n in range(first, first + sending))
             elif is_drained(look) and not is_killing:
                 break
-            elif look.waiting + look.leased + look.orphans == 0:
+            elif look.waiting + look.leased + look.requeued == 0:
                 hasten(self.client)
             assert time.monotonic() < end, f"not done after {timeout_s} s: {look}; {fates}"
             self.nursery.poll(_LOOK_S)

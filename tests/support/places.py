@@ -25,7 +25,7 @@ class Places:
 
     events: dict[str, dict[str, Any]]
     leased: dict[str, list[str]]
-    orphans: list[str]
+    requeued: list[str]
     lines: dict[str, list[str]]
     instants: dict[str, float]
     timers: list[str]
@@ -41,7 +41,7 @@ class Places:
 
     def faults(self, *, same_pace: bool = True) -> list[str]:
         """A sentence for each thing that does not fit."""
-        in_hands = [*self.orphans, *(id_ for ids in self.leased.values() for id_ in ids)]
+        in_hands = [*self.requeued, *(id_ for ids in self.leased.values() for id_ in ids)]
         waiting = [*self.timers, *(id_ for ids in self.lines.values() for id_ in ids)]
         busy = {f"channel:{channel}" for channel in self.posting}
         channels = {line: ids for line, ids in self.lines.items() if line.startswith(("channel:", "paused:"))}
@@ -69,7 +69,7 @@ class Places:
                 "what waits on a timer says so",
             ),
             (
-                all(self._state(id_) is None for id_ in self.orphans),
+                all(self._state(id_) is None for id_ in self.requeued),
                 "what is left to be taken is not being sent",
             ),
             (
@@ -81,7 +81,7 @@ class Places:
                 "each event waits in the line of its channel, or of its category that is paused",
             ),
             (
-                all("doubt" not in self.events[id_] for ids in self.lines.values() for id_ in ids),
+                all("unconfirmed" not in self.events[id_] for ids in self.lines.values() for id_ in ids),
                 "what is to be looked up waits in no line",
             ),
             (
@@ -142,7 +142,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
         for name in names
         if name.startswith(keys.scope("")) or name in (keys.seen, keys.cooldowns, keys.threads[0])
     ]
-    ranges = [*line_keys, keys.orphans, keys.timers, keys.parked]
+    ranges = [*line_keys, keys.requeued, keys.timers, keys.parked]
     pipe = redis.pipeline(transaction=False)
     for key in (keys.events, keys.posting, keys.awaited, keys.deferred, keys.deciding):
         pipe.hgetall(key)
@@ -169,7 +169,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
             key.removeprefix(keys.leased_prefix): sorted(_texts(ids))
             for key, ids in zip(owner_keys, leased, strict=True)
         },
-        orphans=rows[keys.orphans],
+        requeued=rows[keys.requeued],
         lines={key.removeprefix(keys.line_prefix): rows[key] for key in line_keys},
         instants=instants,
         timers=rows[keys.timers],

@@ -256,7 +256,7 @@ def leased_by_the_dead(redis: Database) -> Plight:
     return made.done("v")
 
 
-def orphan(redis: Database) -> Plight:
+def requeued(redis: Database) -> Plight:
     """It was given back."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -265,7 +265,7 @@ def orphan(redis: Database) -> Plight:
     return made.done("v")
 
 
-def suspect(redis: Database) -> Plight:
+def candidate(redis: Database) -> Plight:
     """Two workers have died with it."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -341,7 +341,7 @@ def on_a_timer(redis: Database) -> Plight:
     return made.done("v")
 
 
-def in_doubt(redis: Database) -> Plight:
+def unconfirmed(redis: Database) -> Plight:
     """It was perhaps posted, and waits to be looked up, with another one."""
     made = _Making(redis)
     made.send("v", "a", channel="#free")
@@ -435,7 +435,7 @@ def joined_by_a_second(redis: Database) -> Plight:
     return plight
 
 
-OWN_ENDS: Final = frozenset({"sent", "digested", "dropped"})
+DIGEST_ENDS: Final = frozenset({"sent", "digested", "dropped"})
 
 
 def digest_collects(redis: Database) -> Plight:
@@ -443,7 +443,7 @@ def digest_collects(redis: Database) -> Plight:
     made = _Making(redis)
     made.send(*(f"s{n}" for n in range(6)), category="storms")
     made.ann.run()
-    return made.done("digest:storms", ends=OWN_ENDS)
+    return made.done("digest:storms", ends=DIGEST_ENDS)
 
 
 def digest_grows(redis: Database) -> Plight:
@@ -455,7 +455,7 @@ def digest_grows(redis: Database) -> Plight:
     made.ann.run()
     made.send("t0", "t1", category="storms")
     made.ann.run()
-    return made.done("digest:storms", ends=OWN_ENDS)
+    return made.done("digest:storms", ends=DIGEST_ENDS)
 
 
 def digest_in_hands(redis: Database) -> Plight:
@@ -465,7 +465,7 @@ def digest_in_hands(redis: Database) -> Plight:
     made.ann.run()
     made.stage.clock.forward(61)
     started = made.ann.go()
-    return made.done("digest:storms", lambda: made.ann.deliver(started), ends=OWN_ENDS)
+    return made.done("digest:storms", lambda: made.ann.deliver(started), ends=DIGEST_ENDS)
 
 
 def digest_of_the_dead(redis: Database) -> Plight:
@@ -475,7 +475,7 @@ def digest_of_the_dead(redis: Database) -> Plight:
     made.ann.run()
     made.stage.clock.forward(61)
     made.dead.go()
-    return made.done("digest:storms", ends=OWN_ENDS)
+    return made.done("digest:storms", ends=DIGEST_ENDS)
 
 
 def notice_waits(redis: Database) -> Plight:
@@ -483,14 +483,14 @@ def notice_waits(redis: Database) -> Plight:
     made = _Making(redis)
     made.send(*(f"n{n}" for n in range(5)), category="notes")
     made.ann.run()
-    return made.done("notice:notes", ends=OWN_ENDS)
+    return made.done("notice:notes", ends=DIGEST_ENDS)
 
 
 Make = Callable[[Database], Plight]
 
 EVENTS: Final[tuple[Make, ...]] = (
-    leased, leased_to_wait, leased_by_the_dead, orphan, suspect, given_back, in_a_channels_line, at_its_turn, posted,
-    failed, cooled_down, posted_by_the_dead, on_a_timer, in_doubt, looked_up, looked_up_by_the_dead,
+    leased, leased_to_wait, leased_by_the_dead, requeued, candidate, given_back, in_a_channels_line, at_its_turn,
+    posted, failed, cooled_down, posted_by_the_dead, on_a_timer, unconfirmed, looked_up, looked_up_by_the_dead,
     next_in_a_category, behind_in_a_category, head_in_hands, head_of_the_dead, of_a_paused_category, alone_suppressed,
     joined_by_a_second,
 )  # fmt: skip

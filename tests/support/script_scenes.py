@@ -241,7 +241,7 @@ def digest_once(redis: Database) -> None:
     stage.look()
 
 
-def lone(redis: Database) -> None:
+def buffered_single(redis: Database) -> None:
     """One event that a limit of all refuses is set aside: it goes as itself, is cancelled, or a second one joins it."""
     stage = QuietStage(redis, TELLING.replace("30/1m", "4/1m").replace(", guarantee: 2", ""))
     ann = stage.worker()
@@ -549,7 +549,7 @@ def stock(redis: Database) -> None:
     taken = ann.outbox.adopt("a", seal(Event("errors", "text", id="a")))
     ann.outbox.adopt("a", seal(Event("errors", "text", id="a")))
     ann.outbox.adopt("nobody", seal(Event("errors", "text")))
-    ann.outbox.adopt("spoiled", "no event")
+    ann.outbox.adopt("undecodable", "no event")
     redis.rpush(f"{lane}:intermediate", "b", "nobody knows")
     redis.zadd(stage.queue.failed(Lane.NORMAL), {"c": 1, "a": 1})
     redis.zadd(stage.queue.deferred(Lane.NORMAL), {"d": 1})
@@ -673,7 +673,7 @@ def waiting(redis: Database) -> None:
 SCENES: Final[dict[str, Scene]] = {
     scene.__name__: scene
     for scene in (
-        storm, paced, deferral, digest, digest_once, lone, notice, trouble, readings, takeovers, by_hand, letters,
-        versions, stock, full_queue, limiter, waiting,
+        storm, paced, deferral, digest, digest_once, buffered_single, notice, trouble, readings, takeovers, by_hand,
+        letters, versions, stock, full_queue, limiter, waiting,
     )
 }  # fmt: skip

@@ -122,7 +122,7 @@ class Worker:
         self.late: list[Taken] = []
         """What was asked for ahead, and arrived when it gave back what it held."""
         self.next_us: int | None = None
-        self.own_policy: Policy | None = None
+        self.limits_in_force: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
         self.prefilter = Prefilter(stage.keys.namespace, lambda: stage.clock.now_us / US)
         """It closes for no category before a version is followed."""
@@ -150,11 +150,11 @@ class Worker:
 
     @property
     def policy(self) -> Policy:
-        return self.own_policy or self.stage.policy
+        return self.limits_in_force or self.stage.policy
 
     def follow(self, version: Version) -> None:
         """Decide by a version of the limits from now on."""
-        self.own_policy, _ = read_policy(version.content, version.name)
+        self.limits_in_force, _ = read_policy(version.content, version.name)
         self.outbox.follow(version.name, self.policy.dead_letters)
         self.admission.follow(version.name, self.policy)
 

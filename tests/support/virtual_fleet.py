@@ -60,7 +60,7 @@ class _Member:
 
 
 class VirtualFleet:
-    """Workers with ``SENDERS`` senders each. They sleep until the instant that ``take`` named, or the bell wakes one.
+    """Workers with ``SENDERS`` pool each. They sleep until the instant that ``take`` named, or the bell wakes one.
 
     A post is made at the instant at which it starts, and its answer is there when ``sink.took_us`` have passed.
     """

@@ -42,16 +42,16 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
+        for warning in server.warnings:
+            terminal.warn(warning)
         readers = build_readers(settings, server)
         if check:
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
         limits = limits_to_look_at(settings, open_versions(settings, server))
-        for doubt in limits.warnings:
-            terminal.doubt(doubt)
+        for warning in limits.warnings:
+            terminal.warn(warning)
         headline = f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}"
         if watch:
             from dispatcher.cli.status.watch import watch_status
@@ -144,7 +144,7 @@ def document(status: Status) -> dict[str, Any]:
             for id_, tally in sorted(look.tallies.items())
         ],
         "timers": {
-            "waiting": look.timers - look.own("timer"),
+            "waiting": look.timers - look.tallies_at("timer"),
             "next": None if look.next_timer_us is None else look.next_timer_us / US,
         },
         "cooldowns": [

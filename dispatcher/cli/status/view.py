@@ -60,7 +60,7 @@ def _summary(status: Status) -> Table:
     grid.add_row("Queue", f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
-    if timers := look.timers - look.own("timer"):
+    if timers := look.timers - look.tallies_at("timer"):
         when = "" if look.pause else f", the next {_in((look.next_timer_us or look.now_us) - look.now_us)}"
         grid.add_row("Timers", f"{timers} parked{when}")
     if look.tallies:

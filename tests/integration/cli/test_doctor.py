@@ -102,7 +102,7 @@ def test_every_finding_that_is_not_ok_has_a_remedy(redis: Database, redis_url: s
     assert sum(each.level is ERROR for each in found) == 4
 
 
-def test_the_settings_are_doubted_with_the_nearest_name() -> None:
+def test_an_unknown_setting_is_a_warning_with_the_nearest_name() -> None:
     found = list(
         examine(
             Settings.isolated(sink="console"),
@@ -117,13 +117,13 @@ def test_the_settings_are_doubted_with_the_nearest_name() -> None:
     )
 
 
-def test_every_fault_and_doubt_of_the_limits_file_is_a_finding(tmp_path: Path) -> None:
+def test_every_fault_and_warning_of_the_limits_file_is_a_finding(tmp_path: Path) -> None:
     file = tmp_path / "limits.yaml"
     file.write_text("global: {limits: [5]}\nother: 1\n", encoding="utf-8")
     assert [level for level, _ in about("limits", limits_file=file)] == [ERROR, ERROR]
     file.write_text("global: {limits: [5/1m]}\ncategories: {errors: {limits: [10/1m]}}\n", encoding="utf-8")
-    (doubted, _), (level, said) = about("limits", limits_file=file)
-    assert (doubted, level, said) == (WARNING, OK, "limits.yaml is valid and names 1 category")
+    (warned, _), (level, said) = about("limits", limits_file=file)
+    assert (warned, level, said) == (WARNING, OK, "limits.yaml is valid and names 1 category")
 
 
 # The server

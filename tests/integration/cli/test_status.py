@@ -147,7 +147,7 @@ def drawn(status: Status, rows: Rows | None = None, width: int = 160) -> str:
 
 def look(**facts: object) -> Snapshot:
     nothing: dict[str, object] = {
-        **dict.fromkeys(("waiting", "events", "leased", "orphans", "parked", "timers", "dead_letters"), 0),
+        **dict.fromkeys(("waiting", "events", "leased", "requeued", "parked", "timers", "dead_letters"), 0),
         **{name: {} for name in ("lines", "deferred", "totals", "leases", "cooldowns")},
         "pause": None,
     }
@@ -226,7 +226,7 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
 
 def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
     lines = {"category:deploys": Line(12, 1_090 * US, "category:deploys"), "channel:#ops": Line(3, 1_090 * US)}
-    facts = look(lines=lines, deferred={"deploys": 512}, parked_with_own=1_000, timers=8, has_all_lines=False)
+    facts = look(lines=lines, deferred={"deploys": 512}, parked_with_digests=1_000, timers=8, has_all_lines=False)
     status = Status(facts, {}, [], [])
     rows = [line.strip() for line in drawn(status).splitlines()]
     assert {"and 500 events in other lines", "and 477 events in other lines"} <= set(rows)

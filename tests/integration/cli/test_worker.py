@@ -46,8 +46,8 @@ def test_a_burst_starts_the_embedded_server_and_ends_when_all_is_posted(tmp_path
     assert burst.code == 0
     assert started["server"] == "embedded server in .dispatcher"
     assert started["limits"].endswith("config/limits.yaml")
-    (doubt,) = worker.named("setting.doubted")
-    assert doubt["detail"].startswith("DISPATCHER_LIMTS_FILE is not a known variable and is ignored; did you mean")
+    (warning,) = worker.named("setting.warning")
+    assert warning["detail"].startswith("DISPATCHER_LIMTS_FILE is not a known variable and is ignored; did you mean")
     assert [posted.text for posted in slack.ledger.posted()] == ["disk &lt;full&gt;"]
     assert slack.token not in worker.stderr() + burst.err
 

@@ -352,7 +352,7 @@ def test_a_head_whose_worker_dies_stands_in_its_line_again(stage: Stage, ann: Wo
     keep_beating(stage, LEASE_US // US, "bob")
     bob.decided()
     assert category_line(stage) == ["c", "d"]
-    assert (stage.look().orphans, stage.look().deferred, marks(stage)) == (0, {"errors": 2}, set())
+    assert (stage.look().requeued, stage.look().deferred, marks(stage)) == (0, {"errors": 2}, set())
     assert stage.header("c")["takes"] == 2
 
 

@@ -51,7 +51,7 @@ def ann(stage: Stage) -> Worker:
     return close(stage)
 
 
-def without_door(stage: Stage) -> Worker:
+def without_prefilter(stage: Stage) -> Worker:
     """Another worker by the same limits, who has not heard yet that anything is over them."""
     version = stage.versions.in_force()
     assert version is not None
@@ -99,7 +99,7 @@ def test_what_is_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Wor
 
 
 def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: Stage, ann: Worker) -> None:
-    bob = without_door(stage)
+    bob = without_prefilter(stage)
     stage.send("a")
     assert handed_out(bob.take()) == ["a"]
     stage.send("b")
@@ -108,7 +108,7 @@ def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: S
 
 def test_the_record_of_a_drop_by_the_prefilter_is_that_of_a_drop_by_the_gate(stage: Stage, ann: Worker) -> None:
     stage.clock.forward(7.000001)
-    bob = without_door(stage)
+    bob = without_prefilter(stage)
     stage.send("a")
     assert gone(ann.take()) == ["a"]
     stage.send("twin")
@@ -196,7 +196,7 @@ def test_a_guaranteed_category_is_refused_only_when_its_share_and_what_all_share
     assert (handed_out(taken), gone(taken)) == (["e1"], ["d4"])
     assert taken.prefiltered[0].denied == Denied("shared", Limit.parse("2/30m"), HALF_HOUR_US - 5 * US)
     ann.deliver(ann.dispatch(taken.batch))
-    bob = without_door(stage)
+    bob = without_prefilter(stage)
     stage.send("e2")
     assert gone(ann.take()) == ["e2"]
     stage.send("twin")
@@ -757,25 +757,25 @@ def test_with_a_head_of_a_line_in_hand_nothing_is_asked_for_ahead(stage: Stage) 
     assert not is_asked_ahead(ann, heads)
 
 
-def test_with_a_lone_suspect_in_hand_nothing_is_asked_for_ahead(stage: Stage, busy: Worker) -> None:
+def test_with_a_poison_candidate_in_hand_nothing_is_asked_for_ahead(stage: Stage, busy: Worker) -> None:
     for owner in ("cid", "dan"):
         stage.worker(owner).take(1, 0)
         keep_beating(stage, 40, "bob")
-    suspect = busy.outbox.take(2, 5)
-    assert (handed_out(suspect), suspect.undecided, suspect.more) == (["new0"], None, True)
-    assert not is_asked_ahead(busy, suspect)
+    candidate = busy.outbox.take(2, 5)
+    assert (handed_out(candidate), candidate.undecided, candidate.more) == (["new0"], None, True)
+    assert not is_asked_ahead(busy, candidate)
 
 
-def test_with_a_lone_suspect_whose_post_is_to_be_looked_up_nothing_is_asked_for_ahead(stage: Stage) -> None:
+def test_with_a_poison_candidate_whose_post_is_to_be_looked_up_nothing_is_asked_for_ahead(stage: Stage) -> None:
     stage.send("x", channel=UNPACED)
     ann = stage.worker("ann")
     for owner in ("cid", "dan"):
         assert [each.candidate.leased.id for each in stage.worker(owner).go_on()] == ["x"]
         keep_beating(stage, 60, "ann")
     stage.send("new1", "new2")
-    suspect = ann.outbox.take(1, 5)
-    assert (handed_out(suspect), suspect.undecided, suspect.more) == (["x"], None, True)
-    assert not is_asked_ahead(ann, suspect)
+    candidate = ann.outbox.take(1, 5)
+    assert (handed_out(candidate), candidate.undecided, candidate.more) == (["x"], None, True)
+    assert not is_asked_ahead(ann, candidate)
 
 
 def first_of(taken: Taken) -> int | None:

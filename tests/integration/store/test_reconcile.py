@@ -275,7 +275,7 @@ def test_a_reading_begins_before_the_first_of_all_posts(stage: Stage, ann: Worke
     assert {each.since_us for each in ann.desk.searches} == {START_US - MARGIN_US}
 
 
-def test_while_an_event_is_in_doubt_its_channel_goes_on(stage: Stage, ann: Worker) -> None:
+def test_posts_to_a_channel_go_on_while_one_delivery_is_unknown(stage: Stage, ann: Worker) -> None:
     stage.send("x", "y", "z")
     ann.answer(ann.go()[0], LOST)
     ann.run()
@@ -293,7 +293,7 @@ def test_a_reading_that_fails_is_made_again_with_back_off(stage: Stage, ann: Wor
         ann.go()
         waits = last_outcome(ann)
         assert waits == Parked(Place.TIMER, Reason.RECONCILE, BACKOFF_US, BROKEN.code, detail=BROKEN.detail)
-        assert (stage.header("x")["doubt"], timer(stage, "x")) == (looks, stage.clock.now_us + BACKOFF_US)
+        assert (stage.header("x")["unconfirmed"], timer(stage, "x")) == (looks, stage.clock.now_us + BACKOFF_US)
         stage.clock.now_us += BACKOFF_US
     show(ann, Absent(), x="7.000001")
     ann.go()
@@ -391,7 +391,7 @@ def test_what_a_dead_worker_was_to_look_up_waits_for_the_end_of_a_429_on_reading
     assert timer(stage, "x") == end_us
 
 
-def test_a_suspect_in_doubt_waits_for_the_end_of_a_429_on_reading(stage: Stage) -> None:
+def test_a_poison_candidate_with_unknown_delivery_waits_for_the_end_of_a_429_on_reading(stage: Stage) -> None:
     """Two workers died with it: it is handed out alone, yet not before anybody may read."""
     ann, bob = stage.worker("ann"), stage.worker("bob")
     lose(ann, "x")
@@ -409,7 +409,7 @@ def test_a_suspect_in_doubt_waits_for_the_end_of_a_429_on_reading(stage: Stage) 
 # Deadlines
 
 
-def test_an_event_in_doubt_outlives_its_deadline_until_it_is_looked_up(stage: Stage, ann: Worker) -> None:
+def test_an_event_with_unknown_delivery_outlives_its_deadline_until_it_is_looked_up(stage: Stage, ann: Worker) -> None:
     lose(ann, "x", max_age=5)
     show(ann, Absent(), x="7.000001")
     at(stage, 5 * US)
@@ -420,7 +420,7 @@ def test_an_event_in_doubt_outlives_its_deadline_until_it_is_looked_up(stage: St
     assert (stage.total("sent"), stage.letters()) == (2, [])
 
 
-def test_an_event_in_doubt_of_a_dead_worker_outlives_its_deadline_too(stage: Stage, ann: Worker) -> None:
+def test_an_event_of_a_dead_worker_with_unknown_delivery_outlives_its_deadline_too(stage: Stage, ann: Worker) -> None:
     bob = stage.worker("bob")
     stage.send("x", max_age=5)
     ann.go()
@@ -558,7 +558,7 @@ def test_what_cannot_be_looked_up_is_posted_eight_times_at_most_and_over_more_th
 # Never gated, dropped or refused before the look
 
 
-def test_an_event_in_doubt_asks_for_no_slot_before_the_look(redis: Database) -> None:
+def test_an_event_with_unknown_delivery_asks_for_no_slot_before_the_look(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/2s"))
     ann = stage.worker("ann")
     stage.send("x")
@@ -571,7 +571,9 @@ def test_an_event_in_doubt_asks_for_no_slot_before_the_look(redis: Database) -> 
     assert (stage.total("sent"), stage.total("dropped")) == (1, 0)
 
 
-def test_an_event_in_doubt_whose_category_is_rejected_since_is_looked_up(stage: Stage, ann: Worker) -> None:
+def test_an_event_with_unknown_delivery_whose_category_is_rejected_since_is_looked_up(
+    stage: Stage, ann: Worker
+) -> None:
     lose(ann, "x", category="unheard-of")
     stage.policy = replace(stage.policy, reject_unknown=True)
     show(ann, Absent(), x="7.000001")
@@ -580,7 +582,7 @@ def test_an_event_in_doubt_whose_category_is_rejected_since_is_looked_up(stage: 
     assert (stage.total("sent"), stage.letters()) == (2, [])
 
 
-def test_a_repeat_of_an_event_in_doubt_is_a_duplicate(stage: Stage, ann: Worker) -> None:
+def test_a_repeat_of_an_event_with_unknown_delivery_is_a_duplicate(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     stage.redis.hset(stage.queue.job("x"), "data", "[]")
     stage.redis.rpush(stage.queue.lanes[1], "x")
@@ -609,7 +611,7 @@ def test_a_short_lease_does_not_shorten_the_grace(stage: Stage) -> None:
     at(stage, 2 * US)
     bob.take()
     assert timer(stage, "x") == START_US + GRACE_US
-    assert (stage.header("x")["doubt"], stage.header("x").get("held")) == (0, None)
+    assert (stage.header("x")["unconfirmed"], stage.header("x").get("held")) == (0, None)
 
 
 def test_a_dead_workers_post_is_not_looked_up_before_its_grace_though_its_event_has_expired(stage: Stage) -> None:
@@ -650,7 +652,7 @@ def test_a_look_up_that_was_under_way_is_made_by_another(stage: Stage, ann: Work
     show(bob, Absent(), x="7.000001")
     bob.take(0, 0)
     assert (stage.look().timers, timer(stage, "x")) == (1, stage.clock.now_us)
-    assert (stage.header("x")["doubt"], stage.header("x")["attempt"]) == (0, 1)
+    assert (stage.header("x")["unconfirmed"], stage.header("x")["attempt"]) == (0, 1)
     bob.go()
     assert (stage.total("sent"), bob.desk.posts) == (2, [])
 
@@ -711,7 +713,7 @@ def test_one_reading_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> 
     assert stage.total("sent") == 6
 
 
-def test_readings_of_many_events_of_one_channel_count_as_one_errand(stage: Stage, ann: Worker) -> None:
+def test_readings_of_many_events_of_one_channel_count_as_one_scan(stage: Stage, ann: Worker) -> None:
     ids = [f"e{n}" for n in range(30)]
     for id_ in ids:
         lose(ann, id_, category="many", channel=UNPACED)
@@ -830,10 +832,10 @@ def test_a_lookup_names_its_events_and_begins_when_they_were_taken(stage: Stage,
     assert lookup.search == Search("#general", ("x",), START_US - MARGIN_US, now_us=stage.clock.now_us)
 
 
-def test_a_failure_below_slack_is_no_doubt(stage: Stage, ann: Worker) -> None:
+def test_a_failure_to_connect_leaves_no_unknown_delivery(stage: Stage, ann: Worker) -> None:
     stage.send("x")
     ann.answer(ann.go()[0], Retryable("connection_refused", "nobody listens there"))
-    assert "doubt" not in stage.header("x")
+    assert "unconfirmed" not in stage.header("x")
     stage.clock.now_us += BACKOFF_US
     assert names(ann.go()) == ["x"]
     assert ann.desk.searches == []

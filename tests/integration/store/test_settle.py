@@ -297,7 +297,7 @@ def test_of_a_batch_only_what_is_still_leased_is_settled(stage: Stage, ann: Work
     assert ann.keep_only("a") == 1
     settlements = [after_post(each, Receipt(UNPACED, "1.1"), lambda _: BACKOFF_US) for each in (a, b)]
     assert ann.settle(settlements) == [True, False]
-    assert (stage.total("sent"), stage.look().orphans) == (1, 1)
+    assert (stage.total("sent"), stage.look().requeued) == (1, 1)
 
 
 def test_an_unknown_event_settles_nothing(stage: Stage, ann: Worker) -> None:

@@ -149,7 +149,7 @@ def test_a_job_whose_hash_has_expired_is_a_dead_letter(stage: Stage) -> None:
     push(stage, Lane.NORMAL, "x")
     worker = stage.worker()
     taken = worker.take()
-    assert taken.batch == [Undecodable("x", Reason.EXPIRED, taken.batch[0].detail)]  # type: ignore[union-attr]  # spoiled
+    assert taken.batch == [Undecodable("x", Reason.EXPIRED, taken.batch[0].detail)]  # type: ignore[union-attr]  # undecodable
     worker.dispatch(taken.batch)
     assert [letter["reason"] for letter in stage.letters()] == ["expired"]
     push(stage, Lane.NORMAL, "x", seal(Event("errors", "again")))
@@ -206,7 +206,7 @@ def test_a_number_of_replays_that_is_none_ends_no_worker(stage: Stage, replays: 
 
 
 KEYS_OF_A_TAKE = (
-    *("events", "leases", "orphans", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
+    *("events", "leases", "requeued", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
     *("deciding", "freed", "muted", "names", "paused", "limits_version"),
 )
 
@@ -283,7 +283,7 @@ def test_a_stock_workers_job_is_adopted_as_if_it_had_been_taken(stage: Stage) ->
     assert stage.look().overall()["received"] == 2
 
 
-def test_an_adopter_gets_its_own_event_alone(stage: Stage) -> None:
+def test_an_adopter_gets_its_digest_message_alone(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a", "b")
     ann.take()
@@ -371,7 +371,7 @@ def test_a_renewed_lease_is_not_taken_over(stage: Stage) -> None:
     assert bob.taken() == []
 
 
-def test_a_worker_takes_none_of_its_own_events_a_second_time(stage: Stage) -> None:
+def test_a_worker_takes_none_of_its_digest_message_a_second_time(stage: Stage) -> None:
     ann = stage.worker("ann")
     stage.send("a")
     ann.take()
@@ -416,7 +416,7 @@ def test_the_events_of_many_dead_workers_are_taken_over_in_old_order(stage: Stag
     assert stage.look().leases.keys() == {"bob"}
 
 
-def test_orphans_are_handed_out_in_old_order_as_far_as_asked_for(stage: Stage) -> None:
+def test_requeued_events_are_taken_in_their_old_order_up_to_the_number_asked_for(stage: Stage) -> None:
     ann, bob, cid = stage.worker("ann"), stage.worker("bob"), stage.worker("cid")
     stage.send("a", "b", "c", "d")
     assert ann.taken(new=1) == ["a"]
@@ -428,7 +428,7 @@ def test_orphans_are_handed_out_in_old_order_as_far_as_asked_for(stage: Stage) -
     assert [taken.more for taken in takes] == [True, False]
 
 
-def test_a_worker_that_wants_nothing_new_gets_no_orphans(stage: Stage) -> None:
+def test_a_worker_that_wants_nothing_new_gets_no_requeued_events(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a", "b")
     ann.take()
@@ -437,7 +437,7 @@ def test_a_worker_that_wants_nothing_new_gets_no_orphans(stage: Stage) -> None:
     assert bob.taken() == ["a", "b"]
 
 
-def test_what_has_waited_too_long_does_not_go_with_a_suspect(stage: Stage) -> None:
+def test_what_has_waited_too_long_does_not_go_with_a_poison_candidate(stage: Stage) -> None:
     ann = stage.worker("ann")
     stage.send("late", max_age=60)
     (started,) = ann.go()
@@ -453,7 +453,7 @@ def test_what_has_waited_too_long_does_not_go_with_a_suspect(stage: Stage) -> No
     assert dan.taken(0, 0) == ["late"]
 
 
-def test_a_worker_that_wants_nothing_new_gets_no_suspect(stage: Stage) -> None:
+def test_a_worker_that_wants_nothing_new_gets_no_poison_candidate(stage: Stage) -> None:
     stage.send("a")
     for n in range(2):
         worker = stage.worker(f"victim{n}")
@@ -484,7 +484,7 @@ def test_events_that_two_workers_died_with_are_handed_out_one_by_one(stage: Stag
     assert [taken.more for taken in takes[:2]] == [True, True]
 
 
-def test_a_suspect_may_be_the_probe_of_a_pause_and_waits_for_its_instant(stage: Stage) -> None:
+def test_a_poison_candidate_may_be_the_probe_of_a_pause_and_waits_for_its_instant(stage: Stage) -> None:
     stage.send("x", channel="#x")
     for n in range(2):
         worker = stage.worker(f"victim{n}")

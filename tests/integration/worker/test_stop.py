@@ -52,7 +52,7 @@ def test_a_post_that_outlasts_the_stop_of_its_worker_is_looked_up_and_not_taken_
     stand.worker.sign_off()
     answer.set()
     look = Books(redis, keys, queue).snapshot()
-    assert (look.leased, look.orphans) == (1, 1), "the post is still leased; what was not begun is given back"
+    assert (look.leased, look.requeued) == (1, 1), "the post is still leased; what was not begun is given back"
     bob = build_outbox(settings, redis, "bob")
     assert [each.id for each in bob.take(10, 10).batch] == ["e2"]
     assert timers(redis, keys.timers) == ["e1"], "it waits to be looked up"

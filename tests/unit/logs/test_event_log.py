@@ -27,7 +27,7 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
 from dispatcher.logs.event_log import EventLog, build_event_log, build_log
-from dispatcher.logs.facts import OWN_LINES
+from dispatcher.logs.facts import DIGEST_LINES
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
 TERMS = Terms("#ops", None, (), 1, configured=True)
@@ -328,9 +328,9 @@ SAID = {"category": "errors", "count": 37, "channel": "#ops"}
         ),
     ],
 )
-def test_what_an_own_event_has_done_is_a_line_of_its_own(outcome: Outcome, expected: dict[str, Any]) -> None:
+def test_what_a_digest_message_has_done_is_a_line_of_its_own(outcome: Outcome, expected: dict[str, Any]) -> None:
     assert told(Settlement(OWN, TERMS, outcome)) == [expected]
-    assert expected["event"] in OWN_LINES
+    assert expected["event"] in DIGEST_LINES
 
 
 def test_that_a_digest_cannot_be_posted_is_told_once() -> None:
@@ -339,7 +339,7 @@ def test_that_a_digest_cannot_be_posted_is_told_once() -> None:
     assert told(Settlement(again, TERMS, failed)) == []
 
 
-def test_what_an_own_event_waits_for_by_itself_is_no_line() -> None:
+def test_what_a_digest_message_waits_for_by_itself_is_no_line() -> None:
     assert told(Settlement(OWN, TERMS, Told(Step.WAITED, COUNTING))) == []
 
 

@@ -49,7 +49,7 @@ ICON_URL = "expected the https:// URL of an image, of at most 2000 characters"
 
 
 def policy(text: str) -> Policy:
-    """The policy of a file without doubts."""
+    """The policy of a file without warnings."""
     found, warnings = read_policy(text, "limits.yaml")
     assert warnings == ()
     return found
@@ -789,10 +789,10 @@ unknown_categories: maybe: not
             ["2:28: categories.a.icon_url: the image is not shown, since icon_emoji stands beside it"],
             id="two icons",
         ),
-        pytest.param("global: {limits: [5/30m]}", [], id="only what stands in the file is doubted"),
+        pytest.param("global: {limits: [5/30m]}", [], id="only what stands in the file is warned"),
     ],
 )
-def test_a_doubt_is_a_warning_with_its_place(text: str, warnings: list[str]) -> None:
+def test_a_warning_has_its_place(text: str, warnings: list[str]) -> None:
     _, found = read_policy(text, "limits.yaml")
     assert [warning.removeprefix("limits.yaml:") for warning in found] == warnings
 
