@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tests.support.forked import Forked
 from tests.support.processes import PATIENCE_S
-
-PYTHON_DISPATCHER: Final = (sys.executable, "-m", "dispatcher")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from dispatcher.cli import main
 from tests.support import secrecy
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
+PYTHON_DISPATCHER: Final = (sys.executable, "-m", "dispatcher")
 _FACT: Final = struct.Struct("i")
 
 

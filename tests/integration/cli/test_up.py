@@ -32,7 +32,8 @@ from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.worker.supervisor import SAME_SIGNAL_S
-from tests.support.commands import PYTHON_DISPATCHER, Streams, environment, run, started_on, terminal
+from tests.support.commands import Streams, environment, run, started_on, terminal
+from tests.support.forked import PYTHON_DISPATCHER
 from tests.support.processes import PATIENCE_S, Command, until
 
 LIMITS: Final = """\
