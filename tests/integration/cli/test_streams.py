@@ -12,7 +12,8 @@ import pytest
 
 from dispatcher.cli.exits import CONFIGURATION, conclude
 from dispatcher.cli.terminal import Terminal
-from tests.support.commands import PYTHON_DISPATCHER, environment, run
+from tests.support.commands import environment, run
+from tests.support.forked import PYTHON_DISPATCHER
 from tests.support.processes import PATIENCE_S
 from tests.support.screens import Screen
 
