@@ -9,8 +9,9 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from dispatcher.app.building import build_sink, workers_of
+from dispatcher.app.building import build_sink
 from dispatcher.app.fleet import WorkerEntry, fleet
+from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys

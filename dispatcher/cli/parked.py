@@ -90,7 +90,7 @@ class _Tally:
         return f"{self.cancelled} cancelled{left}"
 
 
-@click.group(short_help="Look at what waits, or cancel it.")
+@click.group()
 def parked() -> None:
     """Parked events: what waits for room in a limit, for its channel, or for another attempt.
 

@@ -35,7 +35,7 @@ class _FromTo(click.ParamType[tuple[float, float]]):
         return float(match[1]), float(match[2])
 
 
-@click.command(short_help="Run a local Slack that shows what is posted to it.")
+@click.command()
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=USUAL_PORT, show_default=True, help="0 takes a free one."
 )

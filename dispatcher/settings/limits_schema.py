@@ -121,7 +121,7 @@ def read_template(value: object) -> Template:
         raise fault(', expected a template such as "*{{ category }}* {{ text }}"')
     if len(value) > MAX_TEMPLATE:
         raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
-    from dispatcher.settings.templating import InvalidTemplate, compile_template  # noqa: PLC0415 - only who has one needs Jinja
+    from dispatcher.settings.templating import InvalidTemplate, compile_template  # only who has one needs Jinja
 
     try:
         return compile_template(value)

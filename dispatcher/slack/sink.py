@@ -114,7 +114,7 @@ class _Api:
     can_update: Final = True
 
     def __init__(self, token: BotToken, base_url: str, timeout_s: float) -> None:
-        from dispatcher.slack.clients import ApiClient  # noqa: PLC0415 - slack_sdk is slow to import and not always needed
+        from dispatcher.slack.clients import ApiClient  # slack_sdk is slow to import and not always needed
 
         self.where = checked_url(base_url, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
         self.transport = Transport(base_url, timeout_s)
@@ -160,7 +160,7 @@ class _Hook:
     can_update: Final = False
 
     def __init__(self, webhook: Webhook, timeout_s: float) -> None:
-        from dispatcher.slack.clients import HookClient  # noqa: PLC0415 - as above
+        from dispatcher.slack.clients import HookClient
 
         self.where = "webhook"
         self.transport = Transport(webhook.url, timeout_s)
@@ -182,7 +182,7 @@ class _Hook:
 
 
 def _answer(call: Callable[[], SlackResponse]) -> Answer:
-    from slack_sdk.errors import SlackApiError  # noqa: PLC0415 - as above
+    from slack_sdk.errors import SlackApiError
 
     try:
         response = call()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 
 _LANE_SUFFIX: Final = {Lane.HIGH: ":high", Lane.NORMAL: "", Lane.LOW: ":low"}
 

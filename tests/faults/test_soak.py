@@ -20,7 +20,7 @@ from tests.support.servers import Database, RedisServer
 from tests.support.snapshots import watch
 
 LONG: Final = (100_000, 1_000_000)
-SHORT: Final = (30_000, 60_000)
+SHORT: Final = (12_000, 24_000)
 """After how many of them memory is looked at first, and how many in all."""
 
 CHUNK: Final = 5_000

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
-from dispatcher.app.building import Readers
+from dispatcher.app import Readers
 from dispatcher.cli.status.facts import read_status
 from dispatcher.core.outcomes import Bounds
 from dispatcher.limiter import Limiter

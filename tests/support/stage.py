@@ -361,22 +361,23 @@ class Stage:
 
     def letters_bytes(self) -> int:
         """How many bytes all dead letters are, as the store counts them; they have to be those of each."""
-        counted = int(self.redis.get(self.keys.dead_bytes) or 0)
-        assert counted == sum(int(fields.get(b"bytes", 0)) for _, fields in self.redis.xrange(self.keys.dead))
-        return counted
+        pipe = self.redis.pipeline(transaction=False)
+        counted, letters = pipe.get(self.keys.dead_bytes).xrange(self.keys.dead).execute()
+        assert int(counted or 0) == sum(int(fields.get(b"bytes", 0)) for _, fields in letters)
+        return int(counted or 0)
 
-    def first_instant(self) -> float:
-        """The first instant at which something that waits may go; ``INF`` where there is none."""
-        rows = [
-            row for key in (self.keys.lines, self.keys.timers) for row in self.redis.zrange(key, 0, 0, withscores=True)
-        ]
-        return min((score for _, score in rows), default=INF)
+    def listen(self) -> tuple[int, float]:
+        """What the bell has left for sleepers, which is taken; and the first instant at which one that waits may go."""
+        pipe = self.redis.pipeline(transaction=False)
+        for key in (self.keys.lines, self.keys.timers):
+            pipe.zrange(key, 0, 0, withscores=True)
+        lines, timers, tokens, _ = pipe.llen(self.keys.wake).delete(self.keys.wake).execute()
+        self.tokens += tokens
+        return int(tokens), min((score for _, score in (*lines, *timers)), default=INF)
 
     def collect_tokens(self) -> int:
         """Take what the bell has left for sleepers and add it to ``tokens``; returns how many."""
-        tokens, _ = self.redis.pipeline().llen(self.keys.wake).delete(self.keys.wake).execute()
-        self.tokens += tokens
-        return int(tokens)
+        return self.listen()[0]
 
     def watching_the_bell(self, also: Callable[[], bool] = lambda: False) -> _Bell:
         """The enclosed call rings once if it set an instant earlier than all others, ``also`` more times otherwise."""
@@ -404,13 +405,12 @@ class _Bell:
     before: float = INF
 
     def __enter__(self) -> None:
-        self.stage.collect_tokens()
-        self.before = self.stage.first_instant()
+        _, self.before = self.stage.listen()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            expected = (self.stage.first_instant() < self.before) + self.also()
-            self.stage.rung = self.stage.collect_tokens()
+            self.stage.rung, first = self.stage.listen()
+            expected = (first < self.before) + self.also()
             assert self.stage.rung == expected, f"the bell was rung {self.stage.rung} times"
             self.stage.check()
 

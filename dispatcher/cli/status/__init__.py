@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force
+from dispatcher.cli.context import limits_named, server_to_look_at, some_settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.units import US
 
 if TYPE_CHECKING:
     from dispatcher.cli.status.facts import Shadowed, Status
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 
 
-@click.command(short_help="Show what waits, what was sent, and what limits are used.")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
 @click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
@@ -40,7 +40,7 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     from dispatcher.app import build_readers, limits_to_look_at, open_versions
     from dispatcher.cli.status.facts import read_status
 
-    settings = settings_in_force(terminal)
+    settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         for warning in server.warnings:
             terminal.warn(warning)

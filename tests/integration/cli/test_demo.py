@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 from dispatcher.cli.demo.story import EACH, KINDS, scenes
 from dispatcher.cli.demo.view import Moment, live_view, summary
 from dispatcher.store.snapshot import Snapshot
-from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
-from tests.support.processes import PATIENCE_S, until
+from tests.support.commands import Streams, ended, run, run_on, started, terminal
+from tests.support.processes import until
 from tests.support.screens import Emulator
 
 NONSENSE = {
@@ -96,10 +95,9 @@ def test_it_shows_what_happens_and_what_it_came_to() -> None:
 
 def test_on_a_terminal_a_table_fills_and_stays() -> None:
     with terminal() as (stdout, written):
-        env = environment({"TERM": "xterm", "COLUMNS": "80", "LINES": "24"})
-        demo = subprocess.run([*PYTHON_DISPATCHER, "demo"], stdout=stdout, env=env, timeout=2 * PATIENCE_S, check=False)
+        demo = run_on(Streams(stdout=stdout), "demo", TERM="xterm", COLUMNS="80", LINES="24")
         drawn = written()
-    assert demo.returncode == 0
+    assert demo.code == 0
     assert drawn.count("checkout.errors") > 3, "drawn again and again, how often depends on the machine"
     assert "\x1b[32m" in drawn
     end = drawn[drawn.rindex("Category") :]

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Final
@@ -15,10 +14,10 @@ import pytest
 
 from dispatcher.core.event import job_id_for
 from dispatcher.settings import read_policy
-from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started
+from tests.support.commands import Streams, ended, run, run_on, started
 from tests.support.deferral import run as work
 from tests.support.in_process import InProcess
-from tests.support.processes import PATIENCE_S, until
+from tests.support.processes import until
 from tests.support.servers import Database
 from tests.support.stage import Stage
 
@@ -211,22 +210,19 @@ def test_without_a_terminal_nothing_is_cancelled_but_with_yes(stage: Stage, insi
 @pytest.mark.usefixtures("waiting")
 @pytest.mark.parametrize(("answer", "left", "code"), [("y", 0, 0), ("n", 3, 1)])
 def test_on_a_terminal_it_asks(stage: Stage, answer: str, left: int, code: int) -> None:
-    env = environment({**variables(), "TERM": "xterm", "NO_COLOR": "1"})
+    env = {**variables(), "TERM": "xterm", "NO_COLOR": "1"}
     ours, theirs = pty.openpty()
     try:
         os.write(ours, f"{answer}\n".encode())
-        command = [*PYTHON_DISPATCHER, "parked", "cancel", "--all"]
-        done = subprocess.run(
-            command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=env, check=False, timeout=PATIENCE_S
-        )
+        done = run_on(Streams(stdin=theirs, stderr=theirs), "parked", "cancel", "--all", **env)
         said = os.read(ours, 65_536).decode()
     finally:
         os.close(theirs)
         os.close(ours)
-    assert (done.returncode, len(parked(stage))) == (code, left)
+    assert (done.code, len(parked(stage))) == (code, left)
     assert "Cancel 3 parked events? [y/N]:" in said
     assert ("error: nothing was cancelled" in said) == (answer == "n")
-    assert "deploys   limit:category" in done.stdout.decode()
+    assert "deploys   limit:category" in done.out
 
 
 @pytest.fixture

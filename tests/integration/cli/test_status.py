@@ -6,7 +6,6 @@ import io
 import json
 import re
 import signal
-import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from dispatcher.producer import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings import shown_url
 from dispatcher.store.snapshot import Line, Pause, Snapshot
-from tests.support.commands import PYTHON_DISPATCHER, environment, run
+from tests.support.commands import Streams, run, started_on
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.screens import Screen
 from tests.support.servers import Database, RedisServer
@@ -335,12 +334,9 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_la
 ) -> None:
     with own_server.client() as client:
         Producer(client).send("errors", "x")
-    env = environment({"DISPATCHER_REDIS_URL": own_server.url, "TERM": "xterm"})
+    env = {"DISPATCHER_REDIS_URL": own_server.url, "TERM": "xterm"}
     with Screen(columns=80, rows=20) as screen:
-        watch = subprocess.Popen(
-            [*PYTHON_DISPATCHER, "status", "--watch"], env=env, stdout=screen.stream, stderr=subprocess.PIPE, text=True
-        )
-        try:
+        with started_on(Streams(stdout=screen.stream), "status", "--watch", **env) as watch:
             until(lambda: "1 waiting" in screen.latest(), "the first figures")
             own_server.kill()
             until(lambda: "server away since" in screen.latest(), "that the server is away")
@@ -352,8 +348,6 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_la
             assert "away" not in screen.latest()
             watch.send_signal(signal.SIGINT)
             _, said = watch.communicate(timeout=PATIENCE_S)
-        finally:
-            watch.kill()
         assert (watch.returncode, said) == (0, "")
         until(lambda: screen.text().partition("\x1b[?25h\x1b[?1049l")[2], "the terminal as it was")
     left = screen.text().partition("\x1b[?25h\x1b[?1049l")[2]

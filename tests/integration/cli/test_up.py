@@ -32,7 +32,8 @@ from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.worker.supervisor import SAME_SIGNAL_S
-from tests.support.commands import PYTHON_DISPATCHER, environment, run, terminal
+from tests.support.commands import Streams, environment, run, started_on, terminal
+from tests.support.forked import PYTHON_DISPATCHER
 from tests.support.processes import PATIENCE_S, Command, until
 
 LIMITS: Final = """\
@@ -242,23 +243,13 @@ def test_a_server_that_is_set_is_used_and_none_started(
 
 def test_on_a_terminal_it_is_drawn_and_the_log_stands_below(place: Path, env: dict[str, str]) -> None:
     with terminal() as (stream, written):
-        process = subprocess.Popen(
-            [*PYTHON_DISPATCHER, "up"],
-            env=environment({**env, "TERM": "xterm-256color", "COLUMNS": "70"}),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
-        try:
+        env |= {"TERM": "xterm-256color", "COLUMNS": "70"}
+        with started_on(Streams(stdout=stream, stderr=stream), "up", **env) as process:
             until(lambda: len(processes_in(place)) == 3 + default_processes(), "everything up")
             send(place, "e1")
             await_sent(place, 1)
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 0
-        finally:
-            process.kill()
-            process.wait()
         drawn = written().replace("\r\n", "\n")
     assert drawn.startswith("\x1b[1mdispatcher is up, as process")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", drawn)
@@ -373,7 +364,7 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
 def test_kill_9_of_the_embedded_server_is_mended_and_loses_nothing(
     up: Up, place: Path, slack: StandIn, victims: tuple[str, ...]
 ) -> None:
-    ids = [f"e{number}" for number in range(400)]
+    ids = [f"e{number}" for number in range(150)]
     command = up()
     find = {"server": server_pid, "guard": guard_pid}
     killed = [find[victim](place) for victim in victims]
