@@ -237,7 +237,7 @@ class _Copier:
         """One in a hundred was refused by a limit, the others wait for another attempt."""
         id_ = f"{TIMED}-{PATTERN}"
         record, instant = self._client.hget(KEYS.events, id_), int(self._client.zscore(KEYS.timers, id_))
-        record = re.sub(rb'"lone":"\d+",|,"lone":"\d+"', b"", record)
+        record = re.sub(rb'"buffered":"\d+",|,"buffered":"\d+"', b"", record)
         again = record.replace(b'"limit:category"', b'"retry"').replace(b'"seq"', b'"attempt":1,"seq"')
         for n in range(count):
             event = name_of(TIMED, n)

@@ -27,13 +27,13 @@ class DispatcherError(Exception):
 class ConfigError(DispatcherError):
     """The configuration cannot work; ``problems`` holds one full sentence for each fault found.
 
-    ``doubts`` are sentences about what is no fault and may be part of the reason, such as a misspelt name.
+    ``warnings`` are sentences about what is no fault and may be part of the reason, such as a misspelt name.
     """
 
-    def __init__(self, *problems: str, doubts: Sequence[str] = ()) -> None:
-        super().__init__("\n".join((*problems, *doubts)))
+    def __init__(self, *problems: str, warnings: Sequence[str] = ()) -> None:
+        super().__init__("\n".join((*problems, *warnings)))
         self.problems = problems
-        self.doubts = tuple(doubts)
+        self.warnings = tuple(warnings)
 
 
 class RateLimited(DispatcherError):

@@ -19,9 +19,9 @@
 --            slots to give back if it is refused, "scope", "waits": prefixes of keys: these four with "tallies"}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
 --          scope, window], ...]}: the lease of a lost event was taken over, it was not decided (its verdict says nothing) and
---          nothing was charged or changed for it. {"stale": version in force} when another one than the call's is: nothing was decided.
---          With "tallies" also "lone": [[position of a request, wait_us], ...]: was parked, as the only one that is suppressed;
---          and "joined": [[name, decision], ...]: such ones of before, which have ended now
+--          nothing was charged or changed for it. {"stale": version in force} when another one than the call's is: nothing was
+--          decided. With "tallies" also "buffered": [[position of a request, wait_us], ...]: was parked, as the only one that is
+--          suppressed; and "joined": [[name, decision], ...]: such ones of before, which have ended now
 -- @include prelude
 -- @include plan
 -- @include record
@@ -117,10 +117,10 @@ local function give_back(request)
   end
 end
 
--- The refused events of the groups are counted in their tallies, a lone one is set aside. Returns the texts of these, and of
--- lone ones of before that have ended now.
+-- The refused events of the groups are counted in their tallies, the buffered single is parked. Returns the texts of these, and of
+-- buffered singles that have ended now.
 local function keep_tallies(groups, request_of)
-  local before, ended, lone, joined = lines.first_instant(at), {}, {}, {}
+  local before, ended, buffered, joined = lines.first_instant(at), {}, {}, {}
   for _, tally in ipairs(call.tallies) do
     tally.number, tally.texts = 0, {}
   end
@@ -152,20 +152,20 @@ local function keep_tallies(groups, request_of)
       }
       local wait_us = digest.set_aside(at, tally, event, tally.why, tally.texts, wait_of(group.verdict))
       if wait_us then
-        lone[#lone + 1] = string.format('[%d,%.0f]', only.n, wait_us)
+        buffered[#buffered + 1] = string.format('[%d,%.0f]', only.n, wait_us)
       else
         lose(only.n)
       end
       group.set_aside = only.n
     elseif tally.number > 0 then
-      local was_lone = digest.suppress(at, tally, tally.number, tally.why, tally.texts)
-      if was_lone then
-        joined[#joined + 1] = cjson.encode(was_lone)
+      local was_buffered = digest.suppress(at, tally, tally.number, tally.why, tally.texts)
+      if was_buffered then
+        joined[#joined + 1] = cjson.encode(was_buffered)
       end
     end
   end
   lines.ring_if_earlier(at, before)
-  return lone, joined
+  return buffered, joined
 end
 
 -- Takes out who is not dropped.
@@ -196,15 +196,15 @@ find_lost()
 local admitted = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
 local count, verdicts, ahead, request_of = decide_batch(call, at.now, admitted, lost)
 local groups, gone = groups_of(count, verdicts)
-local lone, joined = {}, {}
+local buffered, joined = {}, {}
 if call.tallies and #groups > 0 then
-  lone, joined = keep_tallies(groups, request_of)
+  buffered, joined = keep_tallies(groups, request_of)
 end
 drop(groups, gone)
 local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')
   .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'
 if call.tallies then
-  answer = answer .. ',"lone":[' .. table.concat(lone, ',') .. '],"joined":[' .. table.concat(joined, ',') .. ']'
+  answer = answer .. ',"buffered":[' .. table.concat(buffered, ',') .. '],"joined":[' .. table.concat(joined, ',') .. ']'
 end
 accounting.write(at)
 plan.commit(at.totals)

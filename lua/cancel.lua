@@ -42,7 +42,7 @@ end
 local results = {}
 for n, event in ipairs(call.events) do
   local header, _, malformed = record.read(at, event.id)
-  if malformed or header.own or header.seq ~= event.seq then
+  if malformed or header.digest or header.seq ~= event.seq then
     results[n] = 0
   elseif header.state ~= 'waiting' then
     results[n] = -1

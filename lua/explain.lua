@@ -1,7 +1,7 @@
 -- Where events are and what is known of them, all at one instant. Read-only. It answers for the first of "ids" only, where these
 -- are so large that no more fit into one answer, but for two at least.
 --
--- KEYS      1 events, 2 leases, 3 orphans, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
+-- KEYS      1 events, 2 leases, 3 requeued, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
 --             take.lua and settle.lua
 --          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
 --          15 16 17 18  HASH  the decision record (include/decisions.lua)
@@ -15,7 +15,7 @@
 --           that there are:
 --             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
 --               where the event is:
---               "owner" who holds it, or "orphan": true,
+--               "owner" who holds it, or "requeued": true,
 --               "timer": its instant,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
 --               waits for, "lines_before" of those that wait for that scope, "cooldown" and "failures" of its channel,
@@ -52,7 +52,7 @@ end
 local function place(facts, id, header)
   if header.state ~= 'waiting' then
     facts.owner = holder(id)
-    facts.orphan = not facts.owner or nil
+    facts.requeued = not facts.owner or nil
   elseif header.timer then
     facts.timer = redis.call('ZSCORE', KEYS[5], id) or nil
   elseif header.line then

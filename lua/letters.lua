@@ -5,7 +5,7 @@
 -- ARGV[1]   JSON {"from", "to": entries, as XRANGE has them, "newest_first": true | absent, "most"}
 -- Returns   [[entry, [field, value, ...]], ...]; fewer than there are, but for the last page none is empty
 
-local MOST_READ = 1048576
+local MOST_READ = 262144
 
 local call = cjson.decode(ARGV[1])
 local page, read, from = {}, 0, call.from

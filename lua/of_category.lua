@@ -7,7 +7,7 @@
 -- @keys events
 -- @include prelude
 
-local MOST_READ = 1048576
+local MOST_READ = 262144
 
 local call = cjson.decode(ARGV[1])
 local found, read = {}, 0

@@ -2,7 +2,7 @@
 -- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
--- @keys failing failures denials orphans freed guarantees
+-- @keys failing failures denials requeued freed guarantees
 -- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "waits", "scope": prefixes of keys,
 --           "version": of the limits | absent,
@@ -13,7 +13,7 @@
 --             "scopes": [KEYS position of each scope's slots, ...], "guarantee": that of its category's guarantee | absent,
 --             "priority": "high" | "normal" | "low",
 --             "holds": [those of them in which it holds its slot while it waits, ...],
---             "of": category that an own event, which has none, waits with | absent,
+--             "of": category that a digest message, which has none, waits with | absent,
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
 -- Returns   JSON {"now", "events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}

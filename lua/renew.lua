@@ -1,6 +1,6 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
--- @keys events leases leased orphans beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
+-- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
 -- @keys cooldowns pause reopening
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits", "scope": prefixes of keys,
@@ -9,7 +9,7 @@
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
 -- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again]. An event given back
 --           was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to
---           be looked up on its timer.
+--           be reconciled on its timer.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -31,8 +31,8 @@ local returned, left = 0, PAGE
 -- Late writes are fenced: each reconnection uses a new name. What is held under the former names goes over to this one.
 local function gather()
   for _, owner in ipairs(redis.call('ZRANGE', at.leases, 0, 999)) do
-    local is_own = owner == call.name or string.sub(owner, 1, #call.name + 1) == call.name .. '/'
-    if is_own and owner ~= call.owner and left > 0 then
+    local is_ours = owner == call.name or string.sub(owner, 1, #call.name + 1) == call.name .. '/'
+    if is_ours and owner ~= call.owner and left > 0 then
       local theirs = call.leased .. owner
       local ids = redis.call('SRANDMEMBER', theirs, left + 1)
       local is_all = #ids <= left
@@ -58,16 +58,16 @@ local function give_back(id)
     leases.set_apart(at, id)
   elseif header.line and not header.state then
     header.takes = (header.takes or 1) + 1 -- it may have been admitted
-    deferred.stand(at, id, header, payload)
-  elseif header.doubt then
-    leases.await_look(at, id, header, payload, at.now)
+    deferred.line_up(at, id, header, payload)
+  elseif header.unconfirmed then
+    leases.await_scan(at, id, header, payload, at.now)
   else
     if header.state then
       header.state, header.attempt, header.held = nil, math.max(0, (header.attempt or 1) - 1), true -- admitted it stays
       header.posts = math.max(0, (header.posts or 1) - 1)
       record.write(at, id, header, payload)
     end
-    plan.zadd(at.orphans, header.seq, id)
+    plan.zadd(at.requeued, header.seq, id)
   end
   returned = returned + 1
 end

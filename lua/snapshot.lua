@@ -3,16 +3,16 @@
 -- It looks at each owner of a lease, each category and each mute, and at a bounded number of everything else: of many lines,
 -- tallies and cool-downs it tells of some, and how much there is in all.
 --
--- KEYS      1 events 2 leases 3 orphans 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
+-- KEYS      1 events 2 leases 3 requeued 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
 --           (include/deferred.lua), 19 paused, 20 muted (mute.lua), 21 tallies (include/tally.lua)
 -- ARGV[1]   JSON {"now": us | absent, "leased", "line", "waits", "tally": prefixes of keys}
--- Returns   [JSON {"now", "waiting", "events", "leased", "orphans", "parked", "timers", "next_timer": us | null,
+-- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
 --           "has_all_lines", "deferred": {category: count}, "dead",
---           "tallies": {id: [count, first instant, "lone" | where its own event is: "timer" | "line" | "hands"]}, "all_tallies",
---           "has_all_tallies",
+--           "tallies": {id: [count, first instant, "buffered" | where its digest message is: "timer" | "line" | "hands"]},
+--           "all_tallies", "has_all_tallies",
 --           "leases": {owner: end}, "cooldowns": {channel: until}, those that end soonest, "all_cooldowns",
 --           "pause": {...}, "paused": {"*" | category: JSON}, "muted": {category: JSON}}, the books: [field, count, ...]];
 --           instants are strings
@@ -77,9 +77,10 @@ local has_all_tallies = all_tallies <= MOST_TALLIES
 local told_tallies = has_all_tallies and redis.call('SMEMBERS', KEYS[21])
   or redis.call('SSCAN', KEYS[21], '0', 'COUNT', MOST_TALLIES)[2]
 for _, id in ipairs(told_tallies) do
-  local count, first, lone = unpack(redis.call('HMGET', call.tally .. id, 'count', 'first', 'lone'))
-  local place = lone and 'lone' or redis.call('ZSCORE', KEYS[6], id) and 'timer' or redis.call('ZSCORE', KEYS[4], id) and 'line'
-  if not lone or redis.call('ZSCORE', KEYS[6], lone) then -- it may have been cancelled
+  local count, first, buffered = unpack(redis.call('HMGET', call.tally .. id, 'count', 'first', 'buffered'))
+  local is_on_timer = redis.call('ZSCORE', KEYS[6], id)
+  local place = buffered and 'buffered' or is_on_timer and 'timer' or redis.call('ZSCORE', KEYS[4], id) and 'line'
+  if not buffered or redis.call('ZSCORE', KEYS[6], buffered) then -- it may have been cancelled
     tallies[id] = { tonumber(count or 0), first or '0', place or 'hands' }
   end
 end
@@ -90,7 +91,7 @@ return { cjson.encode({
   waiting = waiting,
   events = redis.call('HLEN', KEYS[1]),
   leased = leased,
-  orphans = redis.call('ZCARD', KEYS[3]),
+  requeued = redis.call('ZCARD', KEYS[3]),
   parked = redis.call('ZCARD', KEYS[4]),
   timers = redis.call('ZCARD', KEYS[6]),
   next_timer = first_score(KEYS[6]) or cjson.null,

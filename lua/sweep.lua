@@ -4,7 +4,7 @@
 --           2 intermediate  LIST  RQ's, ids that a stock worker popped and has not begun
 --           3 failed, 4 deferred  ZSET  RQ's registries, member = job id
 --           5 started       ZSET  RQ's registry, member = job id:execution id, score = seconds at which it is given up
---           6 strays        ZSET  id -> us at which it was first seen in the intermediate list; lives ten minutes after the last
+--           6 abandoned     ZSET  id -> us at which it was first seen in the intermediate list; lives ten minutes after the last
 --           7 ...           HASH  the RQ job of each of "jobs", in their order
 -- ARGV[1]   JSON {"now": us | absent, "jobs": [[member, id, registry: KEYS position 3 to 5], ...]} jobs of ours found there
 -- Returns   how many ids were put back on the lane
@@ -12,24 +12,24 @@
 -- @include prelude
 -- @include plan
 
-local STRAY_US = 60000000
+local ABANDONED_US = 60000000
 
-local lane, intermediate, strays = KEYS[1], KEYS[2], KEYS[6]
+local lane, intermediate, abandoned = KEYS[1], KEYS[2], KEYS[6]
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local back = 0
 redis.call('LLEN', lane)
 
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', strays, '-inf', digits(now - 3 * STRAY_US), 'LIMIT', 0, 1000)) do
-  plan.zrem(strays, id) -- long gone, and may come again
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', abandoned, '-inf', digits(now - 3 * ABANDONED_US), 'LIMIT', 0, 1000)) do
+  plan.zrem(abandoned, id) -- long gone, and may come again
 end
 for _, id in ipairs(redis.call('LRANGE', intermediate, 0, 99)) do
-  local since = plan.zscore(strays, id)
+  local since = plan.zscore(abandoned, id)
   if not since then
-    plan.zadd(strays, now, id)
-    plan.keep_alive(strays, 10 * STRAY_US)
-  elseif now - since >= STRAY_US then
-    plan.zrem(strays, id)
+    plan.zadd(abandoned, now, id)
+    plan.keep_alive(abandoned, 10 * ABANDONED_US)
+  elseif now - since >= ABANDONED_US then
+    plan.zrem(abandoned, id)
     plan.write('LREM', intermediate, 0, id)
     plan.write('LPUSH', lane, id)
     back = back + 1

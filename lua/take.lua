@@ -1,13 +1,13 @@
 -- Takes events for one worker, under its lease: what waited and is due, what dead workers left, then new ones from
 -- the lanes. At no instant is an event in no structure.
 --
--- @keys events leases leased orphans parked lines timers posting pause beat seq totals seen dead_ids suspended
+-- @keys events leases leased requeued parked lines timers posting pause beat seq totals seen dead_ids suspended
 -- @keys lane_high lane_normal lane_low awaited deferred deciding wake limited limited_older others others_older freed paused
 -- @keys cooldowns places limits_version muted tallies names guarantees reopening turns failures
 -- KEYS      events      HASH    id -> record (include/record.lua); an event's, from first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
 --           leased      SET     ids that this owner holds; gone when empty
---           orphans     ZSET    id -> seq, events whose lease ended, next to be taken, in order
+--           requeued    ZSET    id -> seq, events whose lease ended, next to be taken, in order
 --           parked      ZSET    id -> deadline, everything that waits
 --           lines       ZSET    'channel:NAME' | 'scope:NAME' -> instant at which the next may pass (include/lines.lua)
 --           timers      ZSET    id -> its instant
@@ -30,7 +30,7 @@
 --           freed       HASH    scope -> number of the last slot that became free, while somebody is deciding; '' -> how many,
 --                               '*' -> of all scopes
 --           paused      HASH    "*" or category -> JSON, what is paused by hand
---           cooldowns   ZSET    channel -> end of its cool-down; also of reading what was posted
+--           cooldowns   ZSET    channel -> end of its cool-down; also of history scans
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           limits_version STRING the limits in force (include/version.lua)
 --           muted       HASH    category -> JSON (mute.lua); absent unless something is muted
@@ -41,13 +41,13 @@
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last
 --           and then    ZSET    the scopes of ARGV[2] (include/slots.lua)
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most orphans and new events, "due": most waiting events that are
---           due, "leased", "line", "waits", "tally", "scope": prefixes of keys, "most_decisions", "grace_us": from a post of
---           unknown fate until it is looked up,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
+--           due, "leased", "line", "waits", "tally", "scope": prefixes of keys, "most_decisions", "grace_us": from an
+--           unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
 --           when on one more may pass and how many at once,
 --           "undecided": {"seq", "freed"} of what this owner took before and is still deciding, as that answer had them | absent:
---             then nothing older is handed out that it could overtake, no heads of categories' lines and no orphans, and
+--             then nothing older is handed out that it could overtake, no heads of categories' lines and no requeued events, and
 --             nothing that has to be taken alone,
 --           "starts": true for the first take of a worker,
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; by others they say nothing,
@@ -57,13 +57,13 @@
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which something may be taken), "more": there
 --           is more to take, "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped at
---           the pre-check, "from": what is taken here and later has no lower seq; null where it is to be decided before anything else is
---           taken, "freed": of include/deferred.lua, "nth": of the calls in a row with "undecided"; 0 without,
---           "ids": of what was taken, parted by blanks, "sizes": [bytes of each record, ...],
---           "seqs": [seq of one that is new, whose record is its payload alone; else 0, ...]}, the records]. A record whose header
---           is {"malformed": true} is of an event whose own cannot be read.
--- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line, waits, tally and scope keys are built from what was found: the one
--- exception to keys through KEYS. All but RQ's share the namespace's hash tag.
+--           the pre-check, "from": what is taken here and later has no lower seq; null where it is to be decided before anything
+--           else is taken, "freed": of include/deferred.lua, "nth": of the calls in a row with "undecided"; 0 without, "ids": of
+--           what was taken, parted by blanks, "sizes": [bytes of each record, ...], "seqs": [seq of one that is new, whose record
+--           is its payload alone; else 0, ...]}, the records]. A record whose header is {"malformed": true} is of an event whose
+--           own cannot be read.
+-- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line, waits, tally and scope keys are built from what was found: the
+-- one exception to keys through KEYS. All but RQ's share the namespace's hash tag.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -187,11 +187,11 @@ local may_hand_out = reclaim(grace) and not is_suspended
 more = more or not (may_hand_out or is_suspended)
 local left_due = 0
 if may_hand_out then
-  due.take_suspect(at)
+  due.take_poison_candidate(at)
   if not due.is_alone() then
     due.take_expired(at)
     left_due = due.take_due(at, opened)
-    due.take_orphans(at)
+    due.take_requeued(at)
   end
 end
 if call.adopt then
@@ -208,7 +208,7 @@ accounting.note_dropped(at, prefilter.refused)
 local freed, nth = mark_undecided(mark)
 intake.note_duplicates(at)
 local old_waits, is_cut = due.has_left()
-if may_hand_out and plan.zfirst(at.orphans) then
+if may_hand_out and plan.zfirst(at.requeued) then
   more, old_waits = true, true
 end
 more = more or (is_cut and left_due > 0)

@@ -15,7 +15,7 @@ from redis import Redis
 
 pytest.register_assert_rewrite("tests.support")  # its assertions tell what they saw, as those of a test do
 
-from tests.support import secrecy  # noqa: E402 - what is imported earlier tells nothing
+from tests.support import forked, secrecy  # noqa: E402 - what is imported earlier tells nothing
 from tests.support.servers import SERVER_BINARY, RedisServer  # noqa: E402 - as above
 
 SERVER_FIXTURES: Final = frozenset({"shared_server", "own_server"})
@@ -33,6 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.pluginmanager.register(secrecy)
+
+
+def pytest_unconfigure() -> None:
+    forked.close()
 
 
 def pytest_report_header() -> str:

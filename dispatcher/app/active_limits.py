@@ -20,7 +20,7 @@ from dispatcher.store.versions import Unless, Versions
 
 
 class Following:
-    """See ``worker.collaborators.FleetLimits``."""
+    """See ``worker.post_pool.FleetLimits``."""
 
     def __init__(  # noqa: PLR0913 - collaborators, by name
         self,
@@ -64,8 +64,8 @@ class Following:
         except ConfigError as error:
             self._say("limits.refused", version=self._followed.version.number, faults=list(error.problems))
             return
-        for doubt in limits.warnings:
-            self._say("setting.doubted", detail=doubt)
+        for warning in limits.warnings:
+            self._say("setting.warning", detail=warning)
         before = self._followed.version
         found = publish(self._versions, limits, self._by, Unless.KNOWN, self._say)
         if found.version.name == before.name and before.digest == limits.content.digest:

@@ -57,7 +57,7 @@ def build_backoff() -> Backoff:
 def build_outbox(settings: Settings, client: Client, owner: str, prefilter: Prefilter | None = None) -> Outbox:
     """One owner's view of the namespace; to be told which limits to follow.
 
-    What a worker that is gone was posting is not looked up while that could still leave: it may be frozen, and wake.
+    What a worker that is gone was posting is not reconciled while that could still leave: it may be frozen, and wake.
     """
     keys, queue = keys_of(settings)
     return Outbox(
@@ -73,7 +73,7 @@ def build_outbox(settings: Settings, client: Client, owner: str, prefilter: Pref
 
 
 def grace_of(settings: Settings) -> int:
-    """Microseconds from a post of unknown fate to its look-up."""
+    """Microseconds from a post with an unknown delivery status to its history scan."""
     return _us(settings.reconcile_grace.total_seconds())
 
 

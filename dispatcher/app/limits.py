@@ -25,7 +25,7 @@ Say = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class LimitsFile:
-    """What a limits file says, where it stands, and doubts about it."""
+    """What a limits file says, where it stands, and warnings about it."""
 
     policy: Policy
     path: Path

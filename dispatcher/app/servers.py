@@ -29,7 +29,7 @@ REACH_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that can be reached: its URL, how to name it without its password, doubts about it."""
+    """A server that can be reached: its URL, how to name it without its password, warnings about it."""
 
     url: str
     shown: str
@@ -100,7 +100,7 @@ def keep_reaching(
 
 
 def inspect_server(client: Client, shown: str) -> str | None:
-    """A doubt about the server in one sentence, or None.
+    """A warning about the server in one sentence, or None.
 
     Raises ``ConfigError`` for a server older than 7.0, whose commands do not do, and for one that evicts keys when it
     is full: events would be lost.
@@ -138,9 +138,9 @@ def preflight(settings: Settings, server: Server, events: EventLog, begin: Calla
     told: set[str] = set()
 
     def greet() -> T:
-        if (doubt := inspect_server(client, server.shown)) and doubt not in told:
-            told.add(doubt)
-            events.say("server.doubted", detail=doubt)
+        if (warning := inspect_server(client, server.shown)) and warning not in told:
+            told.add(warning)
+            events.say("server.warning", detail=warning)
         keys, queue = keys_of(settings)
         with translate_outages():
             client.exists(queue.job("-"), *queue.lanes)  # what scripts will touch, and an ACL may refuse

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def settings_in_force(terminal: Terminal) -> Settings:
-    """The settings, with their doubts said at once: what fails later may have its reason there. Raises ``ConfigError``.
+    """The settings. Their warnings are said at once: one may explain a later fault. Raises ``ConfigError``.
 
     From here on their secrets stand in no message.
     """
     from dispatcher.settings import load_settings
 
-    settings, doubts = load_settings()
-    _tell(terminal, settings, doubts)
+    settings, warnings = load_settings()
+    _tell(terminal, settings, warnings)
     return settings
 
 
@@ -32,15 +32,15 @@ def some_settings_in_force(terminal: Terminal) -> AnySettings:
     """As ``settings_in_force``, for a command that needs no more of them than a producer does."""
     from dispatcher.settings.plain import load_some_settings
 
-    settings, doubts = load_some_settings()
-    _tell(terminal, settings, doubts)
+    settings, warnings = load_some_settings()
+    _tell(terminal, settings, warnings)
     return settings
 
 
-def _tell(terminal: Terminal, settings: AnySettings, doubts: Iterable[str]) -> None:
+def _tell(terminal: Terminal, settings: AnySettings, warnings: Iterable[str]) -> None:
     terminal.hide(settings.secrets())
-    for doubt in doubts:
-        terminal.doubt(doubt)
+    for warning in warnings:
+        terminal.warn(warning)
 
 
 @contextmanager
@@ -63,14 +63,14 @@ def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
 
 @contextmanager
 def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[Settings, Server]]:
-    """The settings and the server, whose doubts are said, and unless ``quiet`` a headline that names both.
+    """The settings and the server, whose warnings are said, and unless ``quiet`` a headline that names both.
 
     Raises ``ConfigError`` as the two above do.
     """
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
+        for warning in server.warnings:
+            terminal.warn(warning)
         if not quiet:
             terminal.say(f"namespace {settings.namespace} on {server.shown}")
         yield settings, server

@@ -56,8 +56,8 @@ def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901, PLR091
             pass
         case ConfigError(problems=lines):
             code = CONFIGURATION
-            for doubt in error.doubts:
-                terminal.doubt(doubt)
+            for warning in error.warnings:
+                terminal.warn(warning)
         case click.Abort():
             terminal.say("interrupted")
             return INTERRUPTED

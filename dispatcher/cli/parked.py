@@ -214,7 +214,7 @@ def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> 
     missing = []
     for id_ in ids:
         told = events.explain(id_)
-        rows = events.look([told.job_id]) if told.state == "parked" else []
+        rows = events.by_ids([told.job_id]) if told.state == "parked" else []
         found |= {row.id: row for row in rows}
         if not rows:
             missing.append(id_)
@@ -228,11 +228,11 @@ def _open(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Se
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
+        for warning in server.warnings:
+            terminal.warn(warning)
         limits = limits_to_look_at(settings, open_versions(settings, server))
-        for doubt in limits.warnings:
-            terminal.doubt(doubt)
+        for warning in limits.warnings:
+            terminal.warn(warning)
         if not quiet:
             terminal.say(f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}")
         yield open_parked_events(settings, server, limits.policy), settings
@@ -293,7 +293,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
 def _cancel(events: ParkedEvents, ids: Sequence[str], log: EventLog) -> int:
     from dispatcher.store.parked_events import Cancelled
 
-    results = events.cancel(events.look(ids), operator())
+    results = events.cancel(events.by_ids(ids), operator())
     done = [settlement for result, settlement in results if result is Cancelled.DONE]
     log.settled(done)
     return len(done)

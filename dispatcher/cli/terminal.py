@@ -77,7 +77,7 @@ class Terminal:
         """As ``say``, for text that holds no secret and no control character but line breaks."""
         self._report("\n".join(line for part in text.split("\n") for line in _lines(part, sys.stderr)))
 
-    def doubt(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """A warning."""
         self.say(f"{_WARNING} {text}")
 

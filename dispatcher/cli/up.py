@@ -87,4 +87,4 @@ def _begun(terminal: Terminal, job: Job, pids: Sequence[int]) -> None:
     from dispatcher.cli.up_view import draw, screen
 
     draw(terminal, screen(job.settings, job.limits, job.server, pids))
-    job.say_doubts()
+    job.say_warnings()

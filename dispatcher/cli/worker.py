@@ -40,7 +40,7 @@ def worker(terminal: Terminal, processes: int, *, burst: bool) -> int:
         with prepared(terminal, burst=burst) as job:
             if sys.stderr.isatty():
                 terminal.say(job.head())
-            job.say_doubts()
+            job.say_warnings()
             return job.work() if processes == 1 else job.supervise(processes, terminal)
     except KeyboardInterrupt:
         return DONE
@@ -58,19 +58,19 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     from dispatcher.settings import load_settings
 
     with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
-        settings, doubts = load_settings()
+        settings, warnings = load_settings()
         terminal.hide(settings.secrets())
         try:
             limits = open_limits(settings)
-            doubts += limits.warnings
+            warnings += limits.warnings
             sink = build_sink(settings)
-        except ConfigError as error:  # the reason may stand among the doubts
-            raise ConfigError(*error.problems, doubts=(*doubts, *error.doubts)) from error
+        except ConfigError as error:  # the reason may stand among the warnings
+            raise ConfigError(*error.problems, warnings=(*warnings, *error.warnings)) from error
         with (
             process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, lines),
             open_server(settings, start=True) as server,
         ):
-            yield Job(settings, limits, server, sink, log, lines, (*doubts, *server.warnings), burst, interruption)
+            yield Job(settings, limits, server, sink, log, lines, (*warnings, *server.warnings), burst, interruption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Job:
     sink: Sink
     log: EventLog
     lines: LineBuffer
-    doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
     burst: bool
     interruption: Interruption
     joins: bool = False
@@ -94,10 +94,10 @@ class Job:
         settings = self.settings
         return f"queue {settings.queue} on {self.server.shown}, limits in {near(self.limits.path)}, to {settings.sink}"
 
-    def say_doubts(self) -> None:
+    def say_warnings(self) -> None:
         """A log line for each."""
-        for doubt in self.doubts:
-            self.log.say("setting.doubted", detail=doubt)
+        for warning in self.warnings:
+            self.log.say("setting.warning", detail=warning)
 
     def work(self) -> int:
         """Run one worker in this process; returns its exit code. The embedded server is kept running meanwhile.

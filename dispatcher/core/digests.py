@@ -40,7 +40,7 @@ _DONE: Final = {"dropped": "dropped", "dead": "kept as dead letters", "deferred"
 
 
 class Act(StrEnum):
-    """What an own event does next."""
+    """What a digest message does next."""
 
     WAIT = "wait"
     POST = "post"
@@ -65,7 +65,7 @@ class Words:
 
 
 def plan_of(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
-    """What the tally's own event does now; where the tally is gone, nothing any more."""
+    """What the tally's digest message does now; where the tally is gone, nothing any more."""
     if not tally.count:
         return Plan(Act.END, ends=True)
     if tally.telling is Telling.NOTICE:
@@ -97,11 +97,11 @@ def _notice(tally: Tally, counting: Counting) -> Plan:
 
 
 def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate | Settlement:
-    """The own event as one that asks for its slots (an edit needs none), or what it waits for."""
+    """The digest message as one that asks for its slots (an edit needs none), or what it waits for."""
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)
     if plan.act in {Act.POST, Act.EDIT}:
-        return Candidate(leased, policy.own_terms(leased, _demands(tally, plan, policy)))
+        return Candidate(leased, policy.digest_terms(leased, _demands(tally, plan, policy)))
     edits = plan.act is Act.WAIT and tally.is_editing
     shown = (tally.shown or 0) if plan.ends else tally.shown
     told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends)
@@ -120,7 +120,7 @@ def muted(candidate: Candidate, mute: Mute, now_us: int) -> Settlement | None:
 
 
 def denied(candidate: Candidate, verdict: Denied) -> Settlement:
-    """Whatever refuses it, an own event waits until there is room."""
+    """Whatever refuses it, a digest message waits until there is room."""
     leased, terms = candidate
     wait_us = min(verdict.retry_after_us, verdict.limit.window_us)
     before = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
@@ -133,8 +133,8 @@ def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) ->
     """What it says now."""
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)
-    look = policy.rule(tally.category).style.look
-    message = Message(leased.name, channel, text_of(tally, ends=plan.ends), look=look)
+    identity = policy.rule(tally.category).style.identity
+    message = Message(leased.name, channel, text_of(tally, ends=plan.ends), identity=identity)
     return Words(message, (tally.channel or channel, tally.ts or "") if plan.act is Act.EDIT else None)
 
 
@@ -181,8 +181,8 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             return None
 
 
-def after_look(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
-    """What a look-up means for it."""
+def after_scan(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
+    """What a identity-up means for it."""
     leased = settlement.subject
     if not isinstance(leased, Leased):
         return settlement
@@ -220,7 +220,7 @@ def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str
 def _facts(leased: Leased, policy: Policy) -> tuple[Tally, Counting]:
     tally = leased.tally
     if tally is None:
-        raise TypeError(f"{leased.id} is no own event")
+        raise TypeError(f"{leased.id} is no digest message")
     counting = policy.counting(tally.category)
     if counting is None or counting.id != tally.id:  # the limits file says otherwise now: what was suppressed is told
         counting = policy.counting_as(tally.category, tally.telling)

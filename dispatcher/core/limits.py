@@ -29,7 +29,6 @@ __all__ = [
     "Lane",
     "LeftOut",
     "Limit",
-    "Look",
     "Message",
     "Opening",
     "Part",
@@ -240,7 +239,7 @@ class Message:
     text: str
     blocks: tuple[dict[str, object], ...] = ()
     thread_ts: str | None = None
-    look: Look | None = None
+    identity: Identity | None = None
     template_fault: str | None = None
 
 
@@ -306,7 +305,7 @@ PostResult: TypeAlias = Receipt | RateLimitedBySlack | Retryable | Rejected | Am
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Identity:
     """Under which name and icon a message appears, where these are not the app's own."""
 
     username: str | None = None
@@ -317,7 +316,7 @@ class Look:
 class Part(StrEnum):
     """A part of a message that can be left out where Slack does not take it."""
 
-    LOOK = "look"
+    IDENTITY = "identity"
     BLOCKS = "blocks"
 
 

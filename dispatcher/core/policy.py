@@ -81,9 +81,9 @@ class Policy:
         return self.categories.get(category, self.defaults)
 
     @property
-    def has_looks(self) -> bool:
+    def has_identities(self) -> bool:
         """Whether any category's messages appear under a name or icon of their own."""
-        return any(rule.style.look is not None for rule in (self.defaults, *self.categories.values()))
+        return any(rule.style.identity is not None for rule in (self.defaults, *self.categories.values()))
 
     @property
     def guaranteed(self) -> int:
@@ -216,12 +216,12 @@ class Policy:
         """
         event = leased.event
         rule = self.rule(event.category)
-        if leased.is_own:
+        if leased.is_digest_message:
             category = event.category
-            return self.own_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
+            return self.digest_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
-        key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age, leased.lone)
+        key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age, leased.buffered)
         terms = self._terms.get(key)
         if terms is None:
             if len(self._terms) >= _REMEMBERED:
@@ -235,14 +235,14 @@ class Policy:
         return Terms(
             channel=channel,
             pace=self.pace(channel),
-            scopes=self.scopes(event.category, event.labels, tells=leased.lone),
+            scopes=self.scopes(event.category, event.labels, tells=leased.buffered),
             deadline_us=leased.seen_us + self.max_age_us(event),
             configured=self.knows(event.category),
             shadows=self.shadows(event.category, event.labels),
         )
 
-    def own_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
-        """The terms of an own event of the category, which asks for ``scopes``. It has no age: nothing ends it."""
+    def digest_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
+        """The terms of a digest message of the category, which asks for ``scopes``. It has no age: nothing ends it."""
         category = leased.event.category
         channel = leased.channel or self.rule(category).channel
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
-from dispatcher.core.outcomes import Deferral, Reading, Search, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import Deferral, ScanResult, Search, Settled, Settlement, Turn, Turned
 from dispatcher.core.tally import Counting, Suppressed
 
 
@@ -27,16 +27,16 @@ class Asking(NamedTuple):
 class Admitting:
     """A verdict for each that asked, but for the places in ``lost``: another worker has these, nothing was decided.
 
-    Those that were refused and drop have ended, but for those in ``lone``: each was parked for so many microseconds, as
-    the only one of its category. ``joined`` are such events of before that a second one has ended. ``shadowed``: by
-    place, the shadow limits that would have refused one that was admitted.
+    Those that were refused and drop have ended, but for those in ``buffered``: each was parked for so many
+    microseconds, as the only one of its category. ``joined`` are such events of before that a second one has ended.
+    ``shadowed``: by place, the shadow limits that would have refused one that was admitted.
     """
 
     verdicts: list[Verdict]
     openings: list[Opening]
     lost: frozenset[int]
     shadowed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    lone: Mapping[int, int] = field(default_factory=dict)
+    buffered: Mapping[int, int] = field(default_factory=dict)
     joined: Sequence[Suppressed] = ()
 
 
@@ -97,8 +97,8 @@ class Sink(Protocol):
         """
         ...
 
-    def look(self, search: Search) -> Reading:
-        """Look for posts of unknown fate, within a deadline; never raises for what the other side does."""
+    def scan(self, search: Search) -> ScanResult:
+        """Look for unconfirmed posts, within a deadline; never raises for what the other side does."""
         ...
 
     @property

@@ -21,7 +21,7 @@ EDIT_US: Final = 30 * US
 """The time between two edits of one digest."""
 
 PATIENCE_US: Final = 86_400 * US
-"""How long an own event waits in one place before it asks anew. Nothing ends it."""
+"""How long a digest message waits in one place before it asks anew. Nothing ends it."""
 
 
 class Telling(StrEnum):
@@ -31,20 +31,15 @@ class Telling(StrEnum):
     NOTICE = "notice"
 
 
-_OWN: Final = tuple(f"{telling}:" for telling in Telling)
-
-
-def is_own(event_id: str) -> bool:
-    """Whether it is the id of an own event: no other one on the queue holds a colon."""
-    return event_id.startswith(_OWN)
+_PREFIXES: Final = tuple(f"{telling}:" for telling in Telling)
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
     """Where a category's suppressed events are counted, and how they are told of.
 
-    ``id`` is the tally's, and that of the own event which tells of it. ``delay_us`` is how long a digest collects, and
-    how long it has to be quiet before an end. ``window_us`` is the window in which one such message is posted.
+    ``id`` is the tally's, and that of the digest message which tells of it. ``delay_us`` is how long a digest collects,
+    and how long it has to be quiet before an end. ``window_us`` is the window in which one such message is posted.
     ``named`` says under which scope and limit people know those that keep its slot apart; ``usual`` is the scope and
     limit that suppresses most often.
     """
@@ -101,7 +96,7 @@ class Suppressed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A tally as it stood at ``now_us``, when its own event was taken.
+    """A tally as it stood at ``now_us``, when its digest message was taken.
 
     ``shown`` is the count that Slack has been told, None before the first message; ``channel`` and ``ts`` are what
     edits that message. ``next_us`` is from when on another one could be posted. ``failed``: that it cannot be posted
@@ -127,5 +122,10 @@ class Tally:
 
     @property
     def is_editing(self) -> bool:
-        """Whether there is a message that its own event edits, instead of posting one."""
+        """Whether there is a message that its digest message edits, instead of posting one."""
         return self.telling is Telling.DIGEST and self.shown is not None
+
+
+def is_digest_message(event_id: str) -> bool:
+    """Whether it is the id of a digest message: no other one on the queue holds a colon."""
+    return event_id.startswith(_PREFIXES)

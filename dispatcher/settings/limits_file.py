@@ -22,7 +22,7 @@ from dispatcher.settings.limits_schema import LimitsFile, policy_of, section_at
 from dispatcher.settings.limits_values import NOT_AVAILABLE, did_you_mean
 from dispatcher.settings.plain import AnySettings
 from dispatcher.settings.redaction import looks_secret, shown
-from dispatcher.settings.warnings import doubts
+from dispatcher.settings.warnings import warnings_of
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.settings.yaml_tree import Position, Problem, Tree, shown_path
 
@@ -32,7 +32,7 @@ LIMITS_FILE: Final = Path("config", "limits.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a limits file says: as values, a sentence for each doubt, and its content in one spelling."""
+    """What a limits file says: as values, a sentence for each warning, and its content in one spelling."""
 
     policy: Policy
     warnings: tuple[str, ...]
@@ -56,7 +56,7 @@ def find_limits_file(settings: AnySettings, cwd: Path) -> Path:
 
 
 def load_policy(path: Path) -> tuple[Policy, tuple[str, ...]]:
-    """The policy in a file, and a sentence for each doubt. Raises ``ConfigError`` as ``read_limits`` does."""
+    """The policy in a file, and a sentence for each warning. Raises ``ConfigError`` as ``read_limits`` does."""
     return read_policy(_read(path), str(path))
 
 
@@ -66,7 +66,7 @@ def load_limits(path: Path) -> Limits:
 
 
 def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
-    """The policy in the text of a limits file called ``name``, and a sentence for each doubt; as ``read_limits``."""
+    """The policy in the text of a limits file called ``name``, and a sentence for each warning; as ``read_limits``."""
     limits = read_limits(text, name)
     return limits.policy, limits.warnings
 
@@ -81,7 +81,7 @@ def read_limits(text: str, name: str) -> Limits:
     file, faults = _check(tree)
     if file is None or faults:
         raise ConfigError(*_sentences(name, faults))
-    return Limits(policy_of(file), tuple(_sentences(name, doubts(file, tree))), content_of(file))
+    return Limits(policy_of(file), tuple(_sentences(name, warnings_of(file, tree))), content_of(file))
 
 
 def _read(path: Path) -> str:

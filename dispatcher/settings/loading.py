@@ -1,4 +1,4 @@
-"""Reads the settings from the environment and from ``.env``, with all faults and doubts at once."""
+"""Reads the settings from the environment and from ``.env``, with all faults and warnings at once."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class _Found:
 def load_settings(
     env: Mapping[str, str] | None = None, env_file: Path | None = ENV_FILE
 ) -> tuple[Settings, tuple[str, ...]]:
-    """The settings and a sentence for each doubt: a variable that is not known, a line not understood.
+    """The settings and a sentence for each warning: a variable that is not known, a line not understood.
 
     The environment (``env``, else the process's own) goes before ``env_file``, and in each of them a
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
     reads none. Values in it are taken as they are: nothing is interpolated.
 
-    Raises ``ConfigError`` with every fault at once, and behind them the doubts, one of which may be the cause; it names
-    variables and never shows a secret.
+    Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
+    names variables and never shows a secret.
     """
-    from_file, warnings, problems = read_env_file(env_file)
+    from_file, unread, problems = read_env_file(env_file)
     places = (Place(without_blanks(os.environ if env is None else env)), from_file)
     values: dict[str, str] = {}
     names: dict[str, str] = {}
@@ -60,10 +60,10 @@ def load_settings(
         settings = Settings.checked(values, names)
     except ConfigError as error:
         problems += error.problems
-    doubts = (*warnings, *_unknown(places), *_doubted_token(settings, names))
+    warnings = (*unread, *_unknown(places), *_unlikely_token(settings, names))
     if problems or settings is None:
-        raise ConfigError(*problems, doubts=doubts)
-    return settings, doubts
+        raise ConfigError(*problems, warnings=warnings)
+    return settings, warnings
 
 
 def _find(variable: Variable, places: tuple[Place, ...]) -> _Found | None:
@@ -104,7 +104,7 @@ def _content(found: _Found) -> str:
     return text
 
 
-def _doubted_token(settings: Settings | None, names: Mapping[str, str]) -> Iterator[str]:
+def _unlikely_token(settings: Settings | None, names: Mapping[str, str]) -> Iterator[str]:
     """What no bot token looks like may still be one of a proxy's: no fault."""
     token = settings.slack_token if settings else None
     if token is not None and not token.get_secret_value().startswith(_BOT_TOKENS):

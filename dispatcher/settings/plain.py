@@ -93,8 +93,8 @@ def load_some_settings() -> tuple[AnySettings, tuple[str, ...]]:
 
 def plain_settings(env: Mapping[str, str], env_file: Path | None) -> PlainSettings | None:
     """The settings, where all that is set is plain, each under one name and in one place; else None."""
-    from_file, doubts, faults = read_env_file(env_file)
-    if doubts or faults:
+    from_file, warnings, faults = read_env_file(env_file)
+    if warnings or faults:
         return None
     found: dict[str, str] = {}
     for place in (without_blanks(env), from_file.variables):

@@ -22,7 +22,7 @@ class Place:
 
 
 def read_env_file(path: Path | None) -> tuple[Place, list[str], list[str]]:
-    """What the file sets, doubts and faults."""
+    """What the file sets, warnings and faults."""
     if path is None or not path.exists():
         return Place({}), [], []
     if path.is_dir():
@@ -35,13 +35,13 @@ def read_env_file(path: Path | None) -> tuple[Place, list[str], list[str]]:
     except UnicodeDecodeError:
         return Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
     bindings = list(parse_stream(io.StringIO(text)))
-    doubts = [
+    warnings = [
         f"{path}:{_line(binding)}: not read as NAME=value, the line is ignored"
         for binding in bindings
         if binding.error or (binding.key is not None and binding.value is None)
     ]
     given = {binding.key: binding.value or "" for binding in bindings if binding.key is not None}
-    return Place(without_blanks(given), f" (in {path})"), doubts, []
+    return Place(without_blanks(given), f" (in {path})"), warnings, []
 
 
 def _line(binding: Binding) -> int:

@@ -17,8 +17,8 @@ _HELD_SLOTS_COUNT_FROM_US: Final = 60 * US
 """Shorter windows skip the slots that admitted events hold while they wait."""
 
 
-def doubts(file: LimitsFile, tree: Tree) -> list[Problem]:
-    """Every doubt about a file without faults."""
+def warnings_of(file: LimitsFile, tree: Tree) -> list[Problem]:
+    """Every warning about a file without faults."""
     return [
         *_empty_file(tree),
         *_truth_words(file, tree),

@@ -21,7 +21,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One fault or doubt; ``key`` is the dotted path of what it is about, empty for the file as a whole."""
+    """One fault or warning; ``key`` is the dotted path of what it is about, empty for the file as a whole."""
 
     position: Position
     key: str

@@ -32,7 +32,7 @@ class Outage:
 
 
 class Watch:
-    """Closes and opens a door in time; looks at a clock that a test may move, and so again and again."""
+    """Starts and ends outages in time; looks at a clock that a test may move, and so again and again."""
 
     def __init__(
         self, is_closed: Callable[[], bool], close: Callable[[], None], open_: Callable[[], None], *, was_closed: bool

@@ -1,4 +1,4 @@
-"""The stand-in's door: start, stop, addresses, and what tests steer."""
+"""The stand-in's server: start, stop, addresses, and what tests steer."""
 
 from __future__ import annotations
 

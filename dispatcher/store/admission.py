@@ -17,8 +17,8 @@ from dispatcher.jsonio import decode, decode_answer, encode
 from dispatcher.limiter.wire import Call, Calls, openings_of, verdicts_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
-from dispatcher.store.decisions import told_of
 from dispatcher.store.prefilter import Prefilter
+from dispatcher.store.script_rows import told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
 
@@ -101,7 +101,7 @@ class Admission:
             openings_of(facts, ahead),
             frozenset(n - 1 for n in facts["lost"]),
             _shadowed(facts["shadowed"], call),
-            {n - 1: wait_us for n, wait_us in facts.get("lone", ())},
+            {n - 1: wait_us for n, wait_us in facts.get("buffered", ())},
             [read_joined(name, why) for name, why in facts.get("joined", ())],
         )
 

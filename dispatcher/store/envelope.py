@@ -13,11 +13,11 @@ from typing import Any, Final
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, job_id_for
 from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import Reason
-from dispatcher.core.tally import is_own
+from dispatcher.core.tally import is_digest_message
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import NotPlain, decode, decode_answer
 from dispatcher.store.sealing import FUNCTION, HEAD, TAIL
-from dispatcher.store.tallies import doubt_of, read_own
+from dispatcher.store.tallies import read_digest_message, unconfirmed_of
 
 _MAX_DATA: Final = MAX_EVENT_BYTES + len(HEAD) + len(TAIL)
 _FRESH: Final = 2
@@ -67,7 +67,7 @@ def read_new(job_id: str, payload: bytes, seq: int, seen_us: int) -> Leased | Un
 
 
 def read(job_id: str, record: bytes) -> Leased | Undecodable:
-    """A record of ``take`` as a value: the event under lease, or what spoiled it. Raises nothing.
+    """A record of ``take`` as a value: the event under lease, or why it is undecodable. Raises nothing.
 
     A defect of ours that one payload brings to light must not stop the events beside it.
     """
@@ -81,8 +81,8 @@ def read(job_id: str, record: bytes) -> Leased | Undecodable:
 
 def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
     try:
-        if is_own(job_id):
-            return read_own(job_id, header, payload)
+        if is_digest_message(job_id):
+            return read_digest_message(job_id, header, payload)
         if "malformed" in header:
             return Undecodable(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
         return _read(job_id, payload, header)
@@ -114,10 +114,10 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undec
         replays=header.get("replays", 0),
         deaths=header.get("deaths", 0),
         line=header.get("line"),
-        doubt=doubt_of(header),
+        unconfirmed=unconfirmed_of(header),
         resent=header.get("resent", 0),
         shadowed=tuple(header.get("shadow", ())),
-        lone="lone" in header,
+        buffered="buffered" in header,
         posts=header.get("posts", 0),
         why=_why(header.get("why")),
         code=header.get("code"),

@@ -29,10 +29,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class TallyLook:
-    """How many were suppressed and since when; ``place`` is where the own event is: ``timer``, ``line``, ``hands``.
+class TallyStatus:
+    """How many were suppressed and since when.
 
-    ``lone``: there is none, only the one event that was suppressed.
+    ``place`` is where the digest message is: ``timer``, ``line``, ``hands``. ``buffered``: there is no message yet,
+    only the buffered single.
     """
 
     count: int
@@ -69,7 +70,7 @@ class PausedByHand:
 class Snapshot:
     """Everything at one instant, ``now_us`` of the server's clock. ``next_timer_us`` is the earliest of the timers.
 
-    ``events``, ``leased``, ``orphans``, ``timers`` and ``lines`` hold the dispatcher's own events too, ``parked`` and
+    ``events``, ``leased``, ``requeued``, ``timers`` and ``lines`` hold digest messages too, ``parked`` and
     ``in_flight``, which stand in the books, do not.
 
     Of many ``lines``, ``cooldowns`` and ``tallies`` only some are told of: of lines and cool-downs those that may go
@@ -81,7 +82,7 @@ class Snapshot:
     waiting: int
     events: int
     leased: int
-    orphans: int
+    requeued: int
     parked: int
     timers: int
     lines: dict[str, Line]
@@ -94,24 +95,24 @@ class Snapshot:
     next_timer_us: int | None = None
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
     muted: dict[str, Mute] = field(default_factory=dict)
-    tallies: dict[str, TallyLook] = field(default_factory=dict)
+    tallies: dict[str, TallyStatus] = field(default_factory=dict)
     has_all_lines: bool = True
     next_line_us: int | None = None
     deciding: int = 0
     more_cooldowns: int = 0
     has_all_tallies: bool = True
     all_tallies: int = 0
-    parked_with_own: int = 0
+    parked_with_digests: int = 0
 
     @property
     def in_flight(self) -> int:
-        """Events under a lease, or waiting to be taken up again; own events of the dispatcher are none."""
+        """Events under a lease, or waiting to be taken up again; digest messages are none."""
         if not self.has_all_tallies:
             return self.received - self._settled - self.parked
-        return self.leased + self.orphans - self.own("hands")
+        return self.leased + self.requeued - self.tallies_at("hands")
 
-    def own(self, *places: str) -> int:
-        """How many of the tallies that are told of have their own event, or their only one, in these places."""
+    def tallies_at(self, *places: str) -> int:
+        """How many of the tallies that are told of have their digest message, or their only one, in these places."""
         return sum(each.place in places for each in self.tallies.values())
 
     @property
@@ -126,7 +127,7 @@ class Snapshot:
         """How many events wait for a channel in lines that are not told of."""
         if self.has_all_lines:
             return 0
-        in_lines = self.parked_with_own - self.timers
+        in_lines = self.parked_with_digests - self.timers
         return in_lines - sum(self.deferred.values()) - self._waiting_in(deferred=False)
 
     def _waiting_in(self, *, deferred: bool) -> int:
@@ -151,7 +152,12 @@ class Snapshot:
         by_category = {outcome: sum(self.by_category(outcome).values()) for outcome in ("parked", *OUTCOMES[:-1])}
         equations = [
             ("received", self.received, "outcomes + parked + in flight", self._settled + self.parked + self.in_flight),
-            ("all held", self.events, "parked + leased + orphans", self.parked_with_own + self.leased + self.orphans),
+            (
+                "all held",
+                self.events,
+                "parked + leased + requeued",
+                self.parked_with_digests + self.leased + self.requeued,
+            ),
             ("parked", self.parked, "parked by category", by_category["parked"]),
             *(
                 (outcome, self.totals.get(outcome, 0), f"{outcome} by category", by_category[outcome])
@@ -162,13 +168,13 @@ class Snapshot:
             deferred, for_channels = self._waiting_in(deferred=True), self._waiting_in(deferred=False)
             in_lines = deferred + for_channels
             equations += [
-                ("all parked", self.parked_with_own, "in lines + on timers", in_lines + self.timers),
+                ("all parked", self.parked_with_digests, "in lines + on timers", in_lines + self.timers),
                 ("deferred", sum(self.deferred.values()), "in lines of categories", deferred),
             ]
         found = [f"{left} is {a}, but {right} is {b}" for left, a, right, b in equations if a != b]
-        own = self.events + self._settled - self.received
-        if not self.has_all_tallies and not 0 <= own <= self.all_tallies:
-            found.append(f"events of its own are {own}, but tallies are {self.all_tallies}")
+        digests = self.events + self._settled - self.received
+        if not self.has_all_tallies and not 0 <= digests <= self.all_tallies:
+            found.append(f"digest messages are {digests}, but tallies are {self.all_tallies}")
         return found
 
     def by_category(self, outcome: str) -> dict[str, int]:
@@ -187,7 +193,7 @@ class Books:
 
     def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
         self._names = [
-            keys.events, keys.leases, keys.orphans, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
+            keys.events, keys.leases, keys.requeued, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
             keys.muted, keys.tallies,
         ]  # fmt: skip
@@ -202,17 +208,17 @@ class Books:
         self._shadowed = keys.shadowed
 
     def snapshot(self) -> Snapshot:
-        """One look."""
+        """The snapshot."""
         answer, books = self._snapshot(self._names, self._call)
         facts: dict[str, Any] = decode_answer(answer)
         totals = {name.decode(): int(count) for name, count in zip(books[::2], books[1::2], strict=True)}
-        tallies = {id_: TallyLook(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
+        tallies = {id_: TallyStatus(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
         return Snapshot(
             now_us=int(facts["now"]),
             waiting=facts["waiting"],
             events=facts["events"],
             leased=facts["leased"],
-            orphans=facts["orphans"],
+            requeued=facts["requeued"],
             parked=_parked(facts, totals, tallies),
             timers=facts["timers"],
             lines={
@@ -235,7 +241,7 @@ class Books:
             more_cooldowns=facts["all_cooldowns"] - len(facts["cooldowns"]),
             has_all_tallies=facts["has_all_tallies"],
             all_tallies=facts["all_tallies"],
-            parked_with_own=facts["parked"],
+            parked_with_digests=facts["parked"],
         )
 
     def shadowed(self) -> dict[str, int]:
@@ -250,13 +256,13 @@ class Books:
         What a limit defers or sets aside may wait, but not what has its turn now or is being decided about; so may a
         digest that collects, and one that is posted and may be edited.
         """
-        look = self.snapshot()
-        if look.deciding or (look.next_line_us is not None and look.next_line_us <= look.now_us):
+        snapshot = self.snapshot()
+        if snapshot.deciding or (snapshot.next_line_us is not None and snapshot.next_line_us <= snapshot.now_us):
             return False
-        if look.own("line", "hands"):
+        if snapshot.tallies_at("line", "hands"):
             return False
-        lone = look.own("lone") if look.has_all_tallies else look.all_tallies
-        return look.waiting + look.in_flight + look.parked <= lone + sum(look.deferred.values())
+        buffered = snapshot.tallies_at("buffered") if snapshot.has_all_tallies else snapshot.all_tallies
+        return snapshot.waiting + snapshot.in_flight + snapshot.parked <= buffered + sum(snapshot.deferred.values())
 
 
 def read_by_hand(text: str) -> PausedByHand:
@@ -286,7 +292,7 @@ def _instant(text: str) -> int:
     return instant
 
 
-def _parked(facts: Mapping[str, Any], totals: Mapping[str, int], tallies: Mapping[str, TallyLook]) -> int:
+def _parked(facts: Mapping[str, Any], totals: Mapping[str, int], tallies: Mapping[str, TallyStatus]) -> int:
     """Parked events without the dispatcher's own, by the tallies; where these are too many, by the books."""
     if facts["has_all_tallies"]:
         return int(facts["parked"]) - sum(each.place in {"timer", "line"} for each in tallies.values())

@@ -1,4 +1,4 @@
-"""Tallies on the wire: what scripts are told of them, and what ``take`` brings with an own event."""
+"""Tallies on the wire: what scripts are told of them, and what ``take`` brings with a digest message."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Doubt, Leased, Trouble
+from dispatcher.core.leased_event import Leased, Trouble, Unconfirmed
 from dispatcher.core.rendering import one_line
 from dispatcher.core.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 from dispatcher.jsonio import decode, decode_answer
 
-OWN_TEXT: Final = "suppressed"
-"""Stands in for the text of an own event, which is made when it is posted."""
+DIGEST_TEXT: Final = "suppressed"
+"""Stands in for the text of a digest message, which is made when it is posted."""
 
-OWN_NAME: Final = ""
-"""The category of own events in the books: none."""
+DIGEST_CATEGORY: Final = ""
+"""The category of digest messages in the books: none."""
 
 
 def collects_us(counting: Counting) -> int:
-    """How long a tally collects before its own event looks for the first time."""
+    """How long a tally collects before its digest message failed_scans for the first time."""
     return counting.delay_us if counting.telling is Telling.DIGEST else 0
 
 
@@ -39,23 +39,23 @@ def samples_of(events: Sequence[tuple[int, Event]]) -> list[tuple[int, str]]:
     return list(found.values())[::-1]
 
 
-def doubt_of(header: dict[str, Any]) -> Doubt | None:
-    """What is known of a post that is to be looked up."""
-    if "doubt" not in header:
+def unconfirmed_of(header: dict[str, Any]) -> Unconfirmed | None:
+    """What is known of a post that is to be reconciled."""
+    if "unconfirmed" not in header:
         return None
     trouble = header.get("trouble")
-    return Doubt(
+    return Unconfirmed(
         int(header["sent"]),
         int(header["first"]) - int(header.get("back", 0)),
-        header["doubt"],
+        header["unconfirmed"],
         header.get("place"),
         header.get("root"),
         Trouble(trouble) if trouble else None,
     )
 
 
-def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
-    """An own event with its tally as it was when it was taken, or when its post was made that is to be looked up.
+def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
+    """A digest message with its tally as it was when it was taken, or when its post was made that is to be reconciled.
 
     Each message has an id of its own.
     """
@@ -67,7 +67,7 @@ def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
         tally = _nothing(id_, Telling(telling), category)
     return Leased(
         id=id_,
-        event=Event(category, OWN_TEXT, id=f"{id_}#{seq}"),
+        event=Event(category, DIGEST_TEXT, id=f"{id_}#{seq}"),
         seq=seq,
         seen_us=int(header.get("seen", 0)),
         attempt=header.get("attempt", 0),
@@ -76,7 +76,7 @@ def read_own(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
         channel=header.get("channel"),
         takes=header.get("takes", 1),
         deaths=header.get("deaths", 0),
-        doubt=doubt_of(header),
+        unconfirmed=unconfirmed_of(header),
         resent=header.get("resent", 0),
         tally=tally,
         posts=header.get("posts", 0),

@@ -1,4 +1,4 @@
-"""The posts and look-ups in flight: a bounded number of threads, each at one at a time, by a deadline."""
+"""The posts and history scans in flight: a bounded number of threads, each at one at a time, by a deadline."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
-from dispatcher.core.boottime import boottime_s
-from dispatcher.core.leased_event import Started
+from dispatcher.core.leased_event import Started, boottime_s
 from dispatcher.core.limits import Ambiguous, PostResult
-from dispatcher.core.outcomes import Lookup, Reading, ReadLater, Settlement
+from dispatcher.core.outcomes import HistoryScan, ScanLater, ScanResult, Settlement
+from dispatcher.core.pipeline import Dispatcher
 
-Task: TypeAlias = Started | Lookup
+Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or look for several."""
 
 
 class PostExecutor(Protocol):
-    """Runs errands and says what follows; touches no store."""
+    """Runs tasks and says what follows; touches no store."""
 
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows."""
@@ -32,12 +32,12 @@ class PostExecutor(Protocol):
         """What follows from a post that came to ``result``."""
         ...
 
-    def look(self, lookup: Lookup) -> list[Settlement]:
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
         """Read what was posted and say what follows for each event."""
         ...
 
-    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
-        """What follows from a reading."""
+    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
+        """What follows from a scan's result."""
         ...
 
 
@@ -48,7 +48,7 @@ class _InFlight:
     _begun: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self) -> bool:
-        """True for the first caller: its thread begins the errand then, or the loop says that it never began."""
+        """True for the first caller: its thread begins the task then, or the loop says that it never began."""
         return self._begun.acquire(blocking=False)
 
     @property
@@ -58,10 +58,10 @@ class _InFlight:
 
 
 class PostPool:
-    """Runs up to ``size`` errands at once.
+    """Runs up to ``size`` tasks at once.
 
     The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
-    ambiguous, a look-up as broken off; whatever its thread brings later is left alone.
+    ambiguous, a history scan as broken off; whatever its thread brings later is left alone.
 
     A post that its thread has not begun by then is not made at all, and counts as not made: the process stood still
     meanwhile, and somebody else may have the event.
@@ -71,37 +71,37 @@ class PostPool:
 
     def __init__(
         self,
-        courier: PostExecutor,
+        executor: PostExecutor,
         *,
         size: int,
         deadline_s: float,
         wake: Callable[[], None],
         clock: Callable[[], float] = boottime_s,
     ) -> None:
-        self._courier = courier
+        self._executor = executor
         self._size = size
         self._deadline_s = deadline_s
         self._wake = wake
         self._clock = clock
         self._in_flight: dict[str, _InFlight] = {}
-        """By the id of the first event; what is taken at once has no other errand."""
+        """By the id of the first event; what is taken at once has no other task."""
         self._ready: SimpleQueue[_InFlight] = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        """Threads that wait for an errand; one that is kept past its deadline is replaced by a new one."""
+        """Threads that wait for an task; one that is kept past its deadline is replaced by a new one."""
         self._done: SimpleQueue[tuple[_InFlight, list[Settlement]]] = SimpleQueue()
 
     @property
     def free(self) -> int:
-        """How many errands can be started now."""
+        """How many tasks can be started now."""
         return max(0, self._size - len(self._in_flight))
 
     @property
     def ids(self) -> list[str]:
-        """The events whose posts and look-ups are in flight."""
+        """The events whose posts and history scans are in flight."""
         return [id_ for in_flight in self._in_flight.values() for id_ in in_flight.ids]
 
     def start(self, task: Task) -> None:
-        """Run one errand in a thread that has nothing else to do."""
+        """Run one task in a thread that has nothing else to do."""
         in_flight = _InFlight(task, self._clock() + self._deadline_s)
         self._in_flight[in_flight.ids[0]] = in_flight
         if not self._idle.acquire(blocking=False):
@@ -109,7 +109,7 @@ class PostPool:
         self._ready.put(in_flight)
 
     def collect(self) -> list[Settlement]:
-        """What the errands that ended, or whose deadline has passed, came to; each once."""
+        """What the tasks that ended, or whose deadline has passed, came to; each once."""
         settlements: list[Settlement] = []
         while not self._done.empty():
             in_flight, came_to = self._done.get()
@@ -122,7 +122,7 @@ class PostPool:
         return settlements
 
     def overdue_in_s(self) -> float | None:
-        """Seconds until the earliest deadline of an errand in flight."""
+        """Seconds until the earliest deadline of an task in flight."""
         first = min((in_flight.overdue_at for in_flight in self._in_flight.values()), default=None)
         return None if first is None else max(0.0, first - self._clock())
 
@@ -143,7 +143,7 @@ class PostPool:
         if self._clock() >= in_flight.overdue_at or not in_flight.claim():
             return  # what becomes of it is said by its deadline
         try:
-            came_to = [self._courier.deliver(task)] if isinstance(task, Started) else self._courier.look(task)
+            came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.scan(task)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         self._done.put((in_flight, came_to))
@@ -152,10 +152,60 @@ class PostPool:
     def _overdue(self, in_flight: _InFlight) -> list[Settlement]:
         task = in_flight.task
         if isinstance(task, Started) and in_flight.claim():
-            return [self._courier.not_made(task)]
+            return [self._executor.not_made(task)]
         return self._without_answer(task, "deadline", f"no answer within {self._deadline_s:g} s")
 
     def _without_answer(self, task: Task, code: str, detail: str) -> list[Settlement]:
         if isinstance(task, Started):
-            return [self._courier.conclude(task, Ambiguous(code, detail))]
-        return self._courier.conclude_look(task, Reading({}, ReadLater(code, detail)))
+            return [self._executor.conclude(task, Ambiguous(code, detail))]
+        return self._executor.conclude_scan(task, ScanResult({}, ScanLater(code, detail)))
+
+
+class FleetLimits(Protocol):
+    """The limits by which this worker decides: always a version that is or was in force for the whole fleet."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The core with these limits."""
+        ...
+
+    def follow(self, version: str | None) -> None:
+        """Go over to the version in force, unless ``version``, which somebody saw in force, is the one followed.
+
+        Raises ``GateUnavailable``, and ``ConfigError`` where this program cannot read those limits.
+        """
+        ...
+
+    def reread(self) -> None:
+        """Read the limits file again, publish what it says if that is new, and tell what came of it.
+
+        A file with faults changes nothing. Raises as ``follow`` does.
+        """
+        ...
+
+
+class CurrentExecutor:
+    """What the post pool runs, always by the limits of the moment; see ``post_pool.PostExecutor``."""
+
+    def __init__(self, limits: FleetLimits) -> None:
+        self._limits = limits
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post one message and say what follows."""
+        return self._limits.dispatcher.deliver(started)
+
+    def not_made(self, started: Started) -> Settlement:
+        """What follows from a post that was never begun."""
+        return self._limits.dispatcher.not_made(started)
+
+    def conclude(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        return self._limits.dispatcher.conclude(started, result)
+
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
+        """Read what was posted and say what follows for each event."""
+        return self._limits.dispatcher.scan(scan)
+
+    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
+        """What follows from a scan's result."""
+        return self._limits.dispatcher.conclude_scan(scan, result)

@@ -16,6 +16,11 @@ local deferred = module(function(deferred)
   local MOST_FREED = 10000 -- scopes in `freed`; beyond that, all count as freed
   local MOST_GUARANTEES = 100 -- that are looked at, when a slot of what they leave becomes free
 
+  -- The seq of a line's head, by the rank of the line.
+  function deferred.seq_of(rank)
+    return rank % RANK
+  end
+
   -- Notes for which scope the line waits, and as whose head; forgets a line that is empty.
   local function rank_line(at, line, scope)
     local before = plan.hget(at.awaited, line)
@@ -110,7 +115,7 @@ local deferred = module(function(deferred)
   end
 
   -- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
-  function deferred.stand(at, id, header, payload, scope, instant)
+  function deferred.line_up(at, id, header, payload, scope, instant)
     plan.zadd(at.line .. header.line, header.rank * RANK + header.seq, id)
     plan.zadd(at.parked, tonumber(header.deadline), id)
     scope = scope or plan.hget(at.awaited, header.line) or header.line

@@ -1,24 +1,24 @@
 -- What limits suppressed and nobody in Slack was told of: a tally for each category that digests, or gives notice.
 --
--- `tallies` SET   ids of the tallies, 'digest:CATEGORY' or 'notice:CATEGORY'. Each has an own event, but for one of a lone event.
---                 An own event bears the tally's id, stands in `events` with "own" in its header and no payload, and waits,
---                 is taken and posted like any other; the books count it under the name '', which is nobody's.
+-- `tallies` SET   ids of the tallies, 'digest:CATEGORY' or 'notice:CATEGORY'. Each has a digest message, or a buffered
+--                 single. A digest message bears the tally's id, stands in `events` with "digest" in its header and no payload, and
+--                 waits, is taken and posted like any other; the books count it under the name '', which is nobody's.
 -- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest;
 --                 samples: JSON [[text, count at which it came last], ...];
---                 since: the first instant after the own event was taken; edit: from when on the own event may look again;
+--                 since: the first instant after the digest message was taken; edit: from when on it may look again;
 --                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
---                 failed: that it cannot be posted was told; snap: JSON of all this, as the own event was last given it;
---                 lone: the one event that was suppressed, which is parked, its name and whether it is to be remembered.
---                 Lives until its own event has told of all, or the lone one has left.
+--                 failed: that it cannot be posted was told; snap: JSON of all this, as the digest message was last given it;
+--                 buffered: the buffered single, which is parked, its name and whether it is to be remembered.
+--                 Lives until its digest message has told of all, or the buffered single has left.
 --
 -- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; and now.
 -- A `tally` of a call: its id, its key, how long it collects (delay_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
-  local PATIENCE_US = 86400000000 -- after which an own event asks anew; nothing ends it
+  local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
-  local MOST_TALLIES = 1000 -- that are looked at for a lone event that cannot be read
+  local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
   local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap' }
 
   local function is_text(value)
@@ -70,7 +70,7 @@ local digest = module(function(digest)
     return record.next_seqs(at, 1) + 1
   end
 
-  -- Parks an own event on its timer.
+  -- Parks a digest message on its timer.
   function digest.park(at, id, header, instant)
     header.state, header.timer, header.category, header.counted = 'waiting', true, '', ''
     header.deadline, header.why, header.holds, header.slots = digits(at.now + PATIENCE_US), nil, nil, nil
@@ -80,10 +80,10 @@ local digest = module(function(digest)
   end
 
   function digest.new_header(at)
-    return { own = true, seq = next_seq(at), seen = digits(at.now) }
+    return { digest = true, seq = next_seq(at), seen = digits(at.now) }
   end
 
-  -- An own event whose record cannot be read begins anew; where its tally is gone, that is its end.
+  -- A digest message whose record cannot be read begins anew; where its tally is gone, that is its end.
   function digest.begin_anew(at, id)
     if redis.call('EXISTS', at.tally .. id) == 0 then
       plan.hdel(at.events, id)
@@ -93,46 +93,46 @@ local digest = module(function(digest)
     end
   end
 
-  -- The lone event ends with the second one. Returns its name and what the record says; nothing where it has left.
-  local function join_lone(at, tally, lone, why)
+  -- The buffered single ends with the second one. Returns its name and what the record says; nothing where it has left.
+  local function join_buffered(at, tally, buffered, why)
     local name, stored, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
     why = is_why(stored) and stored or why
-    local is_waiting, header, _, malformed = plan.zrem(at.timers, lone), record.read(at, lone)
+    local is_waiting, header, _, malformed = plan.zrem(at.timers, buffered), record.read(at, buffered)
     if not is_waiting or malformed then
       if is_waiting then
-        plan.zadd(at.timers, at.now, lone) -- it is the next to be taken, as what cannot be read
+        plan.zadd(at.timers, at.now, buffered) -- it is the next to be taken, as what cannot be read
       end
       plan.del(tally.key)
       return nil
     end
-    plan.hdel(at.events, lone)
-    plan.zrem(at.parked, lone)
+    plan.hdel(at.events, buffered)
+    plan.zrem(at.parked, buffered)
     accounting.count(at.totals, 'parked', header.counted, -1)
     accounting.count(at.totals, 'digested', header.counted, 1)
-    accounting.record_limited(at, lone, digits(last or at.now) .. ' ' .. why)
+    accounting.record_limited(at, buffered, digits(last or at.now) .. ' ' .. why)
     if plan.hget(tally.key, 'remember') then
-      accounting.remember(at, { lone })
+      accounting.remember(at, { buffered })
     end
-    for _, field in ipairs({ 'lone', 'name', 'remember' }) do
+    for _, field in ipairs({ 'buffered', 'name', 'remember' }) do
       plan.hdel(tally.key, field)
     end
-    return { is_text(name) and name or lone, why }
+    return { is_text(name) and name or buffered, why }
   end
 
-  -- The tally of a lone event that cannot be read goes.
-  function digest.forget_lone(at, id)
+  -- The tally of a buffered single that cannot be read goes.
+  function digest.forget_buffered(at, id)
     for _, tally in ipairs(plan.smembers(at.tallies, MOST_TALLIES)) do
-      if plan.hget(at.tally .. tally, 'lone') == id then
+      if plan.hget(at.tally .. tally, 'buffered') == id then
         plan.del(at.tally .. tally)
         plan.srem(at.tallies, tally)
       end
     end
   end
 
-  -- Counts `number` events that ended in this step; the newest was refused as `why` says. Returns what join_lone does.
+  -- Counts `number` events that ended in this step; the newest was refused as `why` says. Returns what join_buffered does.
   function digest.suppress(at, tally, number, why, texts)
-    local lone = plan.hget(tally.key, 'lone')
-    local joined = lone and join_lone(at, tally, lone, why) or nil
+    local buffered = plan.hget(tally.key, 'buffered')
+    local joined = buffered and join_buffered(at, tally, buffered, why) or nil
     local has_event = plan.hget(at.events, tally.id) ~= nil
     local first, edit = number_in(tally.key, 'first'), number_in(tally.key, 'edit')
     local now = digits(at.now)
@@ -159,10 +159,10 @@ local digest = module(function(digest)
     return joined
   end
 
-  -- Whether anything is counted: one lone event that has left (it was cancelled) is nothing.
+  -- Whether anything is counted: a buffered single that has left (it was cancelled) is nothing.
   function digest.is_open(at, tally)
-    local lone = plan.hget(tally.key, 'lone')
-    if lone and not plan.zscore(at.timers, lone) then
+    local buffered = plan.hget(tally.key, 'buffered')
+    if buffered and not plan.zscore(at.timers, buffered) then
       plan.del(tally.key)
     end
     return plan.hlen(tally.key) > 0
@@ -180,9 +180,9 @@ local digest = module(function(digest)
       accounting.count(at.totals, 'parked', header.counted or accounting.UNREADABLE, 1)
       return nil
     end
-    local first = header.lone or digits(at.now)
-    local instant = header.lone and at.now + wait_us or at.now + tally.delay_us
-    header.state, header.timer, header.lone, header.category = 'waiting', true, first, event.category
+    local first = header.buffered or digits(at.now)
+    local instant = header.buffered and at.now + wait_us or at.now + tally.delay_us
+    header.state, header.timer, header.buffered, header.category = 'waiting', true, first, event.category
     header.why = { cjson.decode(why)[3], cjson.null }
     header.counted, header.deadline = accounting.name(at.names, event.category, event.configured), event.deadline
     plan.srem(at.leased, event.id)
@@ -191,7 +191,7 @@ local digest = module(function(digest)
     plan.zadd(at.parked, tonumber(event.deadline), event.id)
     accounting.count(at.totals, 'parked', header.counted, 1)
     record.write(at, event.id, header, payload)
-    plan.hset(tally.key, 'lone', event.id)
+    plan.hset(tally.key, 'buffered', event.id)
     plan.hset(tally.key, 'count', '1')
     plan.hset(tally.key, 'first', first)
     plan.hset(tally.key, 'last', digits(at.now))
@@ -227,7 +227,7 @@ local digest = module(function(digest)
     return first
   end
 
-  -- `told` of a call: {"wait_us": until the own event looks again, "shown": of how many it has told | absent,
+  -- `told` of a call: {"wait_us": until the digest message looks again, "shown": of how many it has told | absent,
   -- "posted": {"channel", "ts"} a message was posted, "window_us", "fixed": in which another one may not be,
   -- "edits": its message can be edited, "ends", "failed", "delay_us"}
   function digest.tell(at, id, key, told, header)
@@ -264,7 +264,7 @@ local digest = module(function(digest)
       plan.hset(key, 'edit', digits(at.now + EDIT_US))
       instant = total > told.shown and math.min(at.now + EDIT_US, next_at) or next_at
     end
-    header.attempt, header.held, header.doubt, header.resent = nil, nil, nil, nil
+    header.attempt, header.held, header.unconfirmed, header.resent = nil, nil, nil, nil
     digest.park(at, id, header, math.max(instant, at.now))
   end
 
@@ -283,7 +283,7 @@ local digest = module(function(digest)
     samples = function(text) return #samples_of(text) == #(json_of(text) or { 1 }) end,
   }
 
-  -- What somebody else has written into a tally goes; and all of it where it says nothing without, or is that of a lone event.
+  -- What somebody else has written into a tally goes; and all of it where it says nothing without, or is that of a buffered single.
   local function mend(key)
     for field, value in pairs(plan.hgetall(key)) do
       if IS_SOUND[field] and not IS_SOUND[field](value) then
@@ -295,21 +295,21 @@ local digest = module(function(digest)
         plan.del(key)
       end
     end
-    if plan.hget(key, 'lone') then
+    if plan.hget(key, 'buffered') then
       plan.del(key)
     end
   end
 
-  -- The payload of an own event for its owner: its tally as it stands now or, while the fate of its last post is to be looked
-  -- up, as that post told of it. An edit is not looked up but made again.
+  -- The payload of a digest message for its owner: its tally as it stands now or, while the fate of its last post is to be
+  -- reconciled , as that post told of it. An edit is not reconciled but made again.
   function digest.snapshot(at, id, header)
     local key = at.tally .. id
     mend(key)
     if string.find(id, '^digest:') and plan.hget(key, 'shown') then
-      header.doubt = nil
+      header.unconfirmed = nil
     end
     header.seen = digits(at.now)
-    local payload = header.doubt and plan.hget(key, 'snap')
+    local payload = header.unconfirmed and plan.hget(key, 'snap')
     if payload then
       return payload
     end

@@ -4,13 +4,13 @@
 -- `at` as in include/intake.lua; with due, new and undecided of the call, and is_stopped: everything is paused by hand.
 local due = module(function(due)
   due.heads_of = {} -- scopes whose heads were taken
-  local PAGE = 128 -- lines, and timers, that are looked at beyond what is asked for
-  local EXPIRED = 100
-  local REOPENED = 100
-  local READ_GAP_US = 1200000
-  local MOST_BEHIND = 32 -- heads that wait for what others are deciding; after so many the others are left to a later call
+  local PAGE = 32 -- lines, and timers, that are looked at beyond what is asked for
+  local EXPIRED = 50
+  local REOPENED = 25
+  local SCAN_GAP_US = 1200000
+  local MOST_BEHIND = 16 -- heads that wait for what others are deciding; after so many the others are left to a later call
   local alone, behind, behind_count, old_waits, is_cut = false, nil, 0, false, false
-  local read = {} -- channels that are read for what was taken
+  local scanned = {} -- channels whose history is scanned for what was taken
 
   -- An event that two workers died with is handed out alone: should it kill a third one, nothing dies with it.
   function due.is_alone()
@@ -23,8 +23,8 @@ local due = module(function(due)
     return old_waits, is_cut and behind_count < MOST_BEHIND
   end
 
-  local function is_suspect(header)
-    return (header.deaths or 0) >= leases.SUSPECT
+  local function is_poison_candidate(header)
+    return (header.deaths or 0) >= leases.POISON_DEATHS
   end
 
   -- Whether what waits on a timer was refused by a limit; its record need not be read as a whole for that.
@@ -66,45 +66,45 @@ local due = module(function(due)
     return is_done
   end
 
-  -- Nothing is looked up before the cool-down of readings is over, and for a while after one they go one by one: Slack limits
+  -- Nothing is reconciled before the cool-down of history scans is over, and for a while after one they go one by one: Slack limits
   -- them together, whatever their channels.
-  local function read_at(at)
-    return plan.zscore(at.cooldowns, lines.READING) or -math.huge
+  local function scan_from(at)
+    return plan.zscore(at.cooldowns, lines.HISTORY) or -math.huge
   end
 
   local function is_too_soon(at, header)
-    return header.doubt and at.now < read_at(at) and not read[header.channel]
+    return header.unconfirmed and at.now < scan_from(at) and not scanned[header.channel]
   end
 
-  local function note_reading(at, header)
-    if header.doubt and not read[header.channel] then
-      read[header.channel] = true
-      if at.now < read_at(at) + lines.COOLED_US then
-        plan.zadd(at.cooldowns, at.now + READ_GAP_US, lines.READING)
+  local function note_scan(at, header)
+    if header.unconfirmed and not scanned[header.channel] then
+      scanned[header.channel] = true
+      if at.now < scan_from(at) + lines.COOLED_US then
+        plan.zadd(at.cooldowns, at.now + SCAN_GAP_US, lines.HISTORY)
       end
     end
   end
 
-  -- A suspect, if one is next: it is all that is taken.
-  function due.take_suspect(at)
-    local orphan = at.new > 0 and not at.undecided and plan.zfirst(at.orphans)
-    if orphan then
-      local header, payload, malformed = record.read(at, orphan)
-      if not malformed and is_suspect(header) then
+  -- A poison-pill candidate, if one is next: it is all that is taken.
+  function due.take_poison_candidate(at)
+    local requeued = at.new > 0 and not at.undecided and plan.zfirst(at.requeued)
+    if requeued then
+      local header, payload, malformed = record.read(at, requeued)
+      if not malformed and is_poison_candidate(header) then
         alone = true
-        intake.pick_up(at, orphan, header, payload)
+        intake.pick_up(at, requeued, header, payload)
         return
       end
     end
     local timer, instant = plan.zfirst(at.timers)
     if timer and instant <= at.now and at.due > 0 and not at.undecided and not at.is_stopped then
       local header, payload, malformed = record.read(at, timer)
-      if not malformed and is_suspect(header) and not is_too_soon(at, header) and not pause.until_of(at, timer) then
+      if not malformed and is_poison_candidate(header) and not is_too_soon(at, header) and not pause.until_of(at, timer) then
         alone = true
         plan.zrem(at.timers, timer)
         intake.unpark(at, timer, header, payload)
-        note_reading(at, header)
-        if header.doubt then
+        note_scan(at, header)
+        if header.unconfirmed then
           pause.let_try(at, timer)
         end
       end
@@ -118,45 +118,45 @@ local due = module(function(due)
       if malformed then
         intake.quarantine(at, id, header, payload)
       elseif is_too_soon(at, header) then
-        plan.zadd(at.timers, read_at(at), id)
-        plan.zadd(at.parked, read_at(at), id)
+        plan.zadd(at.timers, scan_from(at), id)
+        plan.zadd(at.parked, scan_from(at), id)
       else
-        note_reading(at, header)
+        note_scan(at, header)
         leases.leave_place(at, id, header)
         intake.unpark(at, id, header, payload)
       end
     end
   end
 
-  -- What waits on timers, up to `most` of it. Events of unknown fate that went to one channel are looked up by one reading and
-  -- count as one; none is read before the cool-down of readings is over. Returns how many more may be taken.
+  -- What waits on timers, up to `most` of it. Events with an unknown delivery status that went to one channel are reconciled by one
+  -- history scan and count as one; none is read before the cool-down of history scans is over. Returns how many more may be taken.
   local function take_timers(at, most, is_paused)
     local wanted = most > 0 and most + PAGE or 0
     local ids = plan.zdue(at.timers, at.now, wanted)
     is_cut = is_cut or (wanted > 0 and #ids == wanted)
     for _, id in ipairs(ids) do
-      if most <= 0 and next(read) == nil then -- only what one reading looks up with others may still be taken
+      if most <= 0 and next(scanned) == nil then -- only what one scan finds with others may still be taken
         break
       end
       local header, payload, malformed = record.read(at, id)
-      local place = header.doubt and header.channel
+      local place = header.unconfirmed and header.channel
       if malformed then
         intake.quarantine(at, id, header, payload)
       elseif is_too_soon(at, header) then
-        plan.zadd(at.timers, read_at(at), id)
-      elseif is_suspect(header) then
+        plan.zadd(at.timers, scan_from(at), id)
+      elseif is_poison_candidate(header) then
         old_waits = true
         break
-      elseif most > 0 or (place and read[place]) then
+      elseif most > 0 or (place and scanned[place]) then
         plan.zrem(at.timers, id)
         intake.unpark(at, id, header, payload)
         if place and is_paused then
           pause.let_try(at, id)
         end
-        if not (place and read[place]) then
+        if not (place and scanned[place]) then
           most = most - 1
         end
-        note_reading(at, header)
+        note_scan(at, header)
       end
     end
     return most
@@ -171,9 +171,9 @@ local due = module(function(due)
     return wait_until
   end
 
-  -- A suspect is taken alone, or not now.
+  -- A poison-pill candidate is taken alone, or not now.
   local function may_take(at, header)
-    if alone or not is_suspect(header) then
+    if alone or not is_poison_candidate(header) then
       return not alone
     end
     alone = intake.count() == 0 and not at.undecided
@@ -182,7 +182,7 @@ local due = module(function(due)
   end
 
   -- Who is next in a channel's line: its turn, where the channel takes one post at a time. Returns how many.
-  local function take_turn(at, entry)
+  local function take_channel_head(at, entry)
     local line, channel = at.line .. entry, string.match(entry, '^channel:(.*)$') or entry
     local id, seq = lines.next_of(at, line, channel)
     if not id then
@@ -221,9 +221,12 @@ local due = module(function(due)
   local function take_heads(at, scope, most)
     local taken = 0
     for _ = 1, most do
-      local line = plan.zfirst(at.waits .. scope)
+      local line, rank = plan.zfirst(at.waits .. scope)
       if not line then
         plan.zrem(at.lines, 'scope:' .. scope)
+        return taken
+      end
+      if is_behind(at, deferred.seq_of(rank)) then
         return taken
       end
       local id = plan.zfirst(at.line .. line)
@@ -235,7 +238,7 @@ local due = module(function(due)
       local header, payload, malformed = record.read(at, id)
       if malformed then
         intake.quarantine(at, id, header, payload, line)
-      elseif is_behind(at, header.seq) or not may_take(at, header) then
+      elseif not may_take(at, header) then
         return taken
       else
         deferred.leave(at, id, header)
@@ -260,7 +263,7 @@ local due = module(function(due)
       while most > 0 and taken > 0 and not alone and behind_count < MOST_BEHIND
         and (plan.zscore(at.lines, entry) or math.huge) <= at.now do
         if not scope then
-          taken = take_turn(at, entry)
+          taken = take_channel_head(at, entry)
         else
           local known = opened and opened[scope]
           taken = take_heads(at, scope, math.min(most, known and math.max(tonumber(known[2]) or 1, 1) or 1))
@@ -292,13 +295,13 @@ local due = module(function(due)
   end
 
   -- What dead or stopped workers left.
-  function due.take_orphans(at)
+  function due.take_requeued(at)
     local most = at.undecided and 0 or at.new
-    for _, id in ipairs(most > 0 and not alone and plan.zdue(at.orphans, math.huge, most) or {}) do
+    for _, id in ipairs(most > 0 and not alone and plan.zdue(at.requeued, math.huge, most) or {}) do
       local header, payload, malformed = record.read(at, id)
       if malformed then
         intake.quarantine(at, id, header, payload)
-      elseif is_suspect(header) or intake.is_full() then
+      elseif is_poison_candidate(header) or intake.is_full() then
         break
       else
         intake.pick_up(at, id, header, payload)

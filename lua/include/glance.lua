@@ -1,4 +1,4 @@
--- A lone request for plain scopes, the most frequent call, is decided at a glance: half of the time goes into what the
+-- A single request for plain scopes, the most frequent call, is decided at a glance: half of the time goes into what the
 -- general way defines and builds. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
 -- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written.
 local function glance(call, now)

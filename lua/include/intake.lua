@@ -4,9 +4,9 @@
 -- decision record, those of include/leases.lua; owner, tally: prefix of keys; and now.
 local intake = module(function(intake)
   intake.bytes = 0
-  local MAX_BATCH = 8388608 -- bytes after which no more is taken from orphans and lanes
+  local MAX_BATCH = 8388608 -- bytes after which no more is taken from the requeued events and the lanes
   local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut; the
-  -- ids of own events hold a colon, so nobody else's may
+  -- ids of digest messages hold a colon, so nobody else's may
   local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
   local CHUNK = 64 -- jobs that are read at once
 
@@ -46,17 +46,17 @@ local intake = module(function(intake)
     return undecided
   end
 
-  -- An event that was held before goes to the owner, and its record is written. What is to be looked up is looked for under
+  -- An event that was held before goes to the owner, and its record is written. What is to be reconciled is looked for under
   -- Slack's own name of its channel, once that is known; whether posts fail there says what is to be made of what is absent.
   local function hand_out_again(at, id, header, payload)
-    header.place = header.doubt and leases.place(at, header.channel) or nil
-    header.trouble = header.doubt and pause.trouble_of(at, header.channel) or nil
+    header.place = header.unconfirmed and leases.place(at, header.channel) or nil
+    header.trouble = header.unconfirmed and pause.trouble_of(at, header.channel) or nil
     header.back = nil
-    if header.doubt then
+    if header.unconfirmed then
       leases.trust_marks(at, header)
     end
     local told = payload
-    if header.own then
+    if header.digest then
       told = digest.snapshot(at, id, header)
     end
     record.write(at, id, header, payload)
@@ -69,8 +69,8 @@ local intake = module(function(intake)
     accounting.count(at.totals, 'parked', header.counted, -1)
     header.state, header.timer, header.entry = nil, nil, nil
     hand_out_again(at, id, header, payload)
-    local tally = header.lone and 'digest:' .. header.category
-    if tally and plan.hget(at.tally .. tally, 'lone') == id then
+    local tally = header.buffered and 'digest:' .. header.category
+    if tally and plan.hget(at.tally .. tally, 'buffered') == id then
       plan.del(at.tally .. tally)
       plan.srem(at.tallies, tally)
     end
@@ -78,7 +78,7 @@ local intake = module(function(intake)
 
   -- What a dead or stopped worker left goes to the owner.
   function intake.pick_up(at, id, header, payload)
-    plan.zrem(at.orphans, id)
+    plan.zrem(at.requeued, id)
     header.takes = (header.takes or 1) + 1
     header.state = nil
     hand_out_again(at, id, header, payload)
@@ -89,23 +89,23 @@ local intake = module(function(intake)
     return id ~= '' and #id <= MAX_ID and not string.find(id, '[^\33-\126]')
   end
 
-  -- What cannot be read goes to the owner, who makes a dead letter of it; an own event begins anew. `line` is where it stood.
+  -- What cannot be read goes to the owner, who makes a dead letter of it; a digest message begins anew. `line` is where it stood.
   -- What was not known to wait is no event, or it is in somebody's hands: it only leaves that place.
   function intake.quarantine(at, id, header, payload, line)
-    local was_parked, was_orphan = leases.pull_out(at, id, header, line)
+    local was_parked, was_requeued = leases.pull_out(at, id, header, line)
     if not is_id(id) then -- none of ours
       plan.hdel(at.events, id)
       return
     elseif was_parked then
-      accounting.count(at.totals, 'parked', record.is_own(id) and '' or header.counted or accounting.UNREADABLE, -1)
-    elseif not was_orphan then
+      accounting.count(at.totals, 'parked', record.is_digest_message(id) and '' or header.counted or accounting.UNREADABLE, -1)
+    elseif not was_requeued then
       return
     end
-    if record.is_own(id) then
+    if record.is_digest_message(id) then
       digest.begin_anew(at, id)
       return
     end
-    digest.forget_lone(at, id)
+    digest.forget_buffered(at, id)
     if not plan.hget(at.events, id) then
       plan.hset(at.events, id, '\n')
     end

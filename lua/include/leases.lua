@@ -1,14 +1,15 @@
--- Who holds an event, and how it leaves a place: leases, taking over, what a post of unknown fate waits for, leaving a line.
+-- Who holds an event, and how it leaves a place: leases, taking over, what a post with an unknown delivery status waits for,
+-- leaving a line.
 --
 -- The beat tells an interruption of the server from a quiet one: live workers call at least every third of a lease, so half a
 -- lease without a call means that nobody could. Then live workers renew first: for GRACE_US nobody is taken over. It also tells
 -- that the clock was stepped back: the last call was later than now.
 --
--- `at` names the keys events, leases, orphans, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
+-- `at` names the keys events, leases, requeued, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
 -- for `renew` also beat, reopening and pause;
--- grace_us: from a post of unknown fate until it is looked up, scope: prefix of the keys of slots; and now.
+-- grace_us: from a post with an unknown delivery status until it is reconciled, scope: prefix of the keys of slots; and now.
 local leases = module(function(leases)
-  leases.SUSPECT = 2 -- workers that died with an event, from which on it is taken alone
+  leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
   local STEPPED_US = 1000000 -- by so much or less the clock may go back unnoticed
   local PAGE = 200 -- events that are taken over in one call
@@ -55,9 +56,9 @@ local leases = module(function(leases)
     return math.min(at.now, tonumber(header.sent))
   end
 
-  -- Before an event is looked up: its marks by a clock that may have been stepped since. What was marked before an interruption
+  -- Before an event is reconciled: its marks by a clock that may have been stepped since. What was marked before an interruption
   -- counts from its end, since that may have been a step forward: no post that is under way is taken for one that is lost. A
-  -- second one moves it no further. `back`: how much earlier than its first mark a reading begins, after a step back.
+  -- second one moves it no further. `back`: how much earlier than its first mark a history scan begins, after a step back.
   function leases.trust_marks(at, header)
     local resumed, earlier = count_of(plan.hget(at.beat, 'resumed')), count_of(plan.hget(at.beat, 'earlier'))
     local ahead, by = count_of(plan.hget(at.beat, 'ahead')), count_of(plan.hget(at.beat, 'by'))
@@ -69,8 +70,8 @@ local leases = module(function(leases)
     header.back = first <= ahead and by < first and digits(by) or nil
   end
 
-  -- Parks an event whose post may have arrived, to be looked up at `instant`, and never given up before that.
-  function leases.await_look(at, id, header, payload, instant)
+  -- Parks an event whose post may have arrived, to be reconciled at `instant`, and never given up before that.
+  function leases.await_scan(at, id, header, payload, instant)
     instant = math.max(at.now, instant)
     header.state, header.timer = 'waiting', true
     header.why = nil
@@ -81,8 +82,8 @@ local leases = module(function(leases)
   end
 
   -- A post that was under way may have arrived, or arrives yet: it frees its channel, is charged to its pace, and waits to be
-  -- looked up when `at.grace_us` have passed since it was marked.
-  function leases.doubt(at, id, header, payload)
+  -- reconciled when `at.grace_us` have passed since it was marked.
+  function leases.unconfirmed(at, id, header, payload)
     if lines.free(at, header.channel, id) and plan.zscore(at.lines, 'channel:' .. header.channel) then
       plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
     end
@@ -91,8 +92,8 @@ local leases = module(function(leases)
       plan.zadd(pace, at.now, id .. ' ' .. digits(at.now))
       plan.keep_alive(pace, header.pace, 2 * header.pace)
     end
-    header.held, header.doubt = nil, 0
-    leases.await_look(at, id, header, payload, leases.marked(at, header) + at.grace_us)
+    header.held, header.unconfirmed = nil, 0
+    leases.await_scan(at, id, header, payload, leases.marked(at, header) + at.grace_us)
   end
 
   -- Until when nobody is taken over. What is further ahead than it can be was not written by us.
@@ -113,13 +114,13 @@ local leases = module(function(leases)
     if not plan.hget(at.events, id) then
       plan.hset(at.events, id, '\n')
     end
-    plan.zadd(at.orphans, header.seq or 0, id)
+    plan.zadd(at.requeued, header.seq or 0, id)
     lines.free_all(at, id)
   end
 
-  -- The events of an owner whose lease has ended, a page of them; whether these were all. A post that was under way is looked
-  -- up and keeps its slot; one that was being looked up waits on a timer again; one that came out of a category's line goes
-  -- back there; any other is an orphan.
+  -- Takes over a page of the events of an owner whose lease has ended. Returns whether these were all. A post that was under
+  -- way is to be reconciled, and keeps its slot. An event that was being reconciled waits on a timer again. An event out of a
+  -- category's line goes back there. Any other is requeued.
   function leases.take_over(at, owner, theirs)
     local ids = redis.call('SRANDMEMBER', theirs, PAGE + 1)
     local is_all = #ids <= PAGE
@@ -132,15 +133,15 @@ local leases = module(function(leases)
       else
         header.deaths = (header.deaths or 0) + 1
         if header.state == 'sending' then
-          leases.doubt(at, id, header, payload)
-        elseif header.doubt then
-          leases.await_look(at, id, header, payload, at.now)
-        elseif header.line and header.deaths < leases.SUSPECT then
+          leases.unconfirmed(at, id, header, payload)
+        elseif header.unconfirmed then
+          leases.await_scan(at, id, header, payload, at.now)
+        elseif header.line and header.deaths < leases.POISON_DEATHS then
           header.takes = (header.takes or 1) + 1
-          deferred.stand(at, id, header, payload)
+          deferred.line_up(at, id, header, payload)
         else
           header.line = nil
-          plan.zadd(at.orphans, header.seq, id)
+          plan.zadd(at.requeued, header.seq, id)
           record.write(at, id, header, payload)
         end
       end
@@ -172,7 +173,7 @@ local leases = module(function(leases)
   -- known to wait, and whether it was to be taken up again.
   function leases.pull_out(at, id, header, line)
     plan.zrem(at.timers, id)
-    local was_orphan = plan.zrem(at.orphans, id)
+    local was_requeued = plan.zrem(at.requeued, id)
     local channel = header.channel and 'channel:' .. header.channel
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
       if each ~= '' and plan.zscore(at.line .. each, id) then
@@ -187,7 +188,7 @@ local leases = module(function(leases)
       end
     end
     lines.free_all(at, id)
-    return plan.zrem(at.parked, id), was_orphan
+    return plan.zrem(at.parked, id), was_requeued
   end
 
   -- Gives back every slot that the header names; those in `own` (a set of keys) stay.

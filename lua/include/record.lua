@@ -6,15 +6,14 @@
 -- waited on one; absent after a death), shadow (limits that would have refused it), solo (its channel has a pace) and pace (the
 -- window of that, us), order (its class in its channel's line, include/lines.lua), held (true: it owns held slots), holds and
 -- slots (names of the scopes in which it holds slots, and of all in which it has one), takes (how often it was taken up),
--- replays (how often it came back from the dead letters), deaths (how many workers died holding it), lone (instant since
--- which it waits as the only suppressed one), own (true: an event of the dispatcher's, include/digest.lua), line and rank (where
+-- replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
+-- which it waits as the only suppressed one), digest (true: a digest message, include/digest.lua), line and rank (where
 -- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
--- marked as sending), doubt (while the fate of its last post is to be looked up: how many readings failed so far), resent
--- (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what its
--- last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
--- thread); while there is a doubt, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
--- back (how far the clock was stepped back since its first post, us).
--- Instants are strings of microseconds: cjson writes 14 digits.
+-- marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many history scans failed so far),
+-- resent (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what
+-- its last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
+-- thread); while it is unconfirmed, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
+-- back (how far the clock was stepped back since its first post, us). Instants are strings of microseconds: cjson writes 14 digits.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
   local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it
@@ -57,16 +56,16 @@ local record = module(function(record)
     seq = is_seq, seen = is_instant, category = is_text, counted = is_text, channel = is_text, attempt = is_count,
     posts = is_count, unknown = is_count, timer = is_flag, why = is_why, shadow = is_names, pace = is_count, order = is_class,
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
-    lone = is_instant, own = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
-    first = is_instant, back = is_instant, doubt = is_count, resent = is_count, entry = is_text, place = is_text, root = is_text,
-    code = is_text, trouble = is_text,
+    buffered = is_instant, digest = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
+    first = is_instant, back = is_instant, unconfirmed = is_count, resent = is_count, entry = is_text, place = is_text,
+    root = is_text, code = is_text, trouble = is_text,
     state = function(value) return value == 'sending' or value == 'waiting' end,
     solo = function(value) return type(value) == 'boolean' end,
   }
   local NEEDS = { -- what a state, or a field, cannot do without
     waiting = { 'category', 'counted', 'deadline' },
     sending = { 'channel', 'sent', 'first', 'attempt', 'counted', 'deadline', 'category' },
-    doubt = { 'channel', 'sent', 'first', 'deadline', 'counted', 'category' },
+    unconfirmed = { 'channel', 'sent', 'first', 'deadline', 'counted', 'category' },
     line = { 'rank', 'category', 'counted', 'deadline' },
   }
 
@@ -86,14 +85,14 @@ local record = module(function(record)
   local function is_whole(header)
     return header.seq ~= nil and header.seen ~= nil
       and (header.state == nil or has_all(header, NEEDS[header.state]))
-      and (header.doubt == nil or has_all(header, NEEDS.doubt))
+      and (header.unconfirmed == nil or has_all(header, NEEDS.unconfirmed))
       and (header.line == nil or (has_all(header, NEEDS.line) and is_line_of(header.line, header.category)))
-      and (header.own or (header.category ~= '' and header.counted ~= ''))
+      and (header.digest or (header.category ~= '' and header.counted ~= ''))
       and (header.state ~= 'waiting' or header.timer or header.line or header.entry or header.channel) ~= nil
   end
 
   -- Whether an event of this id is the dispatcher's own. No id of a producer's holds a colon (include/intake.lua).
-  function record.is_own(id)
+  function record.is_digest_message(id)
     return string.find(id, '^digest:') ~= nil or string.find(id, '^notice:') ~= nil
   end
 
@@ -127,8 +126,8 @@ local record = module(function(record)
   function record.read(at, id)
     local stored = plan.hget(at.events, id)
     local header, payload, malformed = record.split(stored)
-    if not malformed and (header.own == true) ~= record.is_own(id) then
-      header.own, malformed = nil, string.match(stored, '^[^\n]*')
+    if not malformed and (header.digest == true) ~= record.is_digest_message(id) then
+      header.digest, malformed = nil, string.match(stored, '^[^\n]*')
     end
     return header, payload, malformed
   end
@@ -151,7 +150,7 @@ local record = module(function(record)
     return last
   end
 
-  -- The name of the slots of its present attempt: a post of unknown fate keeps its own, the next one takes another.
+  -- The name of the slots of its present attempt: a post with an unknown delivery status keeps its own, the next one takes another.
   function record.slot(header)
     local unknown = header.unknown or 0
     return unknown > 0 and digits(header.seq) .. '#' .. digits(unknown) or digits(header.seq)

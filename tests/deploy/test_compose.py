@@ -101,8 +101,8 @@ def test_a_worker_may_take_longer_to_stop_than_a_post_and_five_seconds(name: str
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_variable_is_known_and_every_value_accepted(name: str) -> None:
-    _, doubts = load_settings(readable(environment(name)), env_file=None)
-    assert doubts == ()
+    _, warnings = load_settings(readable(environment(name)), env_file=None)
+    assert warnings == ()
 
 
 def readable(env: dict[str, str]) -> dict[str, str]:

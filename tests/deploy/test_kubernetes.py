@@ -53,8 +53,8 @@ def test_every_variable_is_one_that_is_read_and_has_a_value_that_is_valid(tmp_pa
     token = tmp_path / "slack-token"
     token.write_text("xoxb-made-up")
     given = {**environment(), "DISPATCHER_SLACK_TOKEN_FILE": str(token)}
-    settings, doubts = load_settings(given, None)
-    assert doubts == ()
+    settings, warnings = load_settings(given, None)
+    assert warnings == ()
     assert settings.slack_token is not None
 
 

@@ -75,8 +75,8 @@ def test_every_variable_of_the_unit_is_known() -> None:
 
 
 def test_the_sample_of_an_environment_is_accepted_and_names_known_variables_only() -> None:
-    settings, doubts = load_settings({}, env_file=ENV_FILE)
-    assert doubts == ()
+    settings, warnings = load_settings({}, env_file=ENV_FILE)
+    assert warnings == ()
     assert settings.redis_url is not None
     text = ENV_FILE.read_text(encoding="utf-8")
     assert set(re.findall(r"^#? ?([A-Z_]+)=", text, flags=re.MULTILINE)) <= KNOWN

@@ -53,7 +53,7 @@ class Reader:
         for named, ours in self._places.items():
             text = text.replace(named, ours)
         if sample.language == "yaml":
-            assert read_policy(text, sample.place)[1] == (), f"{sample.place}: a doubt"
+            assert read_policy(text, sample.place)[1] == (), f"{sample.place}: a warning"
             if sample.file is not None:
                 path = self._folder / sample.file
                 path.parent.mkdir(exist_ok=True)

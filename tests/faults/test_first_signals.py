@@ -62,7 +62,7 @@ def test_told_to_stop_at_any_instant_of_its_start_it_ends_with_0_and_without_a_t
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], number: signal.Signals, count: int
 ) -> None:
     for after_s in instants(count, number):
-        with Command(*arguments, env=env, cwd=tmp_path) as command:
+        with Command(*arguments, env=env, cwd=tmp_path, from_scratch=True) as command:
             signal_when_heard(command, number, after_s)
             assert command.wait() == 0, (after_s, command.stderr())
         assert "Traceback" not in command.stderr()
@@ -74,7 +74,7 @@ def test_sighup_at_any_instant_of_its_start_ends_nothing(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], count: int
 ) -> None:
     for after_s in instants(count, count):
-        with Command(*arguments, env=env, cwd=tmp_path) as command:
+        with Command(*arguments, env=env, cwd=tmp_path, from_scratch=True) as command:
             signal_when_heard(command, signal.SIGHUP, after_s)
             command.await_line("worker.started")
             command.signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ def test_sighup_at_any_instant_of_its_start_ends_nothing(
 def test_a_sighup_that_came_too_early_has_the_limits_read_again_later(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    with Command(*arguments, env=env, cwd=tmp_path) as command:
+    with Command(*arguments, env=env, cwd=tmp_path, from_scratch=True) as command:
         signal_when_heard(command, signal.SIGHUP, 0.0)
         command.await_line("limits.kept")
 

@@ -279,12 +279,13 @@ os.fork = no_room
 
 def test_a_stranger_that_ends_is_reaped_and_is_nobodys_crash(family: Start) -> None:
     parent = family(
-        "wait", set_up="stray = subprocess.Popen(['cat'], stdin=subprocess.PIPE); tell('stray', pid=stray.pid)"
+        "wait",
+        set_up="child = subprocess.Popen(['cat'], stdin=subprocess.PIPE); tell('unknown_child', pid=child.pid)",
     )
-    (stray,) = parent.wait_for("stray")
+    (unknown_child,) = parent.wait_for("unknown_child")
     parent.wait_for("child.ready")
-    os.kill(stray["pid"], signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{stray['pid']}").exists(), "the stranger reaped")
+    os.kill(unknown_child["pid"], signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{unknown_child['pid']}").exists(), "the stranger reaped")
     parent.signal(signal.SIGTERM)
     assert parent.code() == 0
     assert parent.lines("worker.crashed") == []

@@ -63,11 +63,11 @@ def drain(env: dict[str, str], tmp_path: Path) -> list[dict[str, object]]:
         return worker.named("event.settled")
 
 
-def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path) -> None:
+def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path, *options: str) -> None:
     """``rq worker -S json --burst`` on the normal lane."""
     path = Path(sys.executable).with_name("rq")
     done = subprocess.run(
-        [path, "worker", "-S", "json", "--burst", "notifications"],
+        [path, "worker", "-S", "json", "--burst", *options, "notifications"],
         env={"PATH": os.environ["PATH"], "RQ_REDIS_URL": redis_url, **env},
         cwd=tmp_path,
         capture_output=True,
@@ -95,19 +95,20 @@ def rq(command: str, redis_url: str, tmp_path: Path, *options: str) -> str:
 
 
 def balanced(redis: Database) -> dict[str, int]:
-    look = Books(redis, KEYS, QUEUE).snapshot()
-    assert look.imbalances() == []
-    return look.overall()
+    snapshot = Books(redis, KEYS, QUEUE).snapshot()
+    assert snapshot.imbalances() == []
+    return snapshot.overall()
 
 
 def test_a_stock_worker_posts_through_the_same_gate_and_books(
     env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
 ) -> None:
-    Producer(redis).send_many({"category": "errors", "text": str(n), "id": f"e{n}"} for n in range(12))
+    Path(env["DISPATCHER_LIMITS_FILE"]).write_text(LIMITS.replace("limits: [10/30m]", "limits: [2/30m]"))
+    Producer(redis).send_many({"category": "errors", "text": str(n), "id": f"e{n}"} for n in range(4))
     stock_worker(env, redis_url, tmp_path)
     totals = balanced(redis)
-    assert (totals["received"], totals["sent"], totals["dropped"]) == (12, 10, 2)
-    assert [posted.text for posted in slack.ledger.posted()] == [str(n) for n in range(10)]
+    assert (totals["received"], totals["sent"], totals["dropped"]) == (4, 2, 2)
+    assert [posted.text for posted in slack.ledger.posted()] == ["0", "1"]
     assert drain(env, tmp_path) == []
 
 
@@ -143,7 +144,7 @@ def test_what_is_no_event_becomes_a_dead_letter_under_a_stock_worker_too(
     env: dict[str, str], queue: Queue, redis: Database, redis_url: str, tmp_path: Path
 ) -> None:
     enqueue_no_events(queue)
-    stock_worker(env, redis_url, tmp_path)
+    stock_worker(env, redis_url, tmp_path, "--worker-class", "rq.SimpleWorker")  # which imports us once, not for each
     are_dead_letters(redis)
     for job_id in NO_EVENTS:
         told = run("explain", job_id, **env)
@@ -308,13 +309,13 @@ def test_an_event_a_stock_worker_entered_is_never_run_again(queue: Queue, redis:
 
 
 def test_an_id_nobody_works_on_comes_back_after_a_minute(queue: Queue, redis: Database) -> None:
-    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="stray")
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
     redis.lmove(QUEUE.lanes[1], QUEUE.intermediates[1])
     now = 1_900_000_000_000_000
     times = iter([now] * 3 + [now + 59_000_000] * 3 + [now + 60_000_000] * 3)
     sweep = Sweep(redis, KEYS, QUEUE, owner="test", clock=lambda: next(times))
     assert [sweep.sweep() for _ in range(3)] == [0, 0, 1]
-    assert queue.job_ids == ["stray"]
+    assert queue.job_ids == ["abandoned"]
 
 
 def test_the_sweep_forgets_the_names_of_workers_that_were_killed(
@@ -337,7 +338,7 @@ def test_the_sweep_forgets_the_names_of_workers_that_were_killed(
 
 
 def test_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue: Queue) -> None:
-    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="stray")
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
     assert Sweep(redis, KEYS, QUEUE, owner="one").sweep_if_due() == 0
     assert redis.get(KEYS.sweep) == b"one"
     Sweep(redis, KEYS, QUEUE, owner="two").sweep_if_due()

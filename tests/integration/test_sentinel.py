@@ -123,22 +123,22 @@ def test_the_answer_of_a_replica_ends_the_connection_since_its_address_may_lead_
 
 
 @pytest.fixture
-def lone() -> Iterator[tuple[RedisServer, str]]:
+def one_sentinel() -> Iterator[tuple[RedisServer, str]]:
     """A primary, and its address by way of a Sentinel; two more are named that do not answer."""
     with RedisServer(port=free_port()) as primary, sentinel_of(primary, SERVICE) as port:
         yield primary, f"sentinel://127.0.0.1:{free_port()},127.0.0.1:{port},127.0.0.1:{free_port()}/{SERVICE}/3"
 
 
-def test_one_sentinel_that_answers_is_enough_and_the_database_is_kept(lone: tuple[RedisServer, str]) -> None:
-    primary, url = lone
+def test_one_sentinel_that_answers_is_enough_and_the_database_is_kept(one_sentinel: tuple[RedisServer, str]) -> None:
+    primary, url = one_sentinel
     with connect(url) as client:
         Producer(client).send("errors", "x", id="x")
     with Redis(port=primary.port, db=3) as database:
         assert database.lrange(QUEUE.lanes[1], 0, -1) == [b"x"]
 
 
-def test_every_command_takes_the_address_of_sentinels(lone: tuple[RedisServer, str]) -> None:
-    _, url = lone
+def test_every_command_takes_the_address_of_sentinels(one_sentinel: tuple[RedisServer, str]) -> None:
+    _, url = one_sentinel
     env = {"DISPATCHER_REDIS_URL": url, "DISPATCHER_SINK": "console"}
     sent = commands.run("send", "errors", "over Sentinel", **env)
     assert f"queue notifications on {url}" in sent.err
@@ -150,9 +150,9 @@ def test_every_command_takes_the_address_of_sentinels(lone: tuple[RedisServer, s
 
 
 def test_a_password_of_the_primary_is_asked_for_and_taken_from_the_address(
-    lone: tuple[RedisServer, str], monkeypatch: pytest.MonkeyPatch
+    one_sentinel: tuple[RedisServer, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    primary, url = lone
+    primary, url = one_sentinel
     with primary.client() as database:
         database.config_set("requirepass", "of-the-primary")
     message = "the server at the Sentinels' 'main' asks for a password"
@@ -176,8 +176,8 @@ def test_a_sentinel_that_asks_for_its_own_password_says_where_to_put_it() -> Non
                 Producer(client).send("errors", "x")
 
 
-def test_a_service_that_no_sentinel_knows_is_a_fault_of_the_address(lone: tuple[RedisServer, str]) -> None:
-    _, url = lone
+def test_a_service_that_no_sentinel_knows_is_a_fault_of_the_address(one_sentinel: tuple[RedisServer, str]) -> None:
+    _, url = one_sentinel
     message = r"know no service 'other': in DISPATCHER_REDIS_URL, name one that they watch, which is main"
     with connect(url.replace("/main/", "/other/")) as client, pytest.raises(ConfigError, match=f"{message}$"):
         Producer(client).send("errors", "x")

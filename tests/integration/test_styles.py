@@ -62,7 +62,7 @@ def test_a_worker_posts_without_a_name_that_its_token_may_not_set_and_says_so_on
     assert [line["event"] for line in log if line["event"].startswith("slack.")] == ["slack.scope_missing"]
     settled = [line for line in log if line["event"] == "event.settled"]
     assert [(line["outcome"], line["left_out"], line["code"]) for line in settled] == [
-        ("sent", "look", "missing_scope")
+        ("sent", "identity", "missing_scope")
     ] * 3
 
 
@@ -98,6 +98,8 @@ def test_a_webhook_ignores_channel_and_thread_and_the_worker_says_so_once(redis_
         worker = run("worker", "--burst", DISPATCHER_LOG_FORMAT="json", **env)
         landed = [(posted.channel, posted.thread_ts) for posted in slack.ledger.posted()]
     assert landed == [("#webhook", None)] * 3
-    doubts = [line["detail"] for line in map(json.loads, worker.err.splitlines()) if line["event"] == "setting.doubted"]
+    warnings = [
+        line["detail"] for line in map(json.loads, worker.err.splitlines()) if line["event"] == "setting.warning"
+    ]
     said = "a webhook posts to its own channel and names no message: channel and thread of events are ignored"
-    assert doubts == [said]
+    assert warnings == [said]

@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.core.limits import US
 from tests.support.digest_walk import DigestWalk
-from tests.support.digests import WINDOW_S, edits, own_posts, storm, telling_policy, wait_until
+from tests.support.digests import WINDOW_S, digest_posts, edits, storm, telling_policy, wait_until
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
 from tests.support.stage import Stage
@@ -23,9 +23,9 @@ def walk(redis: Database, seed: int, steps: int) -> DigestWalk:
 
 def test_whatever_happens_what_is_told_is_what_was_suppressed(redis: Database) -> None:
     told = 0
-    for seed in range(6):
-        told += len(walk(redis, seed, 250).slack.counts)
-    assert told >= 20
+    for seed in range(3):
+        told += len(walk(redis, seed, 200).slack.counts)
+    assert told >= 8
 
 
 @pytest.mark.slow
@@ -34,24 +34,28 @@ def test_whatever_happens_for_long_what_is_told_is_what_was_suppressed(redis: Da
     assert len(walk(redis, seed, 1_500).slack.counts) >= 10
 
 
-@pytest.mark.parametrize("gap_s", [55.0, pytest.param(7.0, marks=pytest.mark.slow)])
-def test_a_storm_of_six_hours_gives_one_digest_in_each_window(redis: Database, gap_s: float) -> None:
+@pytest.mark.parametrize(
+    ("hours", "gap_s"),
+    [(1.5, 55.0), pytest.param(6, 55.0, marks=pytest.mark.slow), pytest.param(6, 7.0, marks=pytest.mark.slow)],
+)
+def test_a_storm_of_hours_gives_one_digest_in_each_window(redis: Database, hours: float, gap_s: float) -> None:
     """The rate is a little over the limit, or far."""
     stage = Stage(redis, telling_policy("10/30m"))
     stage.prolongs = True
     ann = stage.worker()
-    for n in range(round(6 * 3_600 / gap_s)):
+    count, windows = round(hours * 3_600 / gap_s), round(hours * 3_600 / WINDOW_S)
+    for n in range(count):
         storm(stage, 1)
         wait_until(stage, gap_s * (n + 1), ann)
-    wait_until(stage, 7 * 3_600, ann)
+    wait_until(stage, (hours + 1) * 3_600, ann)
     told = [at_us for at_us, each in stage.attempts if each.candidate.leased.tally and each.candidate.terms.scopes]
     posted = [at_us for at_us, each in stage.attempts if each.candidate.terms.scopes]
     assert most_in_any_window(posted, WINDOW_S * US) <= 10
     assert most_in_any_window(told, WINDOW_S * US) == 1
-    assert 10 <= len(told) <= 12
-    assert len(own_posts(ann)) == stage.total("notices") == len(told)
-    assert len(edits(ann)) <= 6 * 120 + len(told)
+    assert windows - 2 < len(told) <= windows
+    assert len(digest_posts(ann)) == stage.total("notices") == len(told)
+    assert len(edits(ann)) <= hours * 120 + len(told)
     last_words = [text for text in edits(ann) if text.splitlines()[0].endswith("closed")]
     assert sum(int(text.partition(" ")[0]) for text in last_words) == stage.total("digested")
-    assert stage.total("digested") + stage.total("sent") == round(6 * 3_600 / gap_s)
-    assert stage.look().tallies == {}
+    assert stage.total("digested") + stage.total("sent") == count
+    assert stage.snapshot().tallies == {}

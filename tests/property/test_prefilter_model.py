@@ -1,4 +1,4 @@
-"""With doors and without: the same traffic at the same instants ends in the same way, event by event."""
+"""With the pre-check and without: the same traffic at the same instants ends in the same way, event by event."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ RESULTS: Final[tuple[PostResult, ...]] = (
 
 @dataclass(slots=True)
 class World:
-    """A namespace with two workers that take by turns; ``has_doors`` says whether these name anything."""
+    """A namespace with two workers that take by turns; ``has_prefilter`` says whether these name anything."""
 
     stage: Stage
-    has_doors: bool
+    has_prefilter: bool
     workers: list[Worker] = field(default_factory=list)
     births: int = 0
     sent: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class World:
 
     def _take(self, worker: Worker, new: int) -> list[Started] | None:
         """Who was started of a batch, or None where there was none."""
-        if not self.has_doors:
+        if not self.has_prefilter:
             worker.prefilter.clear()
         expected = {category: self._ask(worker, category) for category in CATEGORIES}
         taken = worker.take(new)
@@ -162,12 +162,12 @@ class Worlds:
     def step(self, happens: Callable[[World], None]) -> None:
         for world in self.both:
             happens(world)
-            assert world.stage.look().imbalances() == []
+            assert world.stage.snapshot().imbalances() == []
 
     def work(self, results: Sequence[PostResult], dies: int) -> None:
         self.step(lambda world: world.run(self.new, results, dies))
-        with_doors, without = (world.ends() for world in self.both)
-        assert with_doors == without
+        with_prefilter, without = (world.ends() for world in self.both)
+        assert with_prefilter == without
 
 
 Step: TypeAlias = Callable[[Worlds], None]
@@ -235,7 +235,7 @@ def other(redis_url: str) -> Iterator[Database]:
 
 
 def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
-    """How many events were dropped at doors and how many were sent."""
+    """How many events were dropped by the pre-check and how many were sent."""
     prefiltered = sent = 0
 
     @settings(
@@ -250,7 +250,7 @@ def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
         nonlocal prefiltered, sent
         redis.flushall()
         new, steps = walk
-        worlds = Worlds((World(Stage(redis), has_doors=True), World(Stage(other), has_doors=False)), new)
+        worlds = Worlds((World(Stage(redis), has_prefilter=True), World(Stage(other), has_prefilter=False)), new)
         for step in steps:
             step(worlds)
         worlds.work(RESULTS[:1], 0)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
+from tests.support.forked import Forked
 from tests.support.processes import PATIENCE_S
-
-PYTHON_DISPATCHER: Final = (sys.executable, "-m", "dispatcher")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +24,38 @@ class Result:
     err: str
 
 
+class Streams(NamedTuple):
+    """Where the streams of a command lead: descriptors, or pipes to the test."""
+
+    stdin: int = subprocess.PIPE
+    stdout: int = subprocess.PIPE
+    stderr: int = subprocess.PIPE
+
+
 def run(*arguments: str, stdin: str | bytes = b"", **env: str) -> Result:
     """Run ``dispatcher ARGUMENTS`` in the current directory, with nothing but ``env`` and PATH in its environment."""
-    given = stdin.encode() if isinstance(stdin, str) else stdin
-    ended = subprocess.run(
-        [*PYTHON_DISPATCHER, *arguments],
-        env=environment(env),
-        input=given,
-        capture_output=True,
-        timeout=2 * PATIENCE_S,
-        check=False,
-    )
-    return Result(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+    return run_on(Streams(), *arguments, stdin=stdin, **env)
+
+
+def run_on(streams: Streams, *arguments: str, stdin: str | bytes = b"", **env: str) -> Result:
+    """As ``run``, on given streams; the result holds what went to pipes."""
+    process = Forked(arguments, env=environment(env), **streams._asdict())
+    try:
+        out, err = process.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=2 * PATIENCE_S)
+    finally:
+        process.kill()
+    return Result(process.wait(), (out or b"").decode(), (err or b"").decode())
+
+
+def started(*arguments: str, **env: str) -> AbstractContextManager[Forked]:
+    """Start ``dispatcher ARGUMENTS`` in a session of its own, all streams pipes of text; killed at the end."""
+    return started_on(Streams(), *arguments, **env)
 
 
 @contextmanager
-def started(*arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """Start ``dispatcher ARGUMENTS`` in a session of its own, all streams pipes of text; killed at the end."""
-    process = subprocess.Popen(
-        [*PYTHON_DISPATCHER, *arguments],
-        env=environment(env),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def started_on(streams: Streams, *arguments: str, **env: str) -> Iterator[Forked]:
+    """As ``started``, on given streams."""
+    process = Forked(arguments, env=environment(env), **streams._asdict(), text=True, start_new_session=True)
     try:
         yield process
     finally:
@@ -59,10 +63,10 @@ def started(*arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def ended(process: subprocess.Popen[str]) -> Result:
+def ended(process: Forked) -> Result:
     """How a started command ends by itself."""
     out, err = process.communicate(timeout=PATIENCE_S)
-    return Result(process.returncode, out, err)
+    return Result(process.wait(), out, err)
 
 
 @contextmanager

@@ -56,18 +56,18 @@ def wait_until(stage: Stage, at_s: float, *workers: Worker) -> None:
         stage.clock.now_us = min(wakes_us, end_us)
 
 
-def own_posts(worker: Worker) -> list[Message]:
-    """The messages of own events, in order; edits are not among them."""
+def digest_posts(worker: Worker) -> list[Message]:
+    """The messages of digest messages, in order; edits are not among them."""
     return [message for message in worker.desk.messages if ":" in message.event_id]
 
 
 def texts(worker: Worker) -> list[str]:
-    """What own events have posted."""
-    return [message.text for message in own_posts(worker)]
+    """What digest messages have posted."""
+    return [message.text for message in digest_posts(worker)]
 
 
 def edits(worker: Worker) -> list[str]:
-    """What own events have edited their messages to."""
+    """What digest messages have edited their messages to."""
     return [message.text for _, _, message in worker.desk.edits]
 
 

@@ -7,11 +7,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from tests.support.forked import Forked
 
 PIPE_BYTES: Final = 4096
 """The least a pipe can hold: some 15 lines."""
@@ -23,8 +24,8 @@ class Piped:
     def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path) -> None:
         reads, writes = os.pipe()
         fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "dispatcher", *arguments],
+        self.process = Forked(
+            arguments,
             env={"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
             cwd=cwd,
             stdin=subprocess.DEVNULL,

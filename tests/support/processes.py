@@ -7,12 +7,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+
+from tests.support.forked import PYTHON_DISPATCHER, Forked
 
 PATIENCE_S: Final = 20.0
 """How long anything a test waits for may take on a busy machine."""
@@ -27,18 +28,24 @@ defaults: {limits: [10/30m], channel: "#notifications"}
 
 
 class Command:
-    """One process of the command line, with an environment of its own; a context manager that kills what still runs."""
+    """One process of the command line, with an environment of its own; a context manager that kills what still runs.
 
-    def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path, name: str = "command") -> None:
+    ``from_scratch`` starts an interpreter for it: for tests of what happens while it loads.
+    """
+
+    def __init__(
+        self, *arguments: str, env: Mapping[str, str], cwd: Path, name: str = "command", from_scratch: bool = False
+    ) -> None:
         self._log_path = cwd / f"{name}.{os.urandom(4).hex()}.log"
         self._log = self._log_path.open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "dispatcher", *arguments],
-            env={"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
+        seen = {"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env}
+        log, nothing, pipe = self._log.fileno(), subprocess.DEVNULL, subprocess.PIPE
+        self.process: Forked | subprocess.Popen[bytes] = (
+            subprocess.Popen(
+                [*PYTHON_DISPATCHER, *arguments], env=seen, cwd=cwd, stdin=nothing, stdout=pipe, stderr=log
+            )
+            if from_scratch
+            else Forked(arguments, env=seen, cwd=cwd, stdin=nothing, stdout=pipe, stderr=log)
         )
 
     @property
@@ -78,11 +85,11 @@ class Command:
         return until(lambda: next(iter(self.named(event)), None), f"a log line {event}; said: {self.stderr()[-2000:]}")
 
 
-def until(look: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
+def until(probe: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
     """What ``look`` returns once that is something; fails saying what was waited for."""
     end = time.monotonic() + timeout_s
     while True:
-        found = look()
+        found = probe()
         if found:
             return found
         if time.monotonic() > end:

@@ -29,6 +29,14 @@ from dispatcher.stand_in.setup import WEBHOOK_PATH
 PASSWORD: Final = "s3same/R7kq @2:pYw%9"
 SHOWN_BY: Final = "slack-stand-in"
 
+_EVERYTHING: Final = """
+local rows = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  rows[#rows + 1] = key
+  rows[#rows + 1] = redis.call('DUMP', key) or ''
+end
+return table.concat(rows, '\\n')
+"""
 _LOGS: Final = ("*.log", "*.log.1", "*.aof")
 _SURROUNDINGS: Final = 80
 
@@ -38,11 +46,11 @@ class Evidence:
     """Everything that was said or kept, by where."""
 
     secrets: frozenset[str]
-    found: dict[str, bytes] = field(default_factory=dict)
+    found: dict[str, bytearray] = field(default_factory=dict)
 
     def add(self, where: str, content: str | bytes) -> None:
         raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-        self.found[where] = self.found.get(where, b"") + raw
+        self.found.setdefault(where, bytearray()).extend(raw)
 
     def add_command_lines(self) -> None:
         """Of all processes that this one has started, and of those they have left to themselves."""
@@ -52,12 +60,8 @@ class Evidence:
 
     def add_server(self, client: Redis) -> None:
         """Every key and value of a server."""
-        names: list[Any] = list(client.scan_iter(count=1_000))
-        with client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.dump(name)
-            for name, value in zip(names, pipe.execute(), strict=True):
-                self.add("keys", b"\n".join((name, value or b"")))
+        stored: Any = client.eval(_EVERYTHING, 0)
+        self.add("keys", stored)
 
     def add_files(self, files: Iterable[Path]) -> None:
         for file in files:
@@ -114,7 +118,8 @@ class _Popen(subprocess.Popen[Any]):
     """A child whose pipes are searched, whoever reads them to their end, and all command lines before it is ended."""
 
     def send_signal(self, sig: int) -> None:
-        found.add_command_lines()
+        if self.poll() is None:
+            found.add_command_lines()
         super().send_signal(sig)
 
     def communicate(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:  # noqa: ANN401 - as its base class
@@ -141,7 +146,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Look at what the test has used while it is still there, then at what its end has left."""
+    """Identity at what the test has used while it is still there, then at what its end has left."""
     used: dict[str, Any] = getattr(item, "funcargs", {})
     for each in used.values():
         if isinstance(each, StandIn):

@@ -26,16 +26,15 @@ from dispatcher.server.keys import Keys
 from dispatcher.settings import read_limits, read_policy
 from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
-from dispatcher.store.leases import Outbox
+from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Version, Versions
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.gate import Gate
+from tests.support.invariants import INF, NamespaceState, state_of
 from tests.support.models import HELD
-from tests.support.places import INF, Places, places_of
 from tests.support.servers import Database
 
 LEASE_US: Final = 30 * US
@@ -122,7 +121,7 @@ class Worker:
         self.late: list[Taken] = []
         """What was asked for ahead, and arrived when it gave back what it held."""
         self.next_us: int | None = None
-        self.own_policy: Policy | None = None
+        self.limits_in_force: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
         self.prefilter = Prefilter(stage.keys.namespace, lambda: stage.clock.now_us / US)
         """It closes for no category before a version is followed."""
@@ -150,11 +149,11 @@ class Worker:
 
     @property
     def policy(self) -> Policy:
-        return self.own_policy or self.stage.policy
+        return self.limits_in_force or self.stage.policy
 
     def follow(self, version: Version) -> None:
         """Decide by a version of the limits from now on."""
-        self.own_policy, _ = read_policy(version.content, version.name)
+        self.limits_in_force, _ = read_policy(version.content, version.name)
         self.outbox.follow(version.name, self.policy.dead_letters)
         self.admission.follow(version.name, self.policy)
 
@@ -182,8 +181,8 @@ class Worker:
         self, batch: Sequence[Leased | Undecodable], free: int = 100, muted: Mapping[str, Mute] = NOTHING_MUTED
     ) -> list[Started]:
         """Decide, and start what may go."""
-        for lookup in self.dispatcher.lookups(batch, self.stage.clock.now_us):
-            self.settle(self.dispatcher.look(lookup))
+        for scan in self.dispatcher.scans(batch, self.stage.clock.now_us):
+            self.settle(self.dispatcher.scan(scan))
         started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free, muted=muted)
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
@@ -208,7 +207,7 @@ class Worker:
         self.deliver(self.dispatch(self.take(due=0).batch))
 
     def go_on(self) -> list[Started]:
-        """Go until nothing more is to be taken now: a look-up may have found that a post is to be made again."""
+        """Go until nothing more is to be taken now: a history scan may have found that a post is to be made again."""
         started = []
         while (taken := self.take()).batch:
             started += self.dispatch(taken.batch, muted=taken.muted)
@@ -282,7 +281,7 @@ class Stage:
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.names: dict[str, str] = {}
         """Every event that was seen, by the number of its first sight."""
-        self.places: Places
+        self.places: NamespaceState
         """Where everything was at the last ``check``."""
         self.attempts: list[tuple[int, Started]] = []
         """Every post that was started, with its instant."""
@@ -312,11 +311,11 @@ class Stage:
         self.intake.enqueue([(id_, Event(category, text))])
         return id_
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         return self.books.snapshot()
 
     def total(self, outcome: str) -> int:
-        return self.look().totals.get(outcome, 0)
+        return self.snapshot().totals.get(outcome, 0)
 
     def header(self, id_: str) -> dict[str, Any]:
         """What the store keeps of an event beside its payload."""
@@ -362,22 +361,23 @@ class Stage:
 
     def letters_bytes(self) -> int:
         """How many bytes all dead letters are, as the store counts them; they have to be those of each."""
-        counted = int(self.redis.get(self.keys.dead_bytes) or 0)
-        assert counted == sum(int(fields.get(b"bytes", 0)) for _, fields in self.redis.xrange(self.keys.dead))
-        return counted
+        pipe = self.redis.pipeline(transaction=False)
+        counted, letters = pipe.get(self.keys.dead_bytes).xrange(self.keys.dead).execute()
+        assert int(counted or 0) == sum(int(fields.get(b"bytes", 0)) for _, fields in letters)
+        return int(counted or 0)
 
-    def first_instant(self) -> float:
-        """The first instant at which something that waits may go; ``INF`` where there is none."""
-        rows = [
-            row for key in (self.keys.lines, self.keys.timers) for row in self.redis.zrange(key, 0, 0, withscores=True)
-        ]
-        return min((score for _, score in rows), default=INF)
+    def listen(self) -> tuple[int, float]:
+        """What the bell has left for sleepers, which is taken; and the first instant at which one that waits may go."""
+        pipe = self.redis.pipeline(transaction=False)
+        for key in (self.keys.lines, self.keys.timers):
+            pipe.zrange(key, 0, 0, withscores=True)
+        lines, timers, tokens, _ = pipe.llen(self.keys.wake).delete(self.keys.wake).execute()
+        self.tokens += tokens
+        return int(tokens), min((score for _, score in (*lines, *timers)), default=INF)
 
     def collect_tokens(self) -> int:
         """Take what the bell has left for sleepers and add it to ``tokens``; returns how many."""
-        tokens, _ = self.redis.pipeline().llen(self.keys.wake).delete(self.keys.wake).execute()
-        self.tokens += tokens
-        return int(tokens)
+        return self.listen()[0]
 
     def watching_the_bell(self, also: Callable[[], bool] = lambda: False) -> _Bell:
         """The enclosed call rings once if it set an instant earlier than all others, ``also`` more times otherwise."""
@@ -385,9 +385,9 @@ class Stage:
 
     def check(self) -> None:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
-        assert self.look().imbalances() == []
+        assert self.snapshot().imbalances() == []
         self.letters_bytes()
-        self.places = places = places_of(self.redis, self.keys)
+        self.places = places = state_of(self.redis, self.keys)
         for id_, header in places.events.items():
             self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
         assert places.faults(same_pace=self.same_pace) == []
@@ -405,13 +405,12 @@ class _Bell:
     before: float = INF
 
     def __enter__(self) -> None:
-        self.stage.collect_tokens()
-        self.before = self.stage.first_instant()
+        _, self.before = self.stage.listen()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            expected = (self.stage.first_instant() < self.before) + self.also()
-            self.stage.rung = self.stage.collect_tokens()
+            self.stage.rung, first = self.stage.listen()
+            expected = (first < self.before) + self.also()
             assert self.stage.rung == expected, f"the bell was rung {self.stage.rung} times"
             self.stage.check()
 

@@ -35,10 +35,10 @@ def doctor(terminal: Terminal, *, as_json: bool) -> int:
     from dispatcher.cli.doctor.finding import Level
     from dispatcher.settings import load_settings
 
-    settings, doubts = load_settings()
+    settings, warnings = load_settings()
     terminal.hide(settings.secrets())
     findings = []
-    for found in examine(settings, doubts):
+    for found in examine(settings, warnings):
         finding = found.rewritten(terminal.without_secrets)
         findings.append(finding)
         if not as_json:
@@ -46,12 +46,12 @@ def doctor(terminal: Terminal, *, as_json: bool) -> int:
 
             terminal.draw(drawn(finding))
     levels = [finding.level for finding in findings]
-    faults, warnings = levels.count(Level.ERROR), levels.count(Level.WARNING)
+    faults, warned = levels.count(Level.ERROR), levels.count(Level.WARNING)
     if as_json:
         documents = [_document(finding) for finding in findings]
-        terminal.print_json({"findings": documents, "errors": faults, "warnings": warnings})
+        terminal.print_json({"findings": documents, "errors": faults, "warnings": warned})
     else:
-        terminal.print(f"\n{_counted(faults, 'error')}, {_counted(warnings, 'warning')}")
+        terminal.print(f"\n{_counted(faults, 'error')}, {_counted(warned, 'warning')}")
     return _exit_code(findings)
 
 

@@ -23,10 +23,12 @@ from dispatcher.settings import Settings
 _ANOTHER_PLACE: Final = "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"
 
 
-def examine(settings: Settings, doubts: Sequence[str], *, clock: Callable[[], float] = time.time) -> Iterator[Finding]:
+def examine(
+    settings: Settings, warnings: Sequence[str], *, clock: Callable[[], float] = time.time
+) -> Iterator[Finding]:
     """Every finding, as soon as it is made; raises nothing for what is wrong with the set-up."""
-    for doubt in doubts:
-        yield warning("settings", *in_two(doubt, "; ", "correct it, or take it out"))
+    for text in warnings:
+        yield warning("settings", *in_two(text, "; ", "correct it, or take it out"))
     policy = yield from _limits(settings)
     if settings.redis_url is None and not has_run(settings):
         yield from _server_to_come(settings)
@@ -44,8 +46,8 @@ def _limits(settings: Settings) -> Generator[Finding, None, Policy | None]:
         for problem in refusal.problems:
             yield error("limits", problem, "mend the file; 'dispatcher limits check' reads it again")
         return None
-    for doubt in limits.warnings:
-        yield warning("limits", doubt, "mend the line, unless it is meant as it is")
+    for text in limits.warnings:
+        yield warning("limits", text, "mend the line, unless it is meant as it is")
     count = len(limits.policy.categories)
     named = {0: "names no category, the defaults hold for all", 1: "names 1 category"}.get(
         count, f"names {count} categories"
@@ -85,8 +87,8 @@ def _server(settings: Settings, clock: Callable[[], float]) -> Generator[Finding
     ahead_s = None
     try:
         with open_server(settings, start=True) as server:
-            for doubt in server.warnings:
-                yield warning("server", *in_two(doubt, ": ", "look whether anything is missing"))
+            for text in server.warnings:
+                yield warning("server", *in_two(text, ": ", "look whether anything is missing"))
             with reach_server(server) as client:
                 facts = ask_server(client, clock)
                 ahead_s = facts.ahead_s

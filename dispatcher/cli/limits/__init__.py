@@ -45,7 +45,7 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
     limits = load_limits(file)
     rules = sentences(limits.policy)
     for warning in limits.warnings:
-        terminal.doubt(warning)
+        terminal.warn(warning)
     version = None if settings is None else _version_there(settings)
     if as_json:
         facts = {"file": str(file), "rules": rules, "warnings": list(limits.warnings)}
@@ -75,11 +75,11 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for doubt in server.warnings:
-            terminal.doubt(doubt)
+        for warning in server.warnings:
+            terminal.warn(warning)
         in_force = limits_to_look_at(settings, open_versions(settings, server))
-        for doubt in in_force.warnings:
-            terminal.doubt(doubt)
+        for warning in in_force.warnings:
+            terminal.warn(warning)
         status = read_status(build_readers(settings, server), in_force.policy)
         shown = server.shown
     if as_json:

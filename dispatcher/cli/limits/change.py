@@ -79,8 +79,8 @@ def _read(terminal: Terminal, file: Path) -> LimitsFile:
     from dispatcher.app import read_limits_file
 
     proposed = read_limits_file(file)
-    for doubt in proposed.warnings:
-        terminal.doubt(doubt)
+    for warning in proposed.warnings:
+        terminal.warn(warning)
     return proposed
 
 

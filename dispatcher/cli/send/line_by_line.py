@@ -15,7 +15,7 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, QUEUE_FULL, U
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.progress import Progress, no_progress, shown_progress
 from dispatcher.cli.send.sending import Queue, counts, open_queue
-from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, Line, read_lines
+from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, InputLine, read_lines
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
 from dispatcher.errors import InvalidEvent, QueueUnavailable
@@ -56,7 +56,7 @@ def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
             with shown_progress(_size_of_stdin()) if is_watched else no_progress() as progress:
                 sender.send(read_lines(STDIN), progress)
             if tally.enqueued:
-                queue.doubt_unless_served()
+                queue.warn_unless_served()
         except KeyboardInterrupt:
             raise Ended(INTERRUPTED, f"interrupted: {tally}; lines after {tally.last} were not sent") from None
         except QueueUnavailable as error:
@@ -85,7 +85,7 @@ class _Sender:
     _bytes: int = 0
     _read: int = 0
 
-    def send(self, lines: Iterator[Line | None], progress: Progress) -> None:
+    def send(self, lines: Iterator[InputLine | None], progress: Progress) -> None:
         for line in lines:
             if line is not None:
                 progress.advance(len(line.content or b"") + 1)
@@ -96,7 +96,7 @@ class _Sender:
         self._hand_over()
         progress.show(str(self.tally))
 
-    def _collect(self, line: Line) -> None:
+    def _collect(self, line: InputLine) -> None:
         self._read = line.number
         if line.content is not None and not line.content.strip():
             return
@@ -132,7 +132,7 @@ class _Sender:
             self.terminal.print("\n".join(ids))
 
 
-def _event(line: Line) -> Event:
+def _event(line: InputLine) -> Event:
     if line.content is None:
         raise InvalidEvent(f"longer than {MAX_LINE_BYTES} bytes, expected an event of at most {MAX_EVENT_BYTES}")
     try:

@@ -24,7 +24,7 @@ def send_one(terminal: Terminal, event: Event, *, as_json: bool) -> int:
     with open_queue(terminal, quiet=as_json) as queue:
         (((event_id, result),),) = queue.producer.enqueue_chunks([event])
         if result is Enqueued.DONE:
-            queue.doubt_unless_served()
+            queue.warn_unless_served()
     match result:
         case Enqueued.FULL:
             raise Ended(QUEUE_FULL, queue.full)
@@ -42,7 +42,7 @@ class Queue(NamedTuple):
 
     producer: Producer
     full: str
-    doubt_unless_served: Callable[[], None]
+    warn_unless_served: Callable[[], None]
 
 
 def counts(*, enqueued: int = 0, duplicate: int = 0, invalid: int = 0) -> dict[str, int]:
@@ -60,10 +60,10 @@ def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
         yield Queue(
             build_producer(settings, server),
             f"the queue is full: {settings.max_waiting} events wait, are in flight or parked (DISPATCHER_MAX_WAITING)",
-            lambda: _doubt_unless_served(terminal, settings, server),
+            lambda: _warn_unless_served(terminal, settings, server),
         )
 
 
-def _doubt_unless_served(terminal: Terminal, settings: AnySettings, server: Server) -> None:
+def _warn_unless_served(terminal: Terminal, settings: AnySettings, server: Server) -> None:
     if not is_served(settings, server):
-        terminal.doubt(f"no worker serves the queue {settings.queue} now: its events wait until one starts")
+        terminal.warn(f"no worker serves the queue {settings.queue} now: its events wait until one starts")

@@ -7,13 +7,13 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +30,8 @@ from dispatcher.core.outcomes import DEADLY, DeadLettered
 from dispatcher.producer import Producer
 from dispatcher.settings import shown_url
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
-from tests.support.commands import PYTHON_DISPATCHER, Result, ended, environment, run, started, terminal
-from tests.support.letters import (
+from tests.support.commands import Result, Streams, ended, run, run_on, started, terminal
+from tests.support.dead_letters import (
     DENIED,
     EXHAUSTED,
     KEYS,
@@ -44,6 +44,7 @@ from tests.support.letters import (
     on_lanes,
     twice,
 )
+from tests.support.forked import Forked
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, policy_of
@@ -320,10 +321,11 @@ def test_a_replay_ends_though_the_limits_deny_all_at_once_again(redis: Database,
     worker.run()
     stage.policy = policy_of("1/30m", "", on_limit=on_limit)
     replayed = []
-    for letter in letters.find(Filter()):
-        assert letters.replay([letter]) == [1]
+    found = letters.find(Filter())
+    while some := list(islice(found, 13)):
+        assert letters.replay(some) == [1] * len(some)
         worker.run()
-        replayed.append(letter.id)
+        replayed += [letter.id for letter in some]
     assert replayed == ids[1:]
     assert [(letter.id, letter.reason, letter.replays) for letter in letters.find(Filter())] == [
         (id_, "limit:global", 1) for id_ in replayed
@@ -332,7 +334,7 @@ def test_a_replay_ends_though_the_limits_deny_all_at_once_again(redis: Database,
 
 
 @contextmanager
-def replaying(redis: Database, url: str) -> Iterator[subprocess.Popen[str]]:
+def replaying(redis: Database, url: str) -> Iterator[Forked]:
     """A replay of all that has begun; it holds still no longer than it takes to come back from here."""
     with started("dead", "replay", "--all", DISPATCHER_REDIS_URL=url) as process:
         until(lambda: redis.hget(KEYS.totals, "replayed"), "the first chunk")
@@ -432,31 +434,27 @@ def test_without_yes_a_purge_says_what_it_would_do(redis: Database, dead: Dead) 
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 6), ("y", 0, 0)])
 def test_on_a_terminal_a_purge_asks(redis: Database, redis_url: str, answer: str, code: int, left: int) -> None:
-    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1"})
+    env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1"}
     ours, theirs = pty.openpty()
     try:
         os.write(ours, f"{answer}\n".encode())
-        command = [*PYTHON_DISPATCHER, "dead", "purge", "--all"]
-        done = subprocess.run(
-            command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=env, check=False, timeout=PATIENCE_S
-        )
+        done = run_on(Streams(stdin=theirs, stderr=theirs), "dead", "purge", "--all", **env)
         said = os.read(ours, 65_536).decode()
     finally:
         os.close(theirs)
         os.close(ours)
-    assert (done.returncode, len(buried(redis))) == (code, left)
+    assert (done.code, len(buried(redis))) == (code, left)
     assert "Remove 6 dead letters for good? [y/N]:" in said
     assert ("error: nothing was removed" in said) == (answer == "n")
 
 
 def test_on_a_terminal_a_long_replay_shows_how_far_it_is(redis: Database, redis_url: str) -> None:
     bury(redis, numbered(300))
-    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"})
-    command = [*PYTHON_DISPATCHER, "dead", "replay", "--all"]
+    env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"}
     with terminal() as (stderr, written):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, env=env, check=True)
+        done = run_on(Streams(stderr=stderr), "dead", "replay", "--all", **env)
         drawn = written()
-    assert done.stdout.decode() == "300 replayed, 0 skipped, 0 gone\n"
+    assert done.out == "300 replayed, 0 skipped, 0 gone\n"
     assert "100%" in drawn
     assert "300 replayed, 0 skipped, 0 gone" in drawn
 

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 from dispatcher.cli.demo.story import EACH, KINDS, scenes
 from dispatcher.cli.demo.view import Moment, live_view, summary
 from dispatcher.store.snapshot import Snapshot
-from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
-from tests.support.processes import PATIENCE_S, until
+from tests.support.commands import Streams, ended, run, run_on, started, terminal
+from tests.support.processes import until
 from tests.support.screens import Emulator
 
 NONSENSE = {
@@ -96,10 +95,9 @@ def test_it_shows_what_happens_and_what_it_came_to() -> None:
 
 def test_on_a_terminal_a_table_fills_and_stays() -> None:
     with terminal() as (stdout, written):
-        env = environment({"TERM": "xterm", "COLUMNS": "80", "LINES": "24"})
-        demo = subprocess.run([*PYTHON_DISPATCHER, "demo"], stdout=stdout, env=env, timeout=2 * PATIENCE_S, check=False)
+        demo = run_on(Streams(stdout=stdout), "demo", TERM="xterm", COLUMNS="80", LINES="24")
         drawn = written()
-    assert demo.returncode == 0
+    assert demo.code == 0
     assert drawn.count("checkout.errors") > 3, "drawn again and again, how often depends on the machine"
     assert "\x1b[32m" in drawn
     end = drawn[drawn.rindex("Category") :]
@@ -118,7 +116,7 @@ class Writes(io.StringIO):
     def __init__(self, seen: Emulator) -> None:
         super().__init__()
         self.seen = seen
-        self.looks: list[list[str]] = []
+        self.frames: list[list[str]] = []
 
     def isatty(self) -> bool:
         return True
@@ -126,7 +124,7 @@ class Writes(io.StringIO):
     def write(self, text: str) -> int:
         self.seen.feed(text)
         if _CODE_OF_DRAWING in text:
-            self.looks.append([line.rstrip() for line in self.seen.screen])
+            self.frames.append([line.rstrip() for line in self.seen.screen])
         return len(text)
 
 
@@ -153,14 +151,14 @@ def test_the_table_fits_any_screen_and_only_the_last_one_stays(
         for each in range(EACH):
             view.show(moment(each))
         view.end(summary(moment(EACH), Counter()))
-    assert len(writes.looks) == EACH, "every look at the books, and the end"
-    for look in writes.looks[:-1]:
-        assert any(line.startswith("Total") for line in look)
-        assert any("on the way" in line for line in look)
-        assert any(line.startswith("signups.odd") for line in look), "the busiest"
-        assert any(line.startswith("and ") for line in look) is not is_whole
-        assert "..." not in {line.strip() for line in look}
-    assert any(line.startswith("Total") for line in writes.looks[-1]), "there was no moment without a table"
+    assert len(writes.frames) == EACH, "every look at the books, and the end"
+    for frame in writes.frames[:-1]:
+        assert any(line.startswith("Total") for line in frame)
+        assert any("on the way" in line for line in frame)
+        assert any(line.startswith("signups.odd") for line in frame), "the busiest"
+        assert any(line.startswith("and ") for line in frame) is not is_whole
+        assert "..." not in {line.strip() for line in frame}
+    assert any(line.startswith("Total") for line in writes.frames[-1]), "there was no moment without a table"
     left = "\n".join(writes.seen.everything)
     assert [left.count(word) for word in ("Category", "on the way", " more\n")] == [1, 0, 0]
     assert all(left.count(kind.category) == 1 for kind in KINDS)

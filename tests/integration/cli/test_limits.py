@@ -36,7 +36,7 @@ def test_without_a_file_it_is_the_one_in_force() -> None:
     assert result.err.startswith("dispatcher: warning: DISPATCHER_LIMTS is not a known variable")
 
 
-def test_a_doubt_is_a_warning_and_no_fault() -> None:
+def test_a_warning_is_no_fault() -> None:
     Path("my.yaml").write_text("global: {limits: [5/1m, 900/1h]}\n", encoding="utf-8")
     result = run("limits", "check", "my.yaml")
     assert result.code == 0

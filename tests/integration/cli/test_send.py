@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,7 @@ import pytest
 from dispatcher.core.limits import Lane
 from dispatcher.settings import shown_url
 from dispatcher.store.rq_keys import QueueKeys
-from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started, terminal
+from tests.support.commands import Streams, ended, run, run_on, started, terminal
 from tests.support.processes import PATIENCE_S
 from tests.support.servers import Database, RedisServer
 
@@ -276,12 +275,11 @@ def test_a_reader_of_the_ids_that_goes_away_stops_nothing(redis: Database, redis
 
 def test_a_terminal_gets_a_progress_bar_on_stderr_alone(redis_url: str) -> None:
     Path("events.jsonl").write_text(lines(*[{"category": "errors", "text": "x", "id": f"e{n}"} for n in range(600)]))
-    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"})
+    env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"}
     with Path("events.jsonl").open("rb") as stdin, terminal() as (stderr, written):
-        command = [*PYTHON_DISPATCHER, "send", "--stdin"]
-        result = subprocess.run(command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env, check=True)
+        result = run_on(Streams(stdin=stdin.fileno(), stderr=stderr), "send", "--stdin", **env)
         drawn = written()
-    assert result.stdout.decode().split() == [f"e{n}" for n in range(600)]
+    assert result.out.split() == [f"e{n}" for n in range(600)]
     assert "100%" in drawn
     assert "600 enqueued, 0 duplicate, 0 invalid" in drawn
 
@@ -289,11 +287,10 @@ def test_a_terminal_gets_a_progress_bar_on_stderr_alone(redis_url: str) -> None:
 @pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("arguments", [(), ("--json",)], ids=["ids", "json"])
 def test_no_spinner_is_left_on_the_terminal(redis_url: str, arguments: tuple[str, ...]) -> None:
-    env = environment({"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"})
+    env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"}
     stdin = lines(*[{"category": "errors", "text": "x"} for _ in range(20)]).encode()
     with terminal() as (stderr, written):
-        command = [*PYTHON_DISPATCHER, "send", "--stdin", *arguments]
-        subprocess.run(command, input=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env, check=True)
+        assert run_on(Streams(stderr=stderr), "send", "--stdin", *arguments, stdin=stdin, **env).code == 0
         drawn = written()
     erased, _, left = drawn.rpartition("\x1b[2K")
     assert "20 enqueued, 0 duplicate, 0 invalid" in erased

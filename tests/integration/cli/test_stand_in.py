@@ -6,7 +6,6 @@ import http.client
 import json
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 
 from dispatcher.stand_in import EVERY_ROW, Chance, Setup
 from dispatcher.stand_in.faults import POST
-from tests.support.commands import PYTHON_DISPATCHER, ended, environment, run, started
+from tests.support.commands import Streams, ended, run, started, started_on
 from tests.support.processes import PATIENCE_S, until
 from tests.support.screens import Screen
 
@@ -50,17 +49,13 @@ def test_it_says_how_to_reach_it_and_ends_with_0(number: signal.Signals) -> None
 
 
 def test_what_it_says_breaks_between_words_on_a_terminal() -> None:
-    with Screen(columns=80) as screen:
-        process = subprocess.Popen(
-            [*PYTHON_DISPATCHER, "slack-stand-in", "--port", "0"], stdout=screen.stream, env=environment({})
-        )
-        try:
-            until(lambda: "Ctrl-C ends it." in screen.text(), "what it says")
-            process.send_signal(signal.SIGINT)
-            assert process.wait(PATIENCE_S) == 0
-        finally:
-            process.kill()
-            process.wait()
+    with (
+        Screen(columns=80) as screen,
+        started_on(Streams(stdout=screen.stream), "slack-stand-in", "--port", "0") as process,
+    ):
+        until(lambda: "Ctrl-C ends it." in screen.text(), "what it says")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
     assert max(map(len, screen.text().splitlines())) <= 80
 
 
@@ -101,8 +96,8 @@ def test_all_modes_are_said_and_in_force() -> None:
             "100% of calls go wrong; --seed 7 repeats the same faults.",
             "It is down from 500 s to 600 s after now.",
             "It is down from 700 s to 701.5 s after now.",
-            "Messages show up in readings after 2.5 s.",
-            "A reading returns 15 messages, and there is one a minute.",
+            "Messages show up in the history after 2.5 s.",
+            "A history call returns 15 messages, and there is one a minute.",
         ]
         expected = Chance(7, 1.0, EVERY_ROW).draw(POST)
         with suppress(OSError, http.client.HTTPException, ValueError):  # the fault's doing

@@ -126,19 +126,19 @@ def test_a_misspelt_variable_is_told_together_with_the_faults(command: str) -> N
     Path(".env").write_text("DISPATCHER_QUEU=x\nno assignment\n", encoding="utf-8")
     result = run(*command.split(), DISPATCHER_BATCH="many", DISPATCHER_SLAK_TOKEN="x")
     assert (result.code, result.out) == (78, "")
-    *doubts, fault = result.err.splitlines()
+    *warnings, fault = result.err.splitlines()
     assert fault.startswith("dispatcher: error: DISPATCHER_BATCH is 'many'")
-    assert len(doubts) == 3
-    assert all(line.startswith("dispatcher: warning: ") for line in doubts)
-    assert any("did you mean DISPATCHER_SLACK_TOKEN?" in line for line in doubts)
+    assert len(warnings) == 3
+    assert all(line.startswith("dispatcher: warning: ") for line in warnings)
+    assert any("did you mean DISPATCHER_SLACK_TOKEN?" in line for line in warnings)
 
 
 @pytest.mark.parametrize("command", ["worker", "up"])
 def test_a_misspelt_variable_is_told_where_its_absence_ends_the_start(command: str) -> None:
     result = run(command, DISPATCHER_SLAK_TOKEN="x")
     assert result.code == 78
-    doubt, fault = result.err.splitlines()
-    assert "did you mean DISPATCHER_SLACK_TOKEN?" in doubt
+    warning, fault = result.err.splitlines()
+    assert "did you mean DISPATCHER_SLACK_TOKEN?" in warning
     assert "no way to post" in fault
 
 

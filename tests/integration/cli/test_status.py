@@ -6,14 +6,13 @@ import io
 import json
 import re
 import signal
-import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import clock, span
 from dispatcher.cli.status import document
 from dispatcher.cli.status.facts import Status
@@ -25,7 +24,7 @@ from dispatcher.producer import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings import shown_url
 from dispatcher.store.snapshot import Line, Pause, Snapshot
-from tests.support.commands import PYTHON_DISPATCHER, environment, run
+from tests.support.commands import Streams, run, started_on
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.screens import Screen
 from tests.support.servers import Database, RedisServer
@@ -145,9 +144,9 @@ def drawn(status: Status, rows: Rows | None = None, width: int = 160) -> str:
     return stream.getvalue()
 
 
-def look(**facts: object) -> Snapshot:
+def snapshot_of(**facts: object) -> Snapshot:
     nothing: dict[str, object] = {
-        **dict.fromkeys(("waiting", "events", "leased", "orphans", "parked", "timers", "dead_letters"), 0),
+        **dict.fromkeys(("waiting", "events", "leased", "requeued", "parked", "timers", "dead_letters"), 0),
         **{name: {} for name in ("lines", "deferred", "totals", "leases", "cooldowns")},
         "pause": None,
     }
@@ -155,13 +154,13 @@ def look(**facts: object) -> Snapshot:
 
 
 def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
-    facts = look(
+    facts = snapshot_of(
         lines={"channel:#[red]\x1b[2Jops": Line(3, None), "channel:#late": Line(1, 1_090 * US)},
         cooldowns={"#late": 1_075 * US},
         parked=4,
         totals={"parked": 4, "parked [bold]x": 4},
     )
-    shown = drawn(Status(facts, {"[bold]x": []}, [], [Worker("w\x1b1", "[b]host", 7, "idle", 998.0)]))
+    shown = drawn(Status(facts, {"[bold]x": []}, [], [WorkerEntry("w\x1b1", "[b]host", 7, "idle", 998.0)]))
     assert "\x1b" not in shown
     assert "#[red]\\x1b[2Jops" in shown
     assert "[bold]x" in shown
@@ -178,7 +177,7 @@ def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
         "label:errors:host=db1": Line(2, None, "global"),
         "channel:#ops": Line(1, None),
     }
-    status = Status(look(lines=lines, deferred={"deploys": 12, "errors": 2}), {}, [], [])
+    status = Status(snapshot_of(lines=lines, deferred={"deploys": 12, "errors": 2}), {}, [], [])
     rows = [line.split() for line in drawn(status).splitlines()]
     assert ["deploys", "12", "in", "1m", "30s", "category:deploys"] in rows
     assert ["errors:host=db1", "2", "now", "global"] in rows
@@ -192,14 +191,14 @@ def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
 
 def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
     pause = Pause("invalid_auth", "set the \x07token", 940 * US, 1_030 * US, "operator")
-    shown = drawn(Status(look(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
+    shown = drawn(Status(snapshot_of(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
     assert "paused for 1m 0s, tries again in 30s: invalid_auth: set the \\x07token" in shown
     assert "none is running" in shown
     assert "██████████  10/10 in 1m  in 2.0s" in shown
 
 
 def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
-    facts = look(parked=2, timers=2, next_timer_us=1_004 * US, lines={"channel:#ops": Line(3, 1_090 * US)})
+    facts = snapshot_of(parked=2, timers=2, next_timer_us=1_004 * US, lines={"channel:#ops": Line(3, 1_090 * US)})
     status = Status(facts, {}, [], [])
     assert "2 parked, the next in 4.0s" in drawn(status)
     shown = document(status)
@@ -210,15 +209,15 @@ def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
 
 def test_room_that_parked_events_hold_is_no_matter_of_hours() -> None:
     held = Usage(Limit.parse("10/30m"), 10, 86_000 * US)
-    assert "10/10 in 30m  held" in drawn(Status(look(), {"errors": [held]}, [], []))
+    assert "10/10 in 30m  held" in drawn(Status(snapshot_of(), {"errors": [held]}, [], []))
 
 
 def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() -> None:
     limit = Limit.parse("10/1m")
     categories = {f"cat{n}": [Usage(limit, n, 0)] for n in (1, 9, 3, 7)}
     lines = {f"channel:#c{n}": Line(n, None) for n in range(1, 4)}
-    workers = [Worker(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
-    shown = drawn(Status(look(lines=lines), categories, [], workers), Rows(categories=3, others=2))
+    workers = [WorkerEntry(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
+    shown = drawn(Status(snapshot_of(lines=lines), categories, [], workers), Rows(categories=3, others=2))
     rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
     assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
     assert shown.count("and 2 more") == 3
@@ -226,7 +225,9 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
 
 def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
     lines = {"category:deploys": Line(12, 1_090 * US, "category:deploys"), "channel:#ops": Line(3, 1_090 * US)}
-    facts = look(lines=lines, deferred={"deploys": 512}, parked_with_own=1_000, timers=8, has_all_lines=False)
+    facts = snapshot_of(
+        lines=lines, deferred={"deploys": 512}, parked_with_digests=1_000, timers=8, has_all_lines=False
+    )
     status = Status(facts, {}, [], [])
     rows = [line.strip() for line in drawn(status).splitlines()]
     assert {"and 500 events in other lines", "and 477 events in other lines"} <= set(rows)
@@ -251,7 +252,7 @@ def test_where_there_is_little_room_the_bars_go_first_and_names_stay_on_their_li
     width: int, heading: str, *, is_whole: bool
 ) -> None:
     full, free = Usage(Limit.parse("3/1m"), 3, 52 * US), Usage(Limit.parse("10/30m"), 3, 0)
-    facts = look(totals={"sent errors": 17, "dropped deploys": 2, "parked errors": 1})
+    facts = snapshot_of(totals={"sent errors": 17, "dropped deploys": 2, "parked errors": 1})
     shown = drawn(Status(facts, {name: [full, free] for name in NAMES}, [free], []), width=width)
     table = shown[shown.index("Category") :].splitlines()
     assert table[0].split() == heading.split()
@@ -266,13 +267,13 @@ def test_where_there_is_little_room_the_bars_go_first_and_names_stay_on_their_li
 
 def test_a_worker_is_named_in_its_line_whatever_the_room() -> None:
     name = f"{'host-in-a-rack' * 4}.1234.abcdef"
-    worker = Worker(name, "host-in-a-rack" * 4, 1234, "busy", 998.0)
+    worker = WorkerEntry(name, "host-in-a-rack" * 4, 1234, "busy", 998.0)
     for width, named, headings in (
         (160, name, ["Worker", "Host", "PID", "State", "Heartbeat"]),
         (100, name, ["Worker", "State", "Heartbeat"]),
         (60, name[:30], ["Worker", "State", "Heartbeat"]),
     ):
-        shown = drawn(Status(look(), {}, [], [worker]), width=width)
+        shown = drawn(Status(snapshot_of(), {}, [], [worker]), width=width)
         table = shown[shown.index("Worker ") :].splitlines()
         assert table[0].split() == headings
         assert (len(table), table[2].startswith(named)) == (3, True)
@@ -280,8 +281,8 @@ def test_a_worker_is_named_in_its_line_whatever_the_room() -> None:
 
 
 def test_a_worker_is_idle_or_busy_in_the_words_of_people_and_as_rq_has_it_in_json() -> None:
-    workers = [Worker(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
-    status = Status(look(), {}, [], workers)
+    workers = [WorkerEntry(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
+    status = Status(snapshot_of(), {}, [], workers)
     table = drawn(status).partition("Worker ")[2].splitlines()[2:]
     assert [row.split()[3] for row in table] == ["idle", "idle", "busy"]
     assert [each["state"] for each in document(status)["workers"]] == ["started", "idle", "busy"]
@@ -303,7 +304,7 @@ def test_a_worker_of_ours_without_a_lease_is_silent() -> None:
         beat = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {"name": name, "host": "h", "pid": "7", "state": "idle", "last_heartbeat": beat}
 
-    facts = look(leases={"h.7.held": 1_001 * US, "h.7.ended": 999 * US})
+    facts = snapshot_of(leases={"h.7.held": 1_001 * US, "h.7.ended": 999 * US})
     beats = {"h.7.held": 700, "h.7.ended": 980, "h.7.none": 980, "h.7.new": 998, "rq": 700}
     entries = [entry(name, at) for name, at in beats.items()]
     workers = fleet(entries, facts)
@@ -333,12 +334,9 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_la
 ) -> None:
     with own_server.client() as client:
         Producer(client).send("errors", "x")
-    env = environment({"DISPATCHER_REDIS_URL": own_server.url, "TERM": "xterm"})
+    env = {"DISPATCHER_REDIS_URL": own_server.url, "TERM": "xterm"}
     with Screen(columns=80, rows=20) as screen:
-        watch = subprocess.Popen(
-            [*PYTHON_DISPATCHER, "status", "--watch"], env=env, stdout=screen.stream, stderr=subprocess.PIPE, text=True
-        )
-        try:
+        with started_on(Streams(stdout=screen.stream), "status", "--watch", **env) as watch:
             until(lambda: "1 waiting" in screen.latest(), "the first figures")
             own_server.kill()
             until(lambda: "server away since" in screen.latest(), "that the server is away")
@@ -350,8 +348,6 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_la
             assert "away" not in screen.latest()
             watch.send_signal(signal.SIGINT)
             _, said = watch.communicate(timeout=PATIENCE_S)
-        finally:
-            watch.kill()
         assert (watch.returncode, said) == (0, "")
         until(lambda: screen.text().partition("\x1b[?25h\x1b[?1049l")[2], "the terminal as it was")
     left = screen.text().partition("\x1b[?25h\x1b[?1049l")[2]

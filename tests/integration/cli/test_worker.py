@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from dispatcher.stand_in import StandIn
-from tests.support.commands import PYTHON_DISPATCHER, run
-from tests.support.commands import environment as command_environment
-from tests.support.processes import PATIENCE_S, Command
+from tests.support.commands import Streams, run, run_on
+from tests.support.processes import Command
 from tests.support.screens import Screen
 
 
@@ -46,8 +44,8 @@ def test_a_burst_starts_the_embedded_server_and_ends_when_all_is_posted(tmp_path
     assert burst.code == 0
     assert started["server"] == "embedded server in .dispatcher"
     assert started["limits"].endswith("config/limits.yaml")
-    (doubt,) = worker.named("setting.doubted")
-    assert doubt["detail"].startswith("DISPATCHER_LIMTS_FILE is not a known variable and is ignored; did you mean")
+    (warning,) = worker.named("setting.warning")
+    assert warning["detail"].startswith("DISPATCHER_LIMTS_FILE is not a known variable and is ignored; did you mean")
     assert [posted.text for posted in slack.ledger.posted()] == ["disk &lt;full&gt;"]
     assert slack.token not in worker.stderr() + burst.err
 
@@ -77,12 +75,9 @@ def test_a_worker_that_still_looks_for_its_server_stops_with_0_as_well(tmp_path:
 
 def test_on_a_terminal_it_says_at_its_head_what_it_works_on() -> None:
     with Screen(columns=200) as screen:
-        subprocess.run(
-            [*PYTHON_DISPATCHER, "worker", "--burst"],
-            env=command_environment({"DISPATCHER_SINK": "console", "NO_COLOR": "1"}),
-            stderr=screen.stream,
-            timeout=2 * PATIENCE_S,
-            check=True,
+        assert (
+            run_on(Streams(stderr=screen.stream), "worker", "--burst", DISPATCHER_SINK="console", NO_COLOR="1").code
+            == 0
         )
     head, published, first, *_ = screen.text().splitlines()
     assert head.startswith("dispatcher: queue notifications on embedded server in .dispatcher, limits in /")

@@ -32,6 +32,7 @@ from dispatcher.stand_in import (
     landed,
     not_landed,
 )
+from tests.support.processes import until
 from tests.support.slack import Clock, call, post, request
 
 
@@ -134,13 +135,12 @@ def test_a_stop_waits_for_no_caller(reply: FaultReply) -> None:
     with socket.create_connection(("127.0.0.1", slack.port), 5) as idle, idle.makefile("rb") as answers:
         body = b'{"channel": "#ops", "text": "hi"}'
         head = (
-            f"POST /api/chat.postMessage HTTP/1.1\r\nAuthorization: Bearer {slack.token}\r\nContent-Length: {len(body)}"
+            "POST /api/chat.postMessage HTTP/1.1\r\nContent-Type: application/json\r\n"
+            f"Host: 127.0.0.1:{slack.port}\r\n"
+            f"Authorization: Bearer {slack.token}\r\nContent-Length: {len(body)}"
         )
         idle.sendall(head.encode() + b"\r\n\r\n" + body)
-        for _ in range(5_000):
-            if len(slack.ledger):  # the call has been carried out, and its caller waits
-                break
-            time.sleep(0.001)
+        until(lambda: len(slack.ledger), "the call, whose caller waits from then on")
         began = time.monotonic()
         slack.stop()
         assert time.monotonic() - began < 2

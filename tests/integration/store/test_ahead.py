@@ -11,7 +11,7 @@ from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Lane, Rejected, Retryable
 from dispatcher.server.connection import connect
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Taken
 from tests.support.cut_proxy import CutProxy
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import START_US
@@ -86,8 +86,8 @@ def test_what_became_free_before_a_batch_was_taken_opens_nothing_for_what_is_ref
 
 
 @pytest.fixture
-def suspect(stage: Stage, ann: Worker) -> str:
-    """One with which two workers died while they posted it: it waits on its timer to be looked up."""
+def candidate(stage: Stage, ann: Worker) -> str:
+    """One with which two workers died while they posted it: it waits on its timer to be reconciled."""
     stage.send("x", channel=UNPACED)
     for owner in ("cid", "dan"):
         assert [each.candidate.leased.id for each in stage.worker(owner).go_on()] == ["x"]
@@ -98,9 +98,9 @@ def suspect(stage: Stage, ann: Worker) -> str:
 
 
 @pytest.mark.parametrize("place", ["first", "later"])
-def test_a_suspect_is_not_taken_ahead_but_next(stage: Stage, ann: Worker, suspect: str, place: str) -> None:
+def test_a_poison_candidate_is_not_taken_ahead_but_next(stage: Stage, ann: Worker, candidate: str, place: str) -> None:
     if place == "later":
-        first_us = stage.redis.zscore(stage.keys.timers, suspect)
+        first_us = stage.redis.zscore(stage.keys.timers, candidate)
         assert first_us is not None
         stage.send("y", channel=UNPACED)
         (started,) = ann.go(due=0)
@@ -113,15 +113,15 @@ def test_a_suspect_is_not_taken_ahead_but_next(stage: Stage, ann: Worker, suspec
         ann.outbox.prefetch(taken, 2, 5)
     for ahead in (1, 0):
         taken = ann.outbox.take(1, 5)
-        assert suspect not in ids(taken)
+        assert candidate not in ids(taken)
         ann.outbox.prefetch(taken, 2, 5)
         assert ann.outbox.ahead == ahead, "no more is asked for"
-    assert ids(ann.outbox.take(2, 5)) == [suspect]
+    assert ids(ann.outbox.take(2, 5)) == [candidate]
     ann.outbox.prefetch(ann.outbox.take(2, 0), 2, 0)
     assert ann.outbox.ahead == 1, "it goes on"
 
 
-def test_a_suspect_in_the_line_of_a_channel_is_not_taken_ahead_but_next(stage: Stage, ann: Worker) -> None:
+def test_a_poison_candidate_in_the_line_of_a_channel_is_not_taken_ahead_but_next(stage: Stage, ann: Worker) -> None:
     stage.send("first", "x", channel="#paced")
     (started,) = ann.go(new=1)
     for owner in ("cid", "dan"):

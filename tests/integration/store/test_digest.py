@@ -23,7 +23,7 @@ from dispatcher.core.limits import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.outcomes import Absent, Reading, Told, Unreadable
+from dispatcher.core.outcomes import Absent, ScanResult, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
@@ -35,8 +35,8 @@ from tests.support.digests import (
     DELAY_S,
     DIGEST,
     WINDOW_S,
+    digest_posts,
     edits,
-    own_posts,
     seconds,
     storm,
     tally,
@@ -54,8 +54,8 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, telling_policy())
 
 
-def refuse_own(result: PostResult) -> object:
-    """A reply that refuses what own events post, and nothing else."""
+def refuse_digests(result: PostResult) -> object:
+    """A reply that refuses what digest messages post, and nothing else."""
 
     def reply(message: Message) -> PostResult:
         return result if ":" in message.event_id else Receipt(message.channel, "1.000001")
@@ -70,7 +70,7 @@ def test_the_only_suppressed_event_is_parked(stage: Stage, ann: Worker) -> None:
     storm(stage, 2)
     (alone,) = storm(stage, 1)
     ann.run()
-    assert stage.look().parked == 1
+    assert stage.snapshot().parked == 1
     assert stage.header(alone)["timer"] is True
     assert stage.total("digested") == 0
     (waiting,) = ann.told.waits
@@ -84,7 +84,7 @@ def test_the_only_suppressed_event_is_posted_as_itself_in_the_slot_that_is_kept(
     wait_until(stage, DELAY_S, ann)
     assert ann.desk.posts[2:] == [alone]
     assert stage.total("sent") == 3
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
     assert tally(stage) == {}
 
 
@@ -94,7 +94,7 @@ def test_a_second_one_ends_both_in_one_step(stage: Stage, ann: Worker) -> None:
     stage.clock.forward(10)
     (second,) = storm(stage, 1)
     ann.run()
-    assert stage.look().parked == 0
+    assert stage.snapshot().parked == 0
     assert stage.total("digested") == 2
     assert stage.total("digested errors") == 2
     assert [each.name for each in ann.told.digests] == [first, second]
@@ -107,9 +107,9 @@ def test_the_digest_goes_out_a_delay_after_the_first_suppressed_one(stage: Stage
     wait_until(stage, 10, ann)
     storm(stage, 1)
     wait_until(stage, DELAY_S - 0.001, ann)
-    assert own_posts(ann) == []
+    assert digest_posts(ann) == []
     wait_until(stage, DELAY_S, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     assert stage.total("notices") == 1
 
 
@@ -121,7 +121,7 @@ def test_while_the_kept_slot_is_used_the_next_lone_one_waits_for_it_and_can_stil
     assert stage.total("sent") == 3
     (alone,) = storm(stage, 1)
     wait_until(stage, WINDOW_S, ann)
-    assert stage.header(alone)["lone"] == str(START_US + 100 * US)
+    assert stage.header(alone)["buffered"] == str(START_US + 100 * US)
     assert stage.total("sent") == 3
     stage.clock.now_us = START_US + 200 * US
     storm(stage, 1)
@@ -151,7 +151,7 @@ def test_two_lone_ones_of_which_the_first_was_on_its_way_end_together(stage: Sta
     assert [each.id for each in batch] == [first]
     (second,) = storm(stage, 1)
     bob.dispatch(bob.take().batch)
-    assert stage.header(second)["lone"]
+    assert stage.header(second)["buffered"]
     ann.dispatch(batch)
     assert stage.total("digested") == 2
     assert {each.name for each in ann.told.digests} == {first, second}
@@ -162,7 +162,7 @@ def test_a_lone_one_that_waits_too_long_expires(stage: Stage, ann: Worker) -> No
     stage.send("old", max_age=30.0)
     wait_until(stage, 40, ann)
     assert [letter["reason"] for letter in stage.letters()] == ["expired"]
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
 
 
 def test_a_lone_one_whose_worker_dies_is_posted_once_more_as_itself(stage: Stage, ann: Worker) -> None:
@@ -200,7 +200,7 @@ def test_a_storm_posts_one_less_than_the_limit_and_one_digest(stage: Stage, ann:
     storm(stage, 50)
     wait_until(stage, WINDOW_S - 1, ann)
     assert len(ann.desk.posts) == 3
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     assert stage.total("sent") == 2
     assert stage.total("digested") == 48
     assert stage.total("notices") == 1
@@ -270,7 +270,7 @@ def test_an_open_digest_is_edited_in_place_at_most_every_30_seconds(stage: Stage
     for n in range(60):
         storm(stage, 1)
         wait_until(stage, DELAY_S + 1 + n, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     assert [text.partition(" ")[0] for text in edits(ann)] == ["33", "63"]
     assert {(channel, ts) for channel, ts, _ in ann.desk.edits} == {("#free", "1.000001")}
     assert stage.total("notices") == 1
@@ -309,8 +309,8 @@ def test_a_digest_is_closed_with_a_last_edit_when_the_next_could_be_posted(stage
     (last,) = edits(ann)
     assert last.startswith("3 more *errors* suppressed from <!date^")
     assert last.splitlines()[0].endswith("(limit 3/30m), closed")
-    assert stage.look().tallies == {}
-    assert stage.look().events == 0
+    assert stage.snapshot().tallies == {}
+    assert stage.snapshot().events == 0
     assert tally(stage) == {}
 
 
@@ -320,7 +320,7 @@ def test_what_is_suppressed_after_the_close_opens_a_new_one(stage: Stage, ann: W
     storm(stage, 6)
     wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "4"]
-    assert len({message.event_id for message in own_posts(ann)}) == 2
+    assert len({message.event_id for message in digest_posts(ann)}) == 2
 
 
 def test_what_comes_while_the_last_edit_is_under_way_is_told_of_by_the_next_digest(stage: Stage, ann: Worker) -> None:
@@ -362,9 +362,9 @@ def test_a_digest_waits_for_a_slot_of_the_global_limit(redis: Database) -> None:
     storm(stage, 3, category="other")
     storm(stage, 6)
     wait_until(stage, 599, ann)
-    assert own_posts(ann) == []
+    assert digest_posts(ann) == []
     wait_until(stage, 601, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
 
 
 def test_with_a_guarantee_the_last_slot_of_it_is_the_digests(redis: Database) -> None:
@@ -373,8 +373,8 @@ def test_with_a_guarantee_the_last_slot_of_it_is_the_digests(redis: Database) ->
     storm(stage, 20, category="other")
     storm(stage, 20)
     wait_until(stage, DELAY_S, ann)
-    assert stage.look().by_category("sent") == {"other": 3, "errors": 2}
-    assert len(own_posts(ann)) == 1
+    assert stage.snapshot().by_category("sent") == {"other": 3, "errors": 2}
+    assert len(digest_posts(ann)) == 1
     assert len(stage.slots("global")) == 6
     assert "(limit 3/30m for all events together)" in texts(ann)[0]
 
@@ -385,8 +385,8 @@ def test_a_guarantee_of_one_is_the_digests_alone(redis: Database) -> None:
     storm(stage, 20, category="other")
     storm(stage, 20)
     wait_until(stage, DELAY_S, ann)
-    assert stage.look().by_category("sent") == {"other": 3}
-    assert len(own_posts(ann)) == 1
+    assert stage.snapshot().by_category("sent") == {"other": 3}
+    assert len(digest_posts(ann)) == 1
 
 
 def test_a_category_without_limits_digests_what_the_global_limit_refuses(redis: Database) -> None:
@@ -471,7 +471,7 @@ def test_a_digest_that_was_given_back_is_posted_by_another_one(stage: Stage, ann
     ann.give_back()
     bob = stage.worker("bob")
     bob.run()
-    assert len(own_posts(bob)) == 1
+    assert len(digest_posts(bob)) == 1
 
 
 def test_a_digest_waits_for_the_pace_of_its_channel_with_its_slots_held(redis: Database) -> None:
@@ -487,106 +487,106 @@ def test_a_digest_waits_for_the_pace_of_its_channel_with_its_slots_held(redis: D
     (started,) = [each for each in bob.dispatch(bob.take(due=0).batch) if each.candidate.leased.id == "x"]
     assert ann.go() == []
     assert stage.line("#ops") == [DIGEST]
-    assert stage.look().parked == 0
+    assert stage.snapshot().parked == 0
     assert stage.held("digest:errors") != {}
     bob.deliver([started])
     wait_until(stage, DELAY_S + 5, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
 
 
 def test_a_digest_waits_for_a_cool_down_and_for_the_end_of_a_pause(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_own(RateLimitedBySlack(20 * US, "ratelimited"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(RateLimitedBySlack(20 * US, "ratelimited"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_own(Paused("token_revoked", "set another"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Paused("token_revoked", "set another"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + 20, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
     assert stage.total("notices") == 0
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + 90, ann)
-    assert len(own_posts(ann)) == 3
+    assert len(digest_posts(ann)) == 3
     assert (tally(stage)["channel"], tally(stage)["ts"]) == ("C1", "7.7")
 
 
 def test_a_digest_is_tried_again_after_a_failure_that_may_pass(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_own(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S, ann)
     assert stage.redis.zscore(stage.keys.timers, DIGEST) == stage.clock.now_us + BACKOFF_US
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + 5, ann)
     assert stage.total("notices") == 1
     assert len(stage.slots("digest:errors")) == 1
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["edited later", "posted once"])
-def test_a_digest_that_perhaps_arrived_is_looked_up_and_found(stage: Stage, ann: Worker, *, ends: bool) -> None:
+def test_a_digest_that_perhaps_arrived_is_reconciled_and_found(stage: Stage, ann: Worker, *, ends: bool) -> None:
     ann.desk.can_update = not ends
     storm(stage, 5)
-    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
-    ann.desk.shows = lambda search: Reading({name: Receipt("C1", "7.7") for name in search.event_ids}, Absent())
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.shows = lambda search: ScanResult({name: Receipt("C1", "7.7") for name in search.event_ids}, Absent())
     wait_until(stage, DELAY_S, ann)
     storm(stage, 2)
     ann.run()
     assert stage.total("notices") == 0
     wait_until(stage, DELAY_S + 11, ann)
     (search,) = ann.desk.searches
-    assert search.event_ids == (own_posts(ann)[0].event_id,)
-    assert len(own_posts(ann)) == 1
+    assert search.event_ids == (digest_posts(ann)[0].event_id,)
+    assert len(digest_posts(ann)) == 1
     assert stage.total("notices") == 1
     if ends:
         assert (tally(stage)["count"], tally(stage)["first"]) == ("2", str(START_US + DELAY_S * US))
         return
     assert (tally(stage)["count"], tally(stage)["shown"], tally(stage)["ts"]) == ("5", "3", "7.7")
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + 41, ann)
     assert [text.partition(" ")[0] for text in edits(ann)] == ["5"]
 
 
 def test_a_digest_that_never_arrived_is_posted_again_on_its_slot(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + 120, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
     assert len(stage.slots("digest:errors")) == 1
 
 
-def test_a_digest_that_cannot_be_looked_up_takes_another_slot(stage: Stage, ann: Worker) -> None:
+def test_a_digest_that_cannot_be_reconciled_takes_another_slot(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
-    ann.desk.shows = lambda _: Reading({}, Unreadable("webhook", "nothing can be read"))
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.shows = lambda _: ScanResult({}, Unreadable("webhook", "nothing can be read"))
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     wait_until(stage, DELAY_S + WINDOW_S + 1, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
 
 
 def test_a_digest_that_may_not_be_posted_twice_is_tried_a_window_later(redis: Database) -> None:
     stage = Stage(redis, telling_policy(on_ambiguous=OnAmbiguous.DEAD_LETTER))
     ann = stage.worker()
     storm(stage, 5)
-    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
-    ann.desk.shows = lambda _: Reading({}, Unreadable("webhook", "nothing can be read"))
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.shows = lambda _: ScanResult({}, Unreadable("webhook", "nothing can be read"))
     wait_until(stage, DELAY_S + WINDOW_S, ann)
     assert stage.letters() == []
     assert "failed" in tally(stage)
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + WINDOW_S + 20, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
 
 
 def test_an_edit_that_perhaps_arrived_is_made_again(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_own(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
     storm(stage, 1)
     wait_until(stage, 2 * DELAY_S - 30, ann)
     assert len(edits(ann)) == 1
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, 2 * DELAY_S, ann)
     assert [text.partition(" ")[0] for text in edits(ann)] == ["4", "4"]
     assert tally(stage)["shown"] == "4"
@@ -594,14 +594,14 @@ def test_an_edit_that_perhaps_arrived_is_made_again(stage: Stage, ann: Worker) -
 
 def test_a_digest_that_cannot_be_posted_is_no_dead_letter_and_tried_a_window_later(stage: Stage, ann: Worker) -> None:
     storm(stage, 9)
-    ann.desk.reply = refuse_own(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
     wait_until(stage, 7_200, ann)
     assert stage.letters() == []
     assert stage.total("notices") == 0
-    assert len(own_posts(ann)) == 4
+    assert len(digest_posts(ann)) == 4
     assert tally(stage)["count"] == "7"
     assert "failed" in tally(stage)
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, 7_200 + WINDOW_S, ann)
     assert stage.total("notices") == 1
     assert "failed" not in tally(stage)
@@ -609,11 +609,11 @@ def test_a_digest_that_cannot_be_posted_is_no_dead_letter_and_tried_a_window_lat
 
 def test_a_digest_is_tried_so_often_and_then_a_window_later(stage: Stage, ann: Worker) -> None:
     storm(stage, 9)
-    ann.desk.reply = refuse_own(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
     for n in range(200):  # others are posted, so it is no outage
         storm(stage, 1, category="other" if n < 90 else "another")
         wait_until(stage, 5.0 * (n + 1), ann)
-    assert len(own_posts(ann)) == MAX_ATTEMPTS
+    assert len(digest_posts(ann)) == MAX_ATTEMPTS
     own = [each for each in ann.told.settlements if isinstance(each.subject, Leased) and each.subject.tally is not None]
     assert [each.reached for each in own if isinstance(each.outcome, Told)] == [False], "the last try was no answer"
     assert stage.slots("digest:errors") == {}
@@ -622,14 +622,14 @@ def test_a_digest_is_tried_so_often_and_then_a_window_later(stage: Stage, ann: W
 
 def test_after_a_refusal_the_digest_goes_where_the_limits_file_says_now(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_own(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S, ann)
     assert stage.slots("digest:errors") == {}
     rule = replace(stage.policy.categories["errors"], channel="#right")
     stage.policy = replace(stage.policy, categories={"errors": rule})
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + WINDOW_S, ann)
-    assert [message.channel for message in own_posts(ann)] == ["#free", "#right"]
+    assert [message.channel for message in digest_posts(ann)] == ["#free", "#right"]
 
 
 @pytest.mark.parametrize("code", ["message_not_found", "unknown_method"])
@@ -637,11 +637,11 @@ def test_where_an_edit_is_refused_a_new_message_tells_of_what_came_later(stage: 
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
     result = Paused(code, "") if code == "unknown_method" else Rejected(code, "")
-    ann.desk.reply = refuse_own(result)  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(result)  # type: ignore[assignment]
     storm(stage, 2)
     wait_until(stage, DELAY_S + 30, ann)
-    assert stage.look().pause is None
-    ann.desk.reply = refuse_own(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    assert stage.snapshot().pause is None
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "2"]
 
@@ -655,10 +655,10 @@ def test_what_cannot_be_edited_is_posted_once_when_it_has_been_quiet(stage: Stag
     wait_until(stage, 50, ann)
     storm(stage, 1)
     wait_until(stage, 50 + DELAY_S - 1, ann)
-    assert own_posts(ann) == []
+    assert digest_posts(ann) == []
     wait_until(stage, 50 + DELAY_S, ann)
     assert texts(ann)[0].startswith("4 more *errors* suppressed from")
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
     assert ann.desk.edits == []
 
 
@@ -683,7 +683,7 @@ def test_a_change_of_the_limits_file_leaves_nothing_untold(stage: Stage, ann: Wo
     wait_until(stage, WINDOW_S, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3"]
     wait_until(stage, 2 * WINDOW_S, ann)
-    assert stage.look().events == 0
+    assert stage.snapshot().events == 0
 
 
 def test_an_id_that_somebody_pushes_by_hand_is_no_own_event(stage: Stage, ann: Worker) -> None:
@@ -691,7 +691,7 @@ def test_an_id_that_somebody_pushes_by_hand_is_no_own_event(stage: Stage, ann: W
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
     assert [letter["id"] for letter in stage.letters()] == ["digest?errors~6834ad6b"]
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
 
 
 def test_a_burst_waits_neither_for_a_lone_event_nor_for_a_digest_that_collects(stage: Stage, ann: Worker) -> None:
@@ -716,7 +716,7 @@ def test_a_digest_of_two_categories_is_one_for_each(redis: Database) -> None:
     storm(stage, 5, category="news")
     wait_until(stage, DELAY_S, ann)
     assert sorted(text.split(" suppressed")[0] for text in texts(ann)) == ["2 more *errors*", "3 more *news*"]
-    assert set(stage.look().tallies) == {"digest:errors", "digest:news"}
+    assert set(stage.snapshot().tallies) == {"digest:errors", "digest:news"}
 
 
 def test_in_fixed_windows_each_has_its_digest(redis: Database) -> None:
@@ -725,11 +725,11 @@ def test_in_fixed_windows_each_has_its_digest(redis: Database) -> None:
     mark_s = WINDOW_S - START_US / US % WINDOW_S
     storm(stage, 5)
     wait_until(stage, mark_s, ann)
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
     assert len(edits(ann)) == 1
     storm(stage, 5)
     wait_until(stage, mark_s + DELAY_S, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
 
 
 def test_a_limit_of_a_label_is_told_by_its_value(redis: Database) -> None:
@@ -741,7 +741,7 @@ def test_a_limit_of_a_label_is_told_by_its_value(redis: Database) -> None:
     assert seconds(stage) == DELAY_S
 
 
-def test_where_a_tally_was_taken_away_by_hand_its_own_event_ends(stage: Stage, ann: Worker) -> None:
+def test_where_a_tally_was_taken_away_by_hand_its_digest_message_ends(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.run()
     stage.redis.delete(stage.keys.tally(DIGEST))
@@ -749,8 +749,8 @@ def test_where_a_tally_was_taken_away_by_hand_its_own_event_ends(stage: Stage, a
     batch = ann.take().batch
     assert [each.id for each in batch] == [DIGEST]
     ann.dispatch(batch)
-    assert own_posts(ann) == []
-    assert stage.look().events == 0
+    assert digest_posts(ann) == []
+    assert stage.snapshot().events == 0
 
 
 def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: Stage, ann: Worker) -> None:
@@ -760,7 +760,7 @@ def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: St
     muting.mute("errors", 600 * US, who="me", why="known")
     storm(stage, 3)
     wait_until(stage, 599, ann)
-    assert own_posts(ann) == []
+    assert digest_posts(ann) == []
     assert stage.total("dropped") == 3
     wait_until(stage, 601, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3"]
@@ -772,13 +772,13 @@ def test_a_digest_of_a_category_that_is_paused_by_hand_waits_until_it_is_resumed
     pausing = Pausing(stage.redis, stage.keys, clock=stage.clock)
     pausing.pause("errors", by="me", why="")
     wait_until(stage, 300, ann)
-    assert own_posts(ann) == []
+    assert digest_posts(ann) == []
     pausing.resume("errors")
     wait_until(stage, 301, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
 
 
-def test_own_events_are_not_in_an_operators_hands(stage: Stage, ann: Worker) -> None:
+def test_digest_message_are_not_in_an_operators_hands(stage: Stage, ann: Worker) -> None:
     (*_, alone) = storm(stage, 3)
     ann.run()
     parked = ParkedEvents(
@@ -803,7 +803,7 @@ def test_after_a_lone_event_was_cancelled_another_one_can_be_lone(stage: Stage, 
     assert stage.books.is_drained()
     (alone,) = storm(stage, 1)
     ann.run()
-    assert "lone" in stage.header(alone)
+    assert "buffered" in stage.header(alone)
     stage.check()
 
 
@@ -845,8 +845,8 @@ def test_a_lone_event_that_waits_for_its_channel_leaves_the_next_one_alone(redis
     (first,) = stage.line("#ops")
     (second,) = storm(stage, 1)
     ann.run()
-    assert tally(stage)["lone"] == second
+    assert tally(stage)["buffered"] == second
     bob.deliver([started])
     wait_until(stage, DELAY_S + 10, ann)
     assert first in ann.desk.posts
-    assert tally(stage)["lone"] == second
+    assert tally(stage)["buffered"] == second

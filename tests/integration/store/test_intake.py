@@ -47,7 +47,7 @@ def test_an_id_of_any_characters_comes_back_with_its_event(stage: Stage, name: s
 
 
 def mark_of(redis: Database, job_id: str) -> bytes | None:
-    """What a job says of itself to the pre-check, as lua/include/door.lua reads it."""
+    """What a job says of itself to the pre-check, as lua/include/prefilter.lua reads it."""
     mark: bytes | None = redis.hget(f"rq:job:{job_id}", "category")
     return mark
 
@@ -154,7 +154,7 @@ def test_what_a_worker_has_taken_or_parked_counts_as_held_until_it_ends(redis: D
     (started,) = worker.dispatch([parked])
     worker.answer(started, Retryable("refused", "connection refused"))
     assert redis.llen(stage.queue.lanes[1]) == 0
-    assert (stage.look().in_flight, stage.look().parked) == (1, 1)
+    assert (stage.snapshot().in_flight, stage.snapshot().parked) == (1, 1)
     assert intake.enqueue(more) == [FULL]
     worker.deliver(worker.dispatch([leased]))
     assert intake.enqueue(more * 2) == [DONE, DUPLICATE]

@@ -16,7 +16,7 @@ from tests.support.digests import (
     DELAY_S,
     NOTICE,
     WINDOW_S,
-    own_posts,
+    digest_posts,
     storm,
     tally,
     telling_policy,
@@ -53,7 +53,7 @@ def test_one_suppressed_event_is_dropped_and_noticed_too(stage: Stage, ann: Work
     storm(stage, 3)
     ann.run()
     assert stage.total("dropped") == 1
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
 
 
 def test_another_line_says_that_it_has_ended_and_how_many_there_were(stage: Stage, ann: Worker) -> None:
@@ -61,12 +61,12 @@ def test_another_line_says_that_it_has_ended_and_how_many_there_were(stage: Stag
     wait_until(stage, 50, ann)
     storm(stage, 5)
     wait_until(stage, WINDOW_S - 1, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     wait_until(stage, WINDOW_S, ann)
     ended = CLOCK.format(START_US // US + 50, "10:54")
     assert texts(ann)[1:] == [f"*errors*: over 3/30m from {BEGUN}, ended {ended}: 13 dropped"]
-    assert stage.look().tallies == {}
-    assert stage.look().events == 0
+    assert stage.snapshot().tallies == {}
+    assert stage.snapshot().events == 0
     assert stage.total("notices") == 2
 
 
@@ -75,9 +75,9 @@ def test_the_end_is_told_after_a_delay_without_suppression_where_there_is_room(r
     ann = stage.worker()
     storm(stage, 10)
     wait_until(stage, DELAY_S - 1, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     wait_until(stage, DELAY_S, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
 
 
 def test_suppression_that_goes_on_is_no_end(redis: Database) -> None:
@@ -86,9 +86,9 @@ def test_suppression_that_goes_on_is_no_end(redis: Database) -> None:
     for n in range(40):
         storm(stage, 5)
         wait_until(stage, 10.0 * n, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     wait_until(stage, 390 + DELAY_S, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
     assert texts(ann)[1].endswith(f": {stage.total('dropped')} dropped")
 
 
@@ -112,12 +112,12 @@ def test_suppression_that_ended_before_its_begin_could_be_told_is_told_in_one_li
     ann = stage.worker()
     storm(stage, 10)
     wait_until(stage, 200, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
     storm(stage, 10)
     wait_until(stage, WINDOW_S - 1, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
     wait_until(stage, WINDOW_S + 20, ann)
-    assert len(own_posts(ann)) == 3
+    assert len(digest_posts(ann)) == 3
     assert ": over 3/10s from" in texts(ann)[2]
 
 
@@ -151,7 +151,7 @@ def test_deferred_events_are_noticed_each_once(redis: Database) -> None:
     wait_until(stage, 7_200, ann)
     assert stage.total("sent") == 7
     assert texts(ann)[1].endswith(": 5 delayed")
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
 
 
 def test_what_a_dead_worker_held_is_counted_once(stage: Stage, ann: Worker) -> None:
@@ -171,8 +171,8 @@ def test_a_notice_with_a_guarantee_takes_the_slot_that_is_kept(redis: Database) 
     storm(stage, 20, category="other")
     storm(stage, 20)
     ann.run()
-    assert stage.look().by_category("sent") == {"other": 3, "errors": 2}
-    assert len(own_posts(ann)) == 1
+    assert stage.snapshot().by_category("sent") == {"other": 3, "errors": 2}
+    assert len(digest_posts(ann)) == 1
 
 
 def test_a_notice_that_cannot_be_posted_is_tried_a_window_later(stage: Stage, ann: Worker) -> None:
@@ -184,9 +184,9 @@ def test_a_notice_that_cannot_be_posted_is_tried_a_window_later(stage: Stage, an
     ann.desk.reply = reply
     storm(stage, 10)
     wait_until(stage, WINDOW_S - 1, ann)
-    assert len(own_posts(ann)) == 1
+    assert len(digest_posts(ann)) == 1
     wait_until(stage, WINDOW_S + 1, ann)
-    assert len(own_posts(ann)) == 2
+    assert len(digest_posts(ann)) == 2
     assert stage.letters() == []
 
 
@@ -197,8 +197,8 @@ def test_a_notice_is_for_its_category_alone(redis: Database) -> None:
     ann = stage.worker()
     storm(stage, 10, category="news")
     ann.run()
-    assert own_posts(ann) == []
-    assert stage.look().by_category("sent") == {"news": 3}
+    assert digest_posts(ann) == []
+    assert stage.snapshot().by_category("sent") == {"news": 3}
 
 
 def test_an_end_that_has_its_turn_when_suppression_goes_on_gives_its_slots_back(redis: Database) -> None:
@@ -208,7 +208,7 @@ def test_an_end_that_has_its_turn_when_suppression_goes_on_gives_its_slots_back(
     ann, bob = stage.worker("ann"), stage.worker("bob")
     storm(stage, 9)
     wait_until(stage, DELAY_S - 1, ann)
-    told = len(own_posts(ann))
+    told = len(digest_posts(ann))
     stage.clock.forward(6)
     stage.send("x", category="other", channel="#ops")
     (started,) = bob.dispatch(bob.take(due=0).batch)
@@ -222,4 +222,4 @@ def test_an_end_that_has_its_turn_when_suppression_goes_on_gives_its_slots_back(
     ann.run()
     assert not any(slot.startswith(NOTICE) for slot in stage.held("global"))
     assert stage.redis.zscore(stage.keys.timers, NOTICE) is not None
-    assert len(own_posts(ann)) == told
+    assert len(digest_posts(ann)) == told

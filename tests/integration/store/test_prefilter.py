@@ -14,9 +14,9 @@ from dispatcher.core.outcomes import Bounds, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Intake
+from dispatcher.store.leases import Taken
 from dispatcher.store.operator_controls import Muting
 from dispatcher.store.sealing import seal
-from dispatcher.store.take import Taken
 from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
@@ -51,7 +51,7 @@ def ann(stage: Stage) -> Worker:
     return close(stage)
 
 
-def without_door(stage: Stage) -> Worker:
+def without_prefilter(stage: Stage) -> Worker:
     """Another worker by the same limits, who has not heard yet that anything is over them."""
     version = stage.versions.in_force()
     assert version is not None
@@ -91,15 +91,15 @@ def test_what_is_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Wor
     taken = ann.take()
     denied = Denied("category:errors", Limit.parse("1/30m"), HALF_HOUR_US - 60 * US)
     assert (taken.batch, taken.prefiltered) == ([], [Prefiltered("errors", denied, ["a", "b"])])
-    look = stage.look()
-    assert (look.received, look.totals["dropped"], look.by_category("dropped")) == (4, 3, {"errors": 3})
-    assert (look.leased, stage.redis.exists(stage.keys.events, stage.keys.leased("ann"))) == (0, 0)
+    snapshot = stage.snapshot()
+    assert (snapshot.received, snapshot.totals["dropped"], snapshot.by_category("dropped")) == (4, 3, {"errors": 3})
+    assert (snapshot.leased, stage.redis.exists(stage.keys.events, stage.keys.leased("ann"))) == (0, 0)
     assert stage.redis.exists("rq:job:a", "rq:job:b") == 0
     assert not taken.more
 
 
 def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: Stage, ann: Worker) -> None:
-    bob = without_door(stage)
+    bob = without_prefilter(stage)
     stage.send("a")
     assert handed_out(bob.take()) == ["a"]
     stage.send("b")
@@ -108,7 +108,7 @@ def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: S
 
 def test_the_record_of_a_drop_by_the_prefilter_is_that_of_a_drop_by_the_gate(stage: Stage, ann: Worker) -> None:
     stage.clock.forward(7.000001)
-    bob = without_door(stage)
+    bob = without_prefilter(stage)
     stage.send("a")
     assert gone(ann.take()) == ["a"]
     stage.send("twin")
@@ -196,7 +196,7 @@ def test_a_guaranteed_category_is_refused_only_when_its_share_and_what_all_share
     assert (handed_out(taken), gone(taken)) == (["e1"], ["d4"])
     assert taken.prefiltered[0].denied == Denied("shared", Limit.parse("2/30m"), HALF_HOUR_US - 5 * US)
     ann.deliver(ann.dispatch(taken.batch))
-    bob = without_door(stage)
+    bob = without_prefilter(stage)
     stage.send("e2")
     assert gone(ann.take()) == ["e2"]
     stage.send("twin")
@@ -263,7 +263,7 @@ def test_categories_that_no_limits_file_names_are_counted_by_name_only_when_they
     stage.send("m", category="mystery")
     assert gone(ann.take()) == ["e", "m"]
     assert stage.redis.smembers(stage.keys.names) == {b"mystery"}
-    assert stage.look().by_category("dropped") == {"errors": 2, "mystery": 2}
+    assert stage.snapshot().by_category("dropped") == {"errors": 2, "mystery": 2}
 
 
 def test_beyond_as_many_names_as_are_kept_others_are_counted_as_other(stage: Stage, ann: Worker) -> None:
@@ -271,7 +271,7 @@ def test_beyond_as_many_names_as_are_kept_others_are_counted_as_other(stage: Sta
     stage.redis.sadd(stage.keys.names, *(f"name{n}" for n in range(1_000)))
     stage.send("a", "b")
     assert gone(ann.take()) == ["a", "b"]
-    assert stage.look().by_category("dropped") == {"errors": 1, "other": 2}
+    assert stage.snapshot().by_category("dropped") == {"errors": 1, "other": 2}
 
 
 def test_no_more_decisions_are_kept_than_may(stage: Stage, ann: Worker) -> None:
@@ -347,7 +347,7 @@ def test_an_id_that_is_known_is_a_duplicate_and_not_dropped(stage: Stage) -> Non
     assert cid.answer(leased, Receipt(UNPACED, "1.2"))
     stage.clock.now_us += BACKOFF_US
     cid.run()
-    assert stage.look().by_category("sent") == {"errors": 1, "others": 3}
+    assert stage.snapshot().by_category("sent") == {"errors": 1, "others": 3}
 
 
 @pytest.mark.parametrize("second", list(Lane))
@@ -540,7 +540,7 @@ def test_no_more_are_looked_at_while_nothing_is_refused(stage: Stage) -> None:
     ann.follow(stage.put_in_force(OURS))
     stage.send(*(f"e{n}" for n in range(12)))
     assert len(ann.taken(new=4)) == 4
-    assert stage.look().received == 4
+    assert stage.snapshot().received == 4
 
 
 def test_lanes_are_taken_in_order_and_in_the_order_of_each(stage: Stage, ann: Worker) -> None:
@@ -757,25 +757,25 @@ def test_with_a_head_of_a_line_in_hand_nothing_is_asked_for_ahead(stage: Stage) 
     assert not is_asked_ahead(ann, heads)
 
 
-def test_with_a_lone_suspect_in_hand_nothing_is_asked_for_ahead(stage: Stage, busy: Worker) -> None:
+def test_with_a_poison_candidate_in_hand_nothing_is_asked_for_ahead(stage: Stage, busy: Worker) -> None:
     for owner in ("cid", "dan"):
         stage.worker(owner).take(1, 0)
         keep_beating(stage, 40, "bob")
-    suspect = busy.outbox.take(2, 5)
-    assert (handed_out(suspect), suspect.undecided, suspect.more) == (["new0"], None, True)
-    assert not is_asked_ahead(busy, suspect)
+    candidate = busy.outbox.take(2, 5)
+    assert (handed_out(candidate), candidate.undecided, candidate.more) == (["new0"], None, True)
+    assert not is_asked_ahead(busy, candidate)
 
 
-def test_with_a_lone_suspect_whose_post_is_to_be_looked_up_nothing_is_asked_for_ahead(stage: Stage) -> None:
+def test_with_a_poison_candidate_whose_post_is_to_be_reconciled_nothing_is_asked_for_ahead(stage: Stage) -> None:
     stage.send("x", channel=UNPACED)
     ann = stage.worker("ann")
     for owner in ("cid", "dan"):
         assert [each.candidate.leased.id for each in stage.worker(owner).go_on()] == ["x"]
         keep_beating(stage, 60, "ann")
     stage.send("new1", "new2")
-    suspect = ann.outbox.take(1, 5)
-    assert (handed_out(suspect), suspect.undecided, suspect.more) == (["x"], None, True)
-    assert not is_asked_ahead(ann, suspect)
+    candidate = ann.outbox.take(1, 5)
+    assert (handed_out(candidate), candidate.undecided, candidate.more) == (["x"], None, True)
+    assert not is_asked_ahead(ann, candidate)
 
 
 def first_of(taken: Taken) -> int | None:

@@ -8,8 +8,8 @@ from redis.exceptions import ResponseError
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Undecodable
 from dispatcher.core.limits import US, Lane, Paused, Reason, Rejected, Retryable
+from dispatcher.store.leases import Taken
 from dispatcher.store.sealing import seal
-from dispatcher.store.take import Taken
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
 
@@ -149,7 +149,7 @@ def test_a_job_whose_hash_has_expired_is_a_dead_letter(stage: Stage) -> None:
     push(stage, Lane.NORMAL, "x")
     worker = stage.worker()
     taken = worker.take()
-    assert taken.batch == [Undecodable("x", Reason.EXPIRED, taken.batch[0].detail)]  # type: ignore[union-attr]  # spoiled
+    assert taken.batch == [Undecodable("x", Reason.EXPIRED, taken.batch[0].detail)]  # type: ignore[union-attr]  # undecodable
     worker.dispatch(taken.batch)
     assert [letter["reason"] for letter in stage.letters()] == ["expired"]
     push(stage, Lane.NORMAL, "x", seal(Event("errors", "again")))
@@ -185,7 +185,7 @@ def test_whatever_was_pushed_as_an_id_is_settled_under_printable_characters(
     worker.run()
     (letter,) = stage.letters()
     assert (letter["id"], letter["reason"]) == (id_, "expired")
-    assert stage.look().overall()["received"] == 1
+    assert stage.snapshot().overall()["received"] == 1
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_number_of_replays_that_is_none_ends_no_worker(stage: Stage, replays: 
 
 
 KEYS_OF_A_TAKE = (
-    *("events", "leases", "orphans", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
+    *("events", "leases", "requeued", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
     *("deciding", "freed", "muted", "names", "paused", "limits_version"),
 )
 
@@ -256,7 +256,7 @@ def test_what_is_no_event_is_a_dead_letter_with_its_raw_payload(stage: Stage, da
     ((_, letter),) = stage.redis.xrange(stage.keys.dead)
     assert detail in letter[b"detail"].decode()
     assert letter[b"payload"] == data
-    assert stage.look().totals["dead -"] == 1
+    assert stage.snapshot().totals["dead -"] == 1
     assert worker.desk.posts == ["y"]
 
 
@@ -280,10 +280,10 @@ def test_a_stock_workers_job_is_adopted_as_if_it_had_been_taken(stage: Stage) ->
     stage.check()
     assert worker.outbox.adopt("x", seal(Event("errors", "text"))).duplicates == ["x"]
     stage.check()
-    assert stage.look().overall()["received"] == 2
+    assert stage.snapshot().overall()["received"] == 2
 
 
-def test_an_adopter_gets_its_own_event_alone(stage: Stage) -> None:
+def test_an_adopter_gets_its_digest_message_alone(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a", "b")
     ann.take()
@@ -333,7 +333,7 @@ def test_events_are_taken_over_when_the_lease_ends_and_not_before(stage: Stage) 
     stage.clock.now_us += 1
     stage.send("d")
     assert bob.taken() == ["a", "b", "c", "d"]
-    assert stage.look().leases.keys() == {"bob"}
+    assert stage.snapshot().leases.keys() == {"bob"}
 
 
 def test_what_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
@@ -371,7 +371,7 @@ def test_a_renewed_lease_is_not_taken_over(stage: Stage) -> None:
     assert bob.taken() == []
 
 
-def test_a_worker_takes_none_of_its_own_events_a_second_time(stage: Stage) -> None:
+def test_a_worker_takes_none_of_its_digest_message_a_second_time(stage: Stage) -> None:
     ann = stage.worker("ann")
     stage.send("a")
     ann.take()
@@ -413,10 +413,10 @@ def test_the_events_of_many_dead_workers_are_taken_over_in_old_order(stage: Stag
     keep_beating(stage, 30, "bob")
     taken = [id_ for _ in range(3) for id_ in bob.taken()]
     assert sorted(taken) == [f"{n}{part}" for n in range(9) for part in "ab"]
-    assert stage.look().leases.keys() == {"bob"}
+    assert stage.snapshot().leases.keys() == {"bob"}
 
 
-def test_orphans_are_handed_out_in_old_order_as_far_as_asked_for(stage: Stage) -> None:
+def test_requeued_events_are_taken_in_their_old_order_up_to_the_number_asked_for(stage: Stage) -> None:
     ann, bob, cid = stage.worker("ann"), stage.worker("bob"), stage.worker("cid")
     stage.send("a", "b", "c", "d")
     assert ann.taken(new=1) == ["a"]
@@ -428,7 +428,7 @@ def test_orphans_are_handed_out_in_old_order_as_far_as_asked_for(stage: Stage) -
     assert [taken.more for taken in takes] == [True, False]
 
 
-def test_a_worker_that_wants_nothing_new_gets_no_orphans(stage: Stage) -> None:
+def test_a_worker_that_wants_nothing_new_gets_no_requeued_events(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a", "b")
     ann.take()
@@ -437,7 +437,7 @@ def test_a_worker_that_wants_nothing_new_gets_no_orphans(stage: Stage) -> None:
     assert bob.taken() == ["a", "b"]
 
 
-def test_what_has_waited_too_long_does_not_go_with_a_suspect(stage: Stage) -> None:
+def test_what_has_waited_too_long_does_not_go_with_a_poison_candidate(stage: Stage) -> None:
     ann = stage.worker("ann")
     stage.send("late", max_age=60)
     (started,) = ann.go()
@@ -453,7 +453,7 @@ def test_what_has_waited_too_long_does_not_go_with_a_suspect(stage: Stage) -> No
     assert dan.taken(0, 0) == ["late"]
 
 
-def test_a_worker_that_wants_nothing_new_gets_no_suspect(stage: Stage) -> None:
+def test_a_worker_that_wants_nothing_new_gets_no_poison_candidate(stage: Stage) -> None:
     stage.send("a")
     for n in range(2):
         worker = stage.worker(f"victim{n}")
@@ -468,7 +468,7 @@ def die(stage: Stage, worker: Worker) -> None:
     """Its lease ends; another one that lives takes over what it held, and has no room for it."""
     keep_beating(stage, 30, "witness")
     stage.worker("witness").take(new=0, due=0)
-    assert worker.owner not in stage.look().leases
+    assert worker.owner not in stage.snapshot().leases
 
 
 def test_events_that_two_workers_died_with_are_handed_out_one_by_one(stage: Stage) -> None:
@@ -484,7 +484,7 @@ def test_events_that_two_workers_died_with_are_handed_out_one_by_one(stage: Stag
     assert [taken.more for taken in takes[:2]] == [True, True]
 
 
-def test_a_suspect_may_be_the_probe_of_a_pause_and_waits_for_its_instant(stage: Stage) -> None:
+def test_a_poison_candidate_may_be_the_probe_of_a_pause_and_waits_for_its_instant(stage: Stage) -> None:
     stage.send("x", channel="#x")
     for n in range(2):
         worker = stage.worker(f"victim{n}")
@@ -552,7 +552,7 @@ def test_after_an_interruption_live_workers_renew_before_anybody_is_taken_over(s
     assert taken.batch == []
     assert taken.next_us == stage.clock.now_us + 2_000_000
     stage.clock.now_us += 2_000_000 - 1
-    assert (bob.taken(), stage.look().leased) == ([], 1)
+    assert (bob.taken(), stage.snapshot().leased) == ([], 1)
     ann.renew()
     stage.clock.forward(10)
     assert bob.taken() == []
@@ -588,7 +588,7 @@ def test_what_a_stopping_worker_gives_back_is_taken_next_in_order(stage: Stage) 
     ann.take()
     stage.send("c")
     assert ann.give_back() == 2
-    assert stage.look().leases == {}
+    assert stage.snapshot().leases == {}
     assert stage.redis.llen(stage.keys.wake) == 1
     assert bob.taken() == ["a", "b", "c"]
 
@@ -632,7 +632,7 @@ def test_a_worker_that_lost_an_answer_keeps_only_what_it_knows_of(stage: Stage) 
     ann.take()
     assert ann.keep_only("b", "d", "unknown") == 2
     assert bob.taken() == ["a", "c"]
-    assert stage.look().leases.keys() == {ann.outbox.owner, "bob"}
+    assert stage.snapshot().leases.keys() == {ann.outbox.owner, "bob"}
 
 
 def test_a_post_that_was_given_back_uses_no_attempt(stage: Stage) -> None:
@@ -662,7 +662,7 @@ def test_an_admitted_event_that_was_given_back_is_not_dropped_by_a_limit(redis: 
     bob = stage.worker("bob")
     bob.deliver(bob.go())
     assert ann.dispatch([x]) == []
-    assert (stage.total("dropped"), stage.look().parked) == (0, 1)
+    assert (stage.total("dropped"), stage.snapshot().parked) == (0, 1)
 
 
 def test_an_event_that_ends_dropped_leaves_no_slot_of_an_earlier_admission(redis: Database) -> None:

@@ -104,7 +104,7 @@ def test_publishing_says_that_all_that_waits_is_to_ask_anew_and_wakes_the_fleet(
 
 def test_after_new_limits_each_take_lets_a_page_of_lines_ask_anew(redis: Database) -> None:
     stage = Stage(redis)
-    number = 250
+    number = 62
     later = {f"scope:s{n}": START_US + (n + 1) * US for n in range(number)}
     redis.zadd(stage.keys.lines, {**later, "channel:#busy": float("inf"), "scope:past": START_US - 5})
     stage.versions.publish("{}", "digest", by="ed", file="limits.yaml", unless=Unless.NEVER)
@@ -113,6 +113,6 @@ def test_after_new_limits_each_take_lets_a_page_of_lines_ask_anew(redis: Databas
     for _ in range(3):
         taken = outbox.take(0, 0)
         waiting.append((redis.zcount(stage.keys.lines, START_US + 1, "(inf"), taken.more))
-    assert waiting == [(150, True), (50, True), (0, False)]
+    assert waiting == [(37, True), (12, True), (0, False)]
     assert redis.zscore(stage.keys.lines, "channel:#busy") == float("inf")
     assert redis.exists(stage.keys.reopening) == 0

@@ -14,7 +14,7 @@ def policy(text: str) -> Policy:
     return read_policy(text, "limits.yaml")[0]
 
 
-def doubts(text: str) -> list[str]:
+def warnings(text: str) -> list[str]:
     return list(read_policy(text, "limits.yaml")[1])
 
 
@@ -84,10 +84,10 @@ def test_the_price_of_guarantees_is_told() -> None:
     assert f"; 5 in {HALF_HOUR} are kept for it, whatever the others send; beyond that the event is dropped" in errors
 
 
-def test_a_guarantee_that_its_own_limit_never_lets_it_use_is_doubted() -> None:
+def test_a_guarantee_that_its_own_limit_never_lets_it_use_is_a_warning() -> None:
     text = "categories:\n  errors: {guarantee: 15, limits: [3/10m]}\n  fine: {guarantee: 9, limits: [3/10m]}"
-    doubt = "15 can never be used up, since the category's own limit is 3/10m"
-    assert doubts(text) == [f"limits.yaml:2:23: categories.errors.guarantee: {doubt}"]
+    said = "15 can never be used up, since the category's own limit is 3/10m"
+    assert warnings(text) == [f"limits.yaml:2:23: categories.errors.guarantee: {said}"]
 
 
 @pytest.mark.parametrize("name", ["global", "shared", "guarantee:errors"])
@@ -146,7 +146,7 @@ def test_one_window_may_stand_as_a_rolling_and_as_an_aligned_one() -> None:
     ],
 )
 def test_a_window_that_never_binds_is_found_among_aligned_and_rolling_ones(limits: str, idle: str | None) -> None:
-    found = [each for each in doubts(f"global: {{limits: {limits}}}") if "can never bind" in each]
+    found = [each for each in warnings(f"global: {{limits: {limits}}}") if "can never bind" in each]
     assert len(found) == (idle is not None)
     assert idle is None or f"]: {idle} can never bind" in found[0]
 

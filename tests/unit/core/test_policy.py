@@ -168,7 +168,7 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
         (Rejected("no_text", "d"), DeadLettered(Reason.REJECTED, "d", "no_text"), Slots.RELEASE, 1, 0),
         (
             Ambiguous("http_500", "d"),
-            Parked(Place.LOOK, Reason.RECONCILE, GRACE_US, "http_500", detail="d"),
+            Parked(Place.SCAN, Reason.RECONCILE, GRACE_US, "http_500", detail="d"),
             Slots.KEEP,
             1,
             0,
@@ -196,9 +196,9 @@ def test_the_last_attempt_ends_in_a_dead_letter() -> None:
     refused = after_post(last, Retryable("refused", "d"), backoff)
     assert refused.outcome == DeadLettered(Reason.EXHAUSTED, "d", "refused")
     assert refused.slots is Slots.RELEASE
-    doubtful = after_post(last, Ambiguous("http_500", "d"), backoff)
-    assert doubtful.outcome == Parked(Place.LOOK, Reason.RECONCILE, GRACE_US, "http_500", detail="d")
-    assert doubtful.slots is Slots.KEEP
+    unconfirmed = after_post(last, Ambiguous("http_500", "d"), backoff)
+    assert unconfirmed.outcome == Parked(Place.SCAN, Reason.RECONCILE, GRACE_US, "http_500", detail="d")
+    assert unconfirmed.slots is Slots.KEEP
 
 
 def test_what_a_post_tells_of_the_channel_and_the_fleet() -> None:

@@ -412,17 +412,17 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     )
 
 
-def test_doubts_are_told_with_the_faults_they_may_have_caused(tmp_path: Path) -> None:
+def test_warnings_are_told_with_the_faults_they_may_have_caused(tmp_path: Path) -> None:
     env_file = tmp_path / ".env"
     env_file.write_text("DISPATCHER_SINK=email\n\nDISPATCHER_BATCH\n")
     with pytest.raises(ConfigError) as caught:
         load_settings({"DISPATCHER_SLAK_TOKEN": TOKEN}, env_file)
     assert caught.value.problems == (f"DISPATCHER_SINK (in {env_file}) is 'email', expected slack or console",)
-    assert caught.value.doubts == (
+    assert caught.value.warnings == (
         f"{env_file}:3: not read as NAME=value, the line is ignored",
         "DISPATCHER_SLAK_TOKEN is not a known variable and is ignored; did you mean DISPATCHER_SLACK_TOKEN?",
     )
-    assert str(caught.value).splitlines() == [*caught.value.problems, *caught.value.doubts]
+    assert str(caught.value).splitlines() == [*caught.value.problems, *caught.value.warnings]
 
 
 @pytest.mark.parametrize("host", ["localhost:8901", "127.0.0.1:8901", "[::1]:8901"])
@@ -606,7 +606,7 @@ def test_a_secret_as_short_as_a_syllable_is_not_cut_out_of_words() -> None:
 
 
 @pytest.mark.parametrize("token", ["hunter2-s3cr3t", "xoxp-s3cr3t", "XOXB-s3cr3t"])
-def test_what_does_not_look_like_a_bot_token_is_doubted(token: str, tmp_path: Path) -> None:
+def test_what_does_not_look_like_a_bot_token_is_a_warning(token: str, tmp_path: Path) -> None:
     env_file, file = tmp_path / ".env", tmp_path / "token"
     env_file.write_text(f"SLACK_BOT_TOKEN={token}\n")
     file.write_text(f"{token}\n")
@@ -618,12 +618,12 @@ def test_what_does_not_look_like_a_bot_token_is_doubted(token: str, tmp_path: Pa
         ({"DISPATCHER_SLACK_TOKEN_FILE": str(file)}, None, "DISPATCHER_SLACK_TOKEN_FILE"),
         ({}, env_file, f"SLACK_BOT_TOKEN (in {env_file})"),
     ):
-        settings, doubts = load_settings(env, place)
-        assert (secret_of(settings.slack_token), doubts) == (token, (f"{name} {expected}",))
+        settings, warnings = load_settings(env, place)
+        assert (secret_of(settings.slack_token), warnings) == (token, (f"{name} {expected}",))
 
 
 @pytest.mark.parametrize("token", [TOKEN, "xoxe.xoxb-1-s3cr3t", "xoxb-local-stand-in"])
-def test_a_bot_token_is_not_doubted(token: str) -> None:
+def test_a_bot_token_is_no_warning(token: str) -> None:
     assert load_settings({"DISPATCHER_SLACK_TOKEN": token}, None)[1] == ()
 
 

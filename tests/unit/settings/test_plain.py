@@ -1,4 +1,4 @@
-"""Plain settings: where the quick way takes a value, the one that judges takes the same value, and doubts nothing."""
+"""Plain settings: where the quick way takes a value, the one that judges takes the same value, and warns of nothing."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FIELDS = ("data_dir", "namespace", "queue", "limits_file", "max_waiting")
 
 
 def check_agreement(plain: PlainSettings, env: dict[str, str], env_file: Path | None = None) -> None:
-    judged, doubts = load_settings(env, env_file)
-    assert doubts == ()
+    judged, warnings = load_settings(env, env_file)
+    assert warnings == ()
     assert [getattr(plain, name) for name in FIELDS] == [getattr(judged, name) for name in FIELDS]
     for ours, theirs in ((plain.redis_url, judged.redis_url), (plain.slack_token, judged.slack_token)):
         assert (ours and ours.get_secret_value()) == (theirs and theirs.get_secret_value())

@@ -1,0 +1,286 @@
+"""``dispatcher ARGUMENTS`` as a process that is forked from one that has everything imported: a few milliseconds each.
+
+What is spared is the import alone. A test whose subject is the start of the interpreter starts one.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
+
+import dispatcher
+from dispatcher.cli import main
+from tests.support import secrecy
+
+_REPOSITORY: Final = Path(__file__).resolve().parents[2]
+PYTHON_DISPATCHER: Final = (sys.executable, "-m", "dispatcher")
+_FACT: Final = struct.Struct("i")
+
+
+class Forked:
+    """A command that runs. It has the streams and methods of ``subprocess.Popen`` that the tests use."""
+
+    def __init__(  # noqa: PLR0913 - as Popen's
+        self,
+        arguments: tuple[str, ...],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        text: bool = False,
+        start_new_session: bool = False,
+    ) -> None:
+        """A stream is a descriptor, ``PIPE`` or ``DEVNULL``."""
+        self.args = ("dispatcher", *arguments)
+        self.returncode: int | None = None
+        self.stdin: IO[Any] | None = None
+        self.stdout: IO[Any] | None = None
+        self.stderr: IO[Any] | None = None
+        self._text = text
+        order = {
+            "arguments": arguments,
+            "env": dict(env),
+            "cwd": str(cwd or Path.cwd()),
+            "session": start_new_session,
+        }
+        with ExitStack() as theirs:
+            self._told, tells = os.pipe()
+            theirs.callback(os.close, tells)
+            given = [self._stream(name, kind, theirs) for name, kind in _named(stdin, stdout, stderr)]
+            _parent().send(json.dumps(order).encode(), (*given, tells))
+        fact = os.read(self._told, _FACT.size)
+        assert fact, "the process that forks commands has ended"
+        self.pid: int = _FACT.unpack(fact)[0]
+
+    def poll(self) -> int | None:
+        """The exit code if it has ended, a signal's number negative."""
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            fact = os.read(self._told, _FACT.size)
+            os.close(self._told)
+            assert fact, "the process that forks commands has ended"
+            (self.returncode,) = _FACT.unpack(fact)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; ``subprocess.TimeoutExpired`` if it still runs by then."""
+        if self.returncode is None:
+            select.select([self._told], [], [], timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def communicate(self, given: str | bytes = b"", timeout: float | None = None) -> tuple[Any, Any]:
+        """Write what is given, read both streams to their ends; None for one that is no pipe."""
+        end = None if timeout is None else time.monotonic() + timeout
+        said: dict[str, Any] = {}
+
+        def write(stream: IO[Any]) -> None:
+            with suppress(BrokenPipeError):
+                if given:
+                    stream.write(given)
+            with suppress(BrokenPipeError):
+                stream.close()
+
+        def read(name: str, stream: IO[Any]) -> None:
+            said[name] = stream.read()
+            stream.close()
+
+        threads = [
+            threading.Thread(target=read, args=(name, stream), daemon=True)
+            for name, stream in (("stdout", self.stdout), ("stderr", self.stderr))
+            if stream is not None and not stream.closed
+        ]
+        if self.stdin is not None and not self.stdin.closed:
+            threads.append(threading.Thread(target=write, args=(self.stdin,), daemon=True))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        self.wait(None if end is None else max(0.0, end - time.monotonic()))
+        if secrecy.SHOWN_BY not in self.args:
+            for stream in filter(None, said.values()):
+                secrecy.found.add(f"pipes of {self.args!r}", stream)
+        return said.get("stdout"), said.get("stderr")
+
+    def send_signal(self, number: int) -> None:
+        """Unless it is known to have ended; all command lines are searched before."""
+        if self.poll() is None:
+            secrecy.found.add_command_lines()
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _stream(self, name: str, kind: int, theirs: ExitStack) -> int:
+        """The descriptor for the command; our end of a pipe becomes an attribute."""
+        if kind == subprocess.DEVNULL:
+            given = os.open(os.devnull, os.O_RDWR)
+        elif kind == subprocess.PIPE:
+            reads, writes = os.pipe()
+            given, ours = (reads, writes) if name == "stdin" else (writes, reads)
+            mode = ("w" if name == "stdin" else "r") + ("" if self._text else "b")
+            setattr(self, name, os.fdopen(ours, mode, encoding="utf-8" if self._text else None))
+        else:
+            return kind
+        theirs.callback(os.close, given)
+        return given
+
+
+def _named(stdin: int, stdout: int, stderr: int) -> tuple[tuple[str, int], ...]:
+    return ("stdin", stdin), ("stdout", stdout), ("stderr", stderr)
+
+
+class _Parent:
+    """The process that forks; orders go to it by a socket, and it ends with that."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def send(self, order: bytes, descriptors: tuple[int, ...]) -> None:
+        socket.send_fds(self._socket, [order], descriptors)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+_parents: list[_Parent] = []
+
+
+def _parent() -> _Parent:
+    if not _parents:
+        _parents.append(_Parent())
+    return _parents[0]
+
+
+def close() -> None:
+    """End the process that forks, if there is one."""
+    while _parents:
+        _parents.pop().close()
+
+
+def serve(orders: socket.socket) -> None:
+    """Fork what is ordered and tell its process id and its end. Returns in each child, once that is set up."""
+    heard, rung = os.pipe()
+    os.set_blocking(heard, False)
+    os.set_blocking(rung, False)
+    signal.set_wakeup_fd(rung)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tells: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([orders.fileno(), heard], [], [])
+        with suppress(BlockingIOError):
+            os.read(heard, 4096)
+        for pid, code in _ended():
+            with suppress(BrokenPipeError):
+                os.write(tells[pid], _FACT.pack(code))
+            os.close(tells.pop(pid))
+        if orders.fileno() not in ready:
+            continue
+        order, descriptors, _, _ = socket.recv_fds(orders, 1_000_000, 4)
+        if not order:
+            sys.exit()
+        *streams, tell = descriptors
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        pid = os.fork()
+        if pid == 0:
+            _become(json.loads(order), streams)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            return
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        tells[pid] = tell
+        os.write(tell, _FACT.pack(pid))
+        for stream in streams:
+            os.close(stream)
+
+
+def _ended() -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    with suppress(ChildProcessError):
+        while (end := os.waitpid(-1, os.WNOHANG))[0]:
+            found.append((end[0], os.waitstatus_to_exitcode(end[1])))
+    return found
+
+
+def _become(order: dict[str, Any], streams: list[int]) -> None:
+    """Give the forked process what an interpreter that starts would have."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if order["session"]:
+        os.setsid()
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.argv = ["dispatcher", *order["arguments"]]
+    for theirs, descriptor in enumerate(streams):
+        os.dup2(descriptor, theirs)
+    os.closerange(3, 1 << 16)
+    reads, writes, complains = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin = sys.__stdin__ = os.fdopen(0, "r", encoding=reads.encoding, errors=reads.errors, closefd=False)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = os.fdopen(  # type: ignore[misc]
+        1, "w", 1 if os.isatty(1) else -1, encoding=writes.encoding, errors=writes.errors, closefd=False
+    )
+    sys.stderr = sys.__stderr__ = os.fdopen(  # type: ignore[misc]
+        2, "w", 1, encoding=complains.encoding, errors=complains.errors, closefd=False
+    )
+
+
+def _import_everything() -> None:
+    for module in pkgutil.walk_packages(dispatcher.__path__, "dispatcher."):
+        if module.name not in ("dispatcher.__main__", "dispatcher.testing.plugin"):
+            import_module(module.name)
+    gc.collect()
+    gc.freeze()
+
+
+def run() -> NoReturn:
+    """The command line. Its end is that of the process: taking an interpreter apart costs more than most commands."""
+    try:
+        main()
+    except SystemExit as end:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # what the interpreter makes of it, tests of real ones say
+                stream.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)
+
+
+if __name__ == "__main__":
+    _import_everything()
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    run()
