@@ -52,7 +52,7 @@ def counts(*, enqueued: int = 0, duplicate: int = 0, invalid: int = 0) -> dict[s
 
 @contextmanager
 def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
-    """The queue of the settings, which unless ``quiet`` is named."""
+    """The queue of the settings, which unless ``quiet`` is named, and told of where nobody serves it."""
     settings = some_settings_in_force(terminal)
     with open_server(settings, start=False) as server:
         if not quiet:
@@ -60,7 +60,7 @@ def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
         yield Queue(
             build_producer(settings, server),
             f"the queue is full: {settings.max_waiting} events wait, are in flight or parked (DISPATCHER_MAX_WAITING)",
-            lambda: _warn_unless_served(terminal, settings, server),
+            lambda: None if quiet else _warn_unless_served(terminal, settings, server),
         )
 
 

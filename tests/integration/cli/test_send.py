@@ -189,7 +189,7 @@ def test_what_standard_input_holds_is_refused_where_it_is_no_text(
 
 @pytest.mark.parametrize(
     ("arguments", "stdin"),
-    [(("errors", "x"), ""), (("--stdin", "--json"), '{"category": "errors", "text": "x"}\n' * 3)],
+    [(("errors", "x"), ""), (("--stdin",), '{"category": "errors", "text": "x"}\n' * 3)],
     ids=["one", "lines"],
 )
 def test_a_queue_that_nobody_serves_is_told_of_once(
