@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         read_limits,
         read_policy,
     )
-    from dispatcher.settings.limits_json_schema import limits_json_schema
     from dispatcher.settings.loading import load_settings
     from dispatcher.settings.redaction import shown_url, shown_webhook
 
@@ -34,7 +33,6 @@ __all__ = [
     "Variable",
     "changes",
     "find_limits_file",
-    "limits_json_schema",
     "load_limits",
     "load_policy",
     "load_settings",
@@ -56,7 +54,6 @@ __getattr__ = front_door(
         "Variable": "dispatcher.settings.environment",
         "changes": "dispatcher.settings.differences",
         "find_limits_file": "dispatcher.settings.limits_file",
-        "limits_json_schema": "dispatcher.settings.limits_json_schema",
         "load_limits": "dispatcher.settings.limits_file",
         "load_policy": "dispatcher.settings.limits_file",
         "load_settings": "dispatcher.settings.loading",

@@ -128,6 +128,7 @@ def test_the_source_distribution_brings_tests_docs_and_deployment(built: Built, 
         "Makefile",
         "README.md",
         "requirements.txt",
+        "requirements-demo.txt",
         "requirements-dev.txt",
     ):
         assert (unpacked / name).read_bytes() == (CHECKOUT / name).read_bytes()

@@ -96,7 +96,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
 @click.pass_obj
 def schema(terminal: Terminal) -> None:
     """Print the JSON Schema of the limits file, for editors that complete and check it."""
-    from dispatcher.settings import limits_json_schema
+    from dispatcher.settings.limits_json_schema import limits_json_schema
 
     terminal.print(json.dumps(limits_json_schema(), indent=2))
 
