@@ -23,6 +23,7 @@ from benchmarks import (
     queues,
     scripts,
     slots,
+    start,
     starvation,
     storm,
 )
@@ -44,6 +45,7 @@ BENCHMARKS: Final = {
     "latency": latency.run,
     "memory": memory.run,
     "starvation": starvation.run,
+    "start": start.run,
     "scripts": scripts.run,
 }
 NEEDED: Final[dict[str, tuple[str, ...]]] = {"peers": libraries.PACKAGES, "storm": queues.PACKAGES}

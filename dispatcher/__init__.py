@@ -19,11 +19,13 @@ from dispatcher.errors import (
     RateLimited,
     SendStopped,
 )
+from dispatcher.front_door import front_door
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
     from dispatcher.core.explain import Explanation
-    from dispatcher.producer import AsyncProducer, Producer
+    from dispatcher.producer.blocking import Producer
+    from dispatcher.producer.concurrent import AsyncProducer
 
 __all__ = [
     "AsyncProducer",
@@ -41,20 +43,12 @@ __all__ = [
     "SendStopped",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Loads these at their first use, so that the command line starts at once. None of them loads Redis by itself."""
-    if name in {"AsyncProducer", "Producer"}:
-        from dispatcher import producer  # noqa: PLC0415 - see above
-
-        found: object = getattr(producer, name)
-        return found
-    if name == "Event":
-        from dispatcher.core.event import Event  # noqa: PLC0415 - see above
-
-        return Event
-    if name == "Explanation":
-        from dispatcher.core.explain import Explanation  # noqa: PLC0415 - see above
-
-        return Explanation
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = front_door(
+    __name__,
+    {
+        "AsyncProducer": "dispatcher.producer.concurrent",
+        "Event": "dispatcher.core.event",
+        "Explanation": "dispatcher.core.explain",
+        "Producer": "dispatcher.producer.blocking",
+    },
+)

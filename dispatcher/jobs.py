@@ -20,9 +20,9 @@ def dispatch(*arguments: Any, **keywords: Any) -> str:  # noqa: ANN401 - what a 
     Returns ``posted``, ``decided`` (ended or parked without a post) or ``duplicate``. Any other arguments end as a dead
     letter ``invalid``: RQ would keep a job that raises among its failed ones, outside the books.
     """
-    from rq import get_current_job  # noqa: PLC0415 - only here, inside a job
+    from rq import get_current_job  # only here, inside a job
 
-    from dispatcher.app import dispatch_one  # noqa: PLC0415 - as above: importing this module costs nothing
+    from dispatcher.app import dispatch_one  # as above: importing this module costs nothing
 
     job = get_current_job()
     if job is None:

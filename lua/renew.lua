@@ -9,7 +9,7 @@
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
 -- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again]. An event given back
 --           was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to
---           be looked up on its timer.
+--           be reconciled on its timer.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -60,7 +60,7 @@ local function give_back(id)
     header.takes = (header.takes or 1) + 1 -- it may have been admitted
     deferred.stand(at, id, header, payload)
   elseif header.unconfirmed then
-    leases.await_look(at, id, header, payload, at.now)
+    leases.await_scan(at, id, header, payload, at.now)
   else
     if header.state then
       header.state, header.attempt, header.held = nil, math.max(0, (header.attempt or 1) - 1), true -- admitted it stays

@@ -21,16 +21,16 @@
 --             "why": JSON text for the decision record | absent, "limited": true: a limit suppressed it,
 --             "channel": position | absent, "replied": true: the channel answered, "arrived": true: the post may have
 --               arrived, charge the channel's pace,
---             "cooldown_us": nobody posts to the channel for so long, "reading_us": nobody reads history for so long,
+--             "cooldown_us": nobody posts to the channel for so long, "scan_wait_us": nobody reads history for so long,
 --             "said": {"code", "detail"} of Slack or the network,
 --             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: it was not reached, or
---               its answer says nothing; "reading": true: it was asked what the channel shows,
+--               its answer says nothing; "scan": true: it was asked what the channel shows,
 --             "resume": true: a post succeeded, "spared": attempts used if this is no fault of the event's own | absent,
 --             "channel_id": Slack's id of the channel | absent,
 --             "thread": name of its thread | absent, "ts": of its message, if it is one,
 --             "letter": {field: string, ...} of a dead letter; the payload is added here, and a header that cannot be read,
---             "place": "line" | "timer" | "look": a timer counted from the post, "wait_us", "deadline": string, "attempt",
---             "unknown", "resent", "unconfirmed": readings that failed while its fate is to be looked up: of what is parked,
+--             "place": "line" | "timer" | "scan": a timer counted from the post, "wait_us", "deadline": string, "attempt",
+--             "unknown", "resent", "unconfirmed": history scans that failed while its fate is to be reconciled: of what is parked,
 --             "why_parked": [reason, code | null] of what waits on a timer,
 --             of which one that a limit refused goes at once by other limits,
 --             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts what a limit ends, or
@@ -77,15 +77,15 @@ local function park(event, header, payload)
   end
   local ends = tonumber(event.deadline)
   if event.place ~= 'line' then
-    local from = event.place == 'look' and leases.marked(at, header) or at.now
+    local from = event.place == 'scan' and leases.marked(at, header) or at.now
     local is_limited = string.find(event.why_parked[1], '^limit:')
     local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
-    if event.said and event.said.code and not event.reading then
+    if event.said and event.said.code and not event.scan then
       header.code = event.said.code
     end
     plan.zadd(at.timers, instant, event.id)
-    ends = event.unconfirmed and math.max(ends, instant) or ends -- what is to be looked up is no sooner at its end
+    ends = event.unconfirmed and math.max(ends, instant) or ends -- what is to be reconciled is no sooner at its end
   else
     places.class(at, header, event, channels[event.channel].name)
     plan.zadd(channels[event.channel].line, lines.score(header), event.id)
@@ -110,17 +110,17 @@ end
 local function note_reach(event, channel, sent_us)
   local name = channel and channel.name or ''
   if event.pause then
-    local until_us = pause.note_denial(at, event.id, name, event.said, event.reading)
+    local until_us = pause.note_denial(at, event.id, name, event.said, event.scan)
     if until_us then
       event.attempt, event.until_us = event.spared or event.attempt, until_us
     end
   elseif event.failed then
-    if pause.note_failure(at, event.id, name, event.said, event.arrived, event.reading) then
+    if pause.note_failure(at, event.id, name, event.said, event.arrived, event.scan) then
       event.attempt = event.spared or event.attempt
     end
-  elseif event.reading and event.outcome == 'sent' then
+  elseif event.scan and event.outcome == 'sent' then
     pause.note_found(at, event.id, name, sent_us)
-  elseif event.reached and not event.reading then
+  elseif event.reached and not event.scan then
     if event.cooldown_us then
       pause.cool_down(at, event.id, name, event.cooldown_us, event.said)
     else
@@ -129,9 +129,9 @@ local function note_reach(event, channel, sent_us)
   else
     pause.pass_try(at, event.id)
   end
-  if event.reading_us then
-    plan.zadd_higher(at.cooldowns, at.now + event.reading_us, lines.READING)
-    plan.keep_alive(at.cooldowns, event.reading_us + lines.COOLED_US)
+  if event.scan_wait_us then
+    plan.zadd_higher(at.cooldowns, at.now + event.scan_wait_us, lines.HISTORY)
+    plan.keep_alive(at.cooldowns, event.scan_wait_us + lines.COOLED_US)
   end
   if event.channel_id and channel then
     plan.hset(at.places, channel.name, event.channel_id)

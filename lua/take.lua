@@ -30,7 +30,7 @@
 --           freed       HASH    scope -> number of the last slot that became free, while somebody is deciding; '' -> how many,
 --                               '*' -> of all scopes
 --           paused      HASH    "*" or category -> JSON, what is paused by hand
---           cooldowns   ZSET    channel -> end of its cool-down; also of reading what was posted
+--           cooldowns   ZSET    channel -> end of its cool-down; also of history scans
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           limits_version STRING the limits in force (include/version.lua)
 --           muted       HASH    category -> JSON (mute.lua); absent unless something is muted
@@ -42,8 +42,8 @@
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last
 --           and then    ZSET    the scopes of ARGV[2] (include/slots.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
---           due, "leased", "line", "waits", "tally", "scope": prefixes of keys, "most_decisions", "grace_us": from a post of
---           unknown fate until it is looked up,
+--           due, "leased", "line", "waits", "tally", "scope": prefixes of keys, "most_decisions", "grace_us": from an
+--           unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
 --           when on one more may pass and how many at once,
 --           "undecided": {"seq", "freed"} of what this owner took before and is still deciding, as that answer had them | absent:

@@ -20,7 +20,7 @@ from dispatcher.store.versions import Unless, Versions
 
 
 class Following:
-    """See ``worker.collaborators.FleetLimits``."""
+    """See ``worker.post_pool.FleetLimits``."""
 
     def __init__(  # noqa: PLR0913 - collaborators, by name
         self,

@@ -9,8 +9,9 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from dispatcher.app.building import build_sink, workers_of
+from dispatcher.app.building import build_sink
 from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
@@ -50,7 +51,7 @@ class NamespaceFacts:
     layout: str | None
     bound_to: str | None
     suspended: bool
-    look: Snapshot | None
+    snapshot: Snapshot | None
     workers: Sequence[Worker] = ()
     overdue: Sequence[Overdue] = ()
 
@@ -95,9 +96,9 @@ def ask_namespace(client: Client, settings: Settings) -> NamespaceFacts:
             suspended = bool(client.exists(queue.suspended))
         if layout not in {None, LAYOUT_VERSION}:
             return NamespaceFacts(layout, bound_to, suspended, None)
-        look = Books(client, keys, queue).snapshot()
-        workers = fleet(workers_of(client, queue), look)
-        return NamespaceFacts(layout, bound_to, suspended, look, workers, _overdue(client, keys, look))
+        snapshot = Books(client, keys, queue).snapshot()
+        workers = fleet(workers_of(client, queue), snapshot)
+        return NamespaceFacts(layout, bound_to, suspended, snapshot, workers, _overdue(client, keys, snapshot))
 
 
 def ask_slack(settings: Settings) -> CheckResult | None:
@@ -109,8 +110,8 @@ def ask_slack(settings: Settings) -> CheckResult | None:
     return sink.check() if isinstance(sink, SlackSink) else None
 
 
-def _overdue(client: Client, keys: Keys, look: Snapshot) -> list[Overdue]:
-    ended = {owner: end for owner, end in look.leases.items() if end < look.now_us}
+def _overdue(client: Client, keys: Keys, snapshot: Snapshot) -> list[Overdue]:
+    ended = {owner: end for owner, end in snapshot.leases.items() if end < snapshot.now_us}
     with translate_outages():
         counts = {owner: int(client.scard(keys.leased(owner))) for owner in ended}
     return [Overdue(owner, counts[owner], end) for owner, end in ended.items() if counts[owner]]

@@ -29,18 +29,20 @@ class Worker:
     alive: bool = True
 
 
-def fleet(entries: Iterable[Mapping[str, str]], look: Snapshot) -> list[Worker]:
+def fleet(entries: Iterable[Mapping[str, str]], snapshot: Snapshot) -> list[Worker]:
     """The workers of ``workers_of``, judged by the leases of the same moment.
 
     A stock RQ worker takes no lease and beats every few minutes: it counts as alive while RQ keeps its entry.
     """
-    return [_worker(entry, look) for entry in entries]
+    return [_worker(entry, snapshot) for entry in entries]
 
 
-def _worker(entry: Mapping[str, str], look: Snapshot) -> Worker:
+def _worker(entry: Mapping[str, str], snapshot: Snapshot) -> Worker:
     name, host, pid = entry["name"], entry["host"], entry["pid"]
     beat = datetime.fromisoformat(entry["last_heartbeat"]).timestamp()
     is_ours = name.startswith(f"{host}.{pid}.")
-    holds_lease = any(end > look.now_us for owner, end in look.leases.items() if owner.partition("/")[0] == name)
-    is_fresh = look.now_us / US - beat < _FRESH_S
+    holds_lease = any(
+        end > snapshot.now_us for owner, end in snapshot.leases.items() if owner.partition("/")[0] == name
+    )
+    is_fresh = snapshot.now_us / US - beat < _FRESH_S
     return Worker(name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh)

@@ -7,13 +7,17 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dispatcher.app.servers import Server, keys_of
-from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError
 from dispatcher.server.connection import connect, translate_refusals
-from dispatcher.settings import Content, Settings, find_limits_file, load_limits, read_limits
+from dispatcher.settings.plain import AnySettings
 from dispatcher.store.versions import Unless, Version, Versions
+
+if TYPE_CHECKING:
+    from dispatcher.core.policy import Policy
+    from dispatcher.settings import Content, Settings
 
 Say = Callable[..., None]
 """Writes a log line: its name, and facts by name."""
@@ -44,13 +48,17 @@ class InForce:
         return LimitsFile(self.policy, Path(self.version.file), (), self.content, self.version)
 
 
-def open_limits(settings: Settings) -> LimitsFile:
+def open_limits(settings: AnySettings) -> LimitsFile:
     """The limits file of the settings; raises ``ConfigError`` with every fault."""
+    from dispatcher.settings.limits_file import find_limits_file
+
     return read_limits_file(find_limits_file(settings, Path.cwd()))
 
 
 def read_limits_file(path: Path) -> LimitsFile:
     """A limits file; raises ``ConfigError`` with every fault."""
+    from dispatcher.settings.limits_file import load_limits
+
     limits = load_limits(path)
     return LimitsFile(limits.policy, path, limits.warnings, limits.content)
 
@@ -60,6 +68,8 @@ def in_force(versions: Versions) -> InForce | None:
 
     Raises ``GateUnavailable``, and ``ConfigError`` where this program cannot read it.
     """
+    from dispatcher.settings.limits_file import read_limits
+
     version = versions.in_force()
     if version is None:
         return None
@@ -80,7 +90,7 @@ def limits_in_force(versions: Versions) -> LimitsFile | None:
     return None if found is None else found.as_file()
 
 
-def limits_to_look_at(settings: Settings, versions: Versions) -> LimitsFile:
+def limits_to_look_at(settings: AnySettings, versions: Versions) -> LimitsFile:
     """What is in force; before anything is, what the limits file says. Raises ``ConfigError``, ``GateUnavailable``."""
     return limits_in_force(versions) or open_limits(settings)
 

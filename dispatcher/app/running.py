@@ -21,15 +21,14 @@ from dispatcher.server.connection import Client, connect, translate_outages, tra
 from dispatcher.settings import Settings, load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
-from dispatcher.store.leases import Outbox
+from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.collaborators import FleetLimits
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
+from dispatcher.worker.post_pool import FleetLimits
 from dispatcher.worker.rq_presence import RqPresence
 from dispatcher.worker.worker import Worker
 
@@ -61,10 +60,10 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     run = _Run(settings, client, sink, events, name)
 
     def begin() -> tuple[Snapshot, InForce]:
-        look = Books(client, *keys_of(settings)).snapshot()
-        return look, publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
+        snapshot = Books(client, *keys_of(settings)).snapshot()
+        return snapshot, publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
 
-    look, begun = preflight(settings, server, events, begin)
+    snapshot, begun = preflight(settings, server, events, begin)
     with translate_refusals(client), translate_outages():
         worker = run.worker(begun, is_hung_up)
         worker.heed_signals()
@@ -72,7 +71,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
         _tell_warnings(settings, events)
-        _tell_pause(look, events)
+        _tell_pause(snapshot, events)
         worker.run(burst=burst)
 
 
@@ -178,12 +177,16 @@ def _tell_warnings(settings: Settings, events: EventLog) -> None:
         events.say("setting.warning", detail=detail)
 
 
-def _tell_pause(look: Snapshot, events: EventLog) -> None:
+def _tell_pause(snapshot: Snapshot, events: EventLog) -> None:
     """A pause outlives the workers: one who has just put right what caused it learns when that will show."""
-    if look.pause is not None:
-        next_try_s = round(max(0, look.pause.probe_us - look.now_us) / US, 1)
+    if snapshot.pause is not None:
+        next_try_s = round(max(0, snapshot.pause.probe_us - snapshot.now_us) / US, 1)
         events.say(
-            "slack.paused", kind=look.pause.kind, code=look.pause.code, detail=look.pause.detail, next_try_s=next_try_s
+            "slack.paused",
+            kind=snapshot.pause.kind,
+            code=snapshot.pause.code,
+            detail=snapshot.pause.detail,
+            next_try_s=next_try_s,
         )
 
 

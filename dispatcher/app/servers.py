@@ -6,19 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-
-from redis.exceptions import NoPermissionError
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.logs.event_log import EventLog
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
-from dispatcher.server.embedded import EmbeddedServer
-from dispatcher.server.embedded.data_dir import DataDir
 from dispatcher.server.keys import Keys
-from dispatcher.settings import Settings, shown_url
-from dispatcher.store.intake import claim_namespace
+from dispatcher.settings.plain import AnySettings
+from dispatcher.settings.redaction import shown_url
 from dispatcher.store.rq_keys import QueueKeys
+
+if TYPE_CHECKING:
+    from dispatcher.logs.event_log import EventLog
+    from dispatcher.settings import Settings
 
 OLDEST_SERVER: Final = 7
 
@@ -38,7 +37,7 @@ class Server:
 
 
 @contextmanager
-def open_server(settings: Settings, *, start: bool) -> Iterator[Server]:
+def open_server(settings: AnySettings, *, start: bool) -> Iterator[Server]:
     """The server of the settings, held for as long as the context lasts.
 
     It is the one at the URL, else the embedded one in the data dir, started if need be and ``start``. Raises
@@ -48,13 +47,17 @@ def open_server(settings: Settings, *, start: bool) -> Iterator[Server]:
         url = settings.redis_url.get_secret_value()
         yield Server(url, shown_url(url))
         return
+    from dispatcher.server.embedded import EmbeddedServer
+
     with EmbeddedServer.join(settings.data_dir, start=start) as embedded:
         warnings = (embedded.warning,) if embedded.warning else ()
         yield Server(embedded.url, f"embedded server in {settings.data_dir}", warnings)
 
 
-def has_run(settings: Settings) -> bool:
+def has_run(settings: AnySettings) -> bool:
     """Whether an embedded server has run in the data dir; also true of one that ``join`` will refuse."""
+    from dispatcher.server.embedded.data_dir import DataDir
+
     path = settings.data_dir
     try:
         return DataDir(path).server_lock.exists() or (path.exists() and not path.is_dir())
@@ -62,7 +65,7 @@ def has_run(settings: Settings) -> bool:
         return True
 
 
-def keys_of(settings: Settings) -> tuple[Keys, QueueKeys]:
+def keys_of(settings: AnySettings) -> tuple[Keys, QueueKeys]:
     """The key names of a namespace and its queue."""
     return Keys(settings.namespace), QueueKeys(settings.queue)
 
@@ -102,6 +105,8 @@ def inspect_server(client: Client, shown: str) -> str | None:
     Raises ``ConfigError`` for a server older than 7.0, whose commands do not do, and for one that evicts keys when it
     is full: events would be lost.
     """
+    from redis.exceptions import NoPermissionError
+
     try:
         with translate_outages():
             facts: dict[str, Any] = {**client.info("server"), **client.info("memory")}
@@ -128,6 +133,8 @@ def preflight(settings: Settings, server: Server, events: EventLog, begin: Calla
 
     All of it is done again where the server is lost meanwhile, for ``REACH_S``. Raises as ``run_worker`` does.
     """
+    from dispatcher.store.intake import claim_namespace
+
     told: set[str] = set()
 
     def greet() -> T:

@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
 import click
 
-from dispatcher.cli.dead import dead
-from dispatcher.cli.demo import demo
-from dispatcher.cli.doctor import doctor
 from dispatcher.cli.exits import DONE, conclude
-from dispatcher.cli.explain import explain
-from dispatcher.cli.limits import limits
-from dispatcher.cli.mute import mute, unmute
-from dispatcher.cli.parked import parked
-from dispatcher.cli.pause import pause, resume
-from dispatcher.cli.send import send
-from dispatcher.cli.stand_in import slack_stand_in
-from dispatcher.cli.status import status
 from dispatcher.cli.terminal import Terminal, open_closed_streams
-from dispatcher.cli.up import up
-from dispatcher.cli.worker import worker
+
+_COMMANDS: Final = {
+    "dead": ("dispatcher.cli.dead", "Look at dead letters, replay or remove them."),
+    "demo": ("dispatcher.cli.demo", "Watch 300 events on their way to a local Slack."),
+    "doctor": ("dispatcher.cli.doctor", "Look for what is wrong, and say what to do about it."),
+    "explain": ("dispatcher.cli.explain", "Say what happened to an event."),
+    "limits": ("dispatcher.cli.limits", "Check limits, put them in force, show their use."),
+    "mute": ("dispatcher.cli.mute", "Suppress a category for a time."),
+    "parked": ("dispatcher.cli.parked", "Look at what waits, or cancel it."),
+    "pause": ("dispatcher.cli.pause", "Stop posting; everything waits."),
+    "resume": ("dispatcher.cli.pause", "Let posting go on."),
+    "send": ("dispatcher.cli.send", "Put events on the queue, and print their ids."),
+    "slack-stand-in": ("dispatcher.cli.stand_in", "Run a local Slack that shows what is posted to it."),
+    "status": ("dispatcher.cli.status", "Show what waits, what was sent, and what limits are used."),
+    "unmute": ("dispatcher.cli.mute", "End the mute of a category."),
+    "up": ("dispatcher.cli.up", "Run all that one machine needs."),
+    "worker": ("dispatcher.cli.worker", "Post what waits on the queue, within the limits."),
+}
+"""Of each command the module it lies in, and what it does in a few words."""
+
+
+class _Commands(click.Group):
+    """The commands of the table, each loaded to be run: their list loads none."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - click's own
+        super().__init__(*args, **options)
+        for name, (_, does) in _COMMANDS.items():
+            self.add_command(click.Command(name, short_help=does))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, None if name is None or listed is None else _load(name), rest
+
+
+def _load(name: str) -> click.Command:
+    command: click.Command = getattr(import_module(_COMMANDS[name][0]), name.replace("-", "_"))
+    return command
 
 
 def main() -> NoReturn:
@@ -43,7 +71,7 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="notification-dispatcher", message="%(prog)s %(version)s")
 def dispatcher() -> None:
     """Post notifications from a Redis queue to Slack, never more than the limits allow.
@@ -51,23 +79,3 @@ def dispatcher() -> None:
     Start with "dispatcher demo": the whole way of 300 events, with a server and a Slack of its own. Settings come
     from DISPATCHER_* variables and .env, limits from config/limits.yaml.
     """
-
-
-for _command in (
-    demo,
-    up,
-    worker,
-    send,
-    status,
-    explain,
-    parked,
-    dead,
-    pause,
-    resume,
-    mute,
-    unmute,
-    limits,
-    doctor,
-    slack_stand_in,
-):
-    dispatcher.add_command(_command)

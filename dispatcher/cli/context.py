@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dispatcher.app import LimitsFile, Server
     from dispatcher.cli.terminal import Terminal
     from dispatcher.settings import Settings
+    from dispatcher.settings.plain import AnySettings
 
 
 def settings_in_force(terminal: Terminal) -> Settings:
@@ -23,14 +24,27 @@ def settings_in_force(terminal: Terminal) -> Settings:
     from dispatcher.settings import load_settings
 
     settings, warnings = load_settings()
-    terminal.hide(settings.secrets())
-    for warning in warnings:
-        terminal.warn(warning)
+    _tell(terminal, settings, warnings)
     return settings
 
 
+def some_settings_in_force(terminal: Terminal) -> AnySettings:
+    """As ``settings_in_force``, for a command that needs no more of them than a producer does."""
+    from dispatcher.settings.plain import load_some_settings
+
+    settings, warnings = load_some_settings()
+    _tell(terminal, settings, warnings)
+    return settings
+
+
+def _tell(terminal: Terminal, settings: AnySettings, warnings: Iterable[str]) -> None:
+    terminal.hide(settings.secrets())
+    for warning in warnings:
+        terminal.warn(warning)
+
+
 @contextmanager
-def server_to_look_at(settings: Settings) -> Iterator[Server]:
+def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
     """The server, started for the look if it is the embedded one and has run before.
 
     Raises ``ConfigError`` where none has.

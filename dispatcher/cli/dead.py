@@ -131,7 +131,7 @@ class _Tally:
             yield f"{self.gone} gone: replayed or removed meanwhile"
 
 
-@click.group(short_help="Look at dead letters, replay or remove them.")
+@click.group()
 def dead() -> None:
     """Dead letters: events kept for you, each with its reason.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dispatcher.core.explain import Explanation
 
 
-@click.command(short_help="Say what happened to an event.")
+@click.command()
 @click.argument("id_", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dispatcher.store.operator_controls import Muting
 
 
-@click.command(short_help="Suppress a category for a time.")
+@click.command()
 @click.argument("category", type=Category())
 @click.option("--for", "for_us", type=Span(), help="For how long: 2h.")
 @click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
@@ -45,7 +45,7 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
     return DONE
 
 
-@click.command(short_help="End the mute of a category.")
+@click.command()
 @click.argument("category", type=Category())
 @as_json
 @click.pass_obj

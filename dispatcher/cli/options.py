@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from dispatcher.core.limits import parse_duration
+from dispatcher.core.units import parse_duration
 
 MOST_WORDS: Final = 200
 """Characters of a reason, which stands in every line about an event that it suppresses."""

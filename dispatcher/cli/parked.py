@@ -90,7 +90,7 @@ class _Tally:
         return f"{self.cancelled} cancelled{left}"
 
 
-@click.group(short_help="Look at what waits, or cancel it.")
+@click.group()
 def parked() -> None:
     """Parked events: what waits for room in a limit, for its channel, or for another attempt.
 
@@ -214,7 +214,7 @@ def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> 
     missing = []
     for id_ in ids:
         told = events.explain(id_)
-        rows = events.look([told.job_id]) if told.state == "parked" else []
+        rows = events.by_ids([told.job_id]) if told.state == "parked" else []
         found |= {row.id: row for row in rows}
         if not rows:
             missing.append(id_)
@@ -293,7 +293,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
 def _cancel(events: ParkedEvents, ids: Sequence[str], log: EventLog) -> int:
     from dispatcher.store.parked_events import Cancelled
 
-    results = events.cancel(events.look(ids), operator())
+    results = events.cancel(events.by_ids(ids), operator())
     done = [settlement for result, settlement in results if result is Cancelled.DONE]
     log.settled(done)
     return len(done)

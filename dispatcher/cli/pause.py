@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dispatcher.store.operator_controls import Pausing
 
 
-@click.command(short_help="Stop posting; everything waits.")
+@click.command()
 @click.argument("category", type=Category(), required=False)
 @click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who look at status.")
 @as_json
@@ -38,7 +38,7 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
     return DONE
 
 
-@click.command(short_help="Let posting go on.")
+@click.command()
 @click.argument("category", type=Category(), required=False)
 @as_json
 @click.pass_obj

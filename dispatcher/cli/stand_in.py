@@ -35,7 +35,7 @@ class _FromTo(click.ParamType[tuple[float, float]]):
         return float(match[1]), float(match[2])
 
 
-@click.command(short_help="Run a local Slack that shows what is posted to it.")
+@click.command()
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=USUAL_PORT, show_default=True, help="0 takes a free one."
 )
@@ -45,14 +45,14 @@ class _FromTo(click.ParamType[tuple[float, float]]):
     default="realistic",
     show_default=True,
     help="Posts to one channel: realistic lets 25 pass at once and one a second after that, strict one a second. "
-    "Both take 300 posts a minute in all, 50 edits and 50 readings.",
+    "Both take 300 posts a minute in all, 50 edits and 50 history calls.",
 )
 @click.option(
     "--fault-rate",
     type=click.FloatRange(0, 1),
     default=0.0,
     metavar="SHARE",
-    help="The share of posts, readings and edits that go wrong by chance: 0.2 is every fifth.",
+    help="The share of posts, history calls and edits that go wrong by chance: 0.2 is every fifth.",
 )
 @click.option(
     "--faults",
@@ -70,13 +70,13 @@ class _FromTo(click.ParamType[tuple[float, float]]):
     type=click.FloatRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="How long after it landed a message shows up in readings.",
+    help="How long after it landed a message shows up in the history.",
 )
 @click.option(
     "--history-items",
     type=click.IntRange(1, 999),
     metavar="COUNT",
-    help="The most that one reading returns, with one reading a minute: 15 for apps outside of Slack's marketplace.",
+    help="The most that a history call returns, with one call a minute: 15 for apps outside of Slack's marketplace.",
 )
 @click.option("--scopes", metavar="A,B", help="The scopes of its token; all that the dispatcher uses if not given.")
 @click.pass_obj
@@ -154,6 +154,6 @@ def _modes(setup: Setup, fault_rate: float, seed: int) -> Iterator[str]:
     for outage in setup.outages:
         yield f"It is down from {outage.begins_s:g} s to {outage.ends_s:g} s after now."
     if setup.history_lag_s:
-        yield f"Messages show up in readings after {setup.history_lag_s:g} s."
+        yield f"Messages show up in the history after {setup.history_lag_s:g} s."
     if setup.history_items is not None:
-        yield f"A reading returns {setup.history_items} messages, and there is one a minute."
+        yield f"A history call returns {setup.history_items} messages, and there is one a minute."

@@ -28,7 +28,7 @@ MOST: Final = 4
 _LOCK: Final = "up.lock"
 
 
-@click.command(short_help="Run all that one machine needs.")
+@click.command()
 @click.option(
     "--processes",
     type=click.IntRange(1, 256),

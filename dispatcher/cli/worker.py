@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dispatcher.settings import Settings
 
 
-@click.command(short_help="Post what waits on the queue, within the limits.")
+@click.command()
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
 @click.option("--burst", is_flag=True, help="End when nothing is waiting and nothing admitted is still to be posted.")
 @click.pass_obj

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol, Self
 
-from dispatcher.core.limits import US, Limit, Look
+from dispatcher.core.limits import US, Identity, Limit
 from dispatcher.core.tally import Telling
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
@@ -26,7 +26,7 @@ class OnLimit(StrEnum):
 
 
 class OnAmbiguous(StrEnum):
-    """What happens to an event whose post perhaps arrived, where that cannot be looked up."""
+    """What happens to an event whose post perhaps arrived, where the channel's history cannot be read."""
 
     RESEND = "resend"
     DEAD_LETTER = "dead-letter"
@@ -39,7 +39,7 @@ class Style:
     ``allow_mentions``: those in an event's own markup notify people. ``template``: what makes the text.
     """
 
-    look: Look | None = None
+    identity: Identity | None = None
     allow_mentions: bool = False
     template: Template | None = None
 

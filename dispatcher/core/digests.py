@@ -133,8 +133,8 @@ def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) ->
     """What it says now."""
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)
-    look = policy.rule(tally.category).style.look
-    message = Message(leased.name, channel, text_of(tally, ends=plan.ends), look=look)
+    identity = policy.rule(tally.category).style.identity
+    message = Message(leased.name, channel, text_of(tally, ends=plan.ends), identity=identity)
     return Words(message, (tally.channel or channel, tally.ts or "") if plan.act is Act.EDIT else None)
 
 
@@ -181,8 +181,8 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             return None
 
 
-def after_look(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
-    """What a look-up means for it."""
+def after_scan(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
+    """What a identity-up means for it."""
     leased = settlement.subject
     if not isinstance(leased, Leased):
         return settlement

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -16,7 +15,7 @@ from hashlib import blake2b
 from math import isfinite, isnan
 from typing import Any, Final, NoReturn
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import encode
 
@@ -29,7 +28,6 @@ LEAST_AGE: Final = 1e-6
 MAX_AGE: Final = 366 * 86_400
 MAX_CHANNEL: Final = 100
 MAX_THREAD: Final = 128
-SLOT_ID: Final = 16
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -158,13 +156,6 @@ def job_id_for(event_id: str) -> str:
     if _RQ_ID.fullmatch(event_id):
         return event_id
     return "id-" + blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def slot_id(name: str) -> str:
-    """The id that owns slots under a name; a long one becomes a digest of 96 bits: each scope pays for every byte."""
-    if len(name) <= SLOT_ID:
-        return name
-    return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
 
 
 def new_event_id() -> str:

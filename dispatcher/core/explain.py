@@ -31,10 +31,10 @@ _HELD: Final = "admitted events held it that had yet to be posted"
 class Decision:
     """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
 
-    ``copies`` of it may stand in Slack, beside what was sent: posts of unknown fate that could not be looked up.
-    ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
-    refused it and are not enforced.
-    Of a duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
+    ``copies`` of it may stand in Slack, beside what was sent: posts with an unknown delivery status that could not be
+    found in the history. ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
+    refused it and are not enforced. Of a duplicate whose first decision is no longer kept only ``outcome`` and
+    ``reason`` are known.
     """
 
     id: str
@@ -245,7 +245,7 @@ def alone(why: str, until: str) -> str:
 def on_timer(why: str, attempts: int, most: int, until: str) -> str:
     """An admitted event with an instant of its own."""
     if why.startswith(Reason.RECONCILE):
-        return f"Posted with no clear answer ({why}); whether it has arrived is looked up at {until}."
+        return f"Posted with no clear answer ({why}); the channel's history is searched for it at {until}."
     return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
 
 

@@ -49,8 +49,8 @@ class Kind(Protocol):
         """What follows from a post that came to ``result``."""
         ...
 
-    def after_look(self, settlement: Settlement) -> Settlement:
-        """What a look-up, of which the settlement says what it means for any event, means for this kind."""
+    def after_scan(self, settlement: Settlement) -> Settlement:
+        """What a history scan, of which the settlement says what it means for any event, means for this kind."""
         ...
 
 
@@ -97,7 +97,7 @@ class ProducerEvents:
         """Sent, a dead letter, or another attempt."""
         return transitions.after_post(started, result, self.backoff, self.grace_us)
 
-    def after_look(self, settlement: Settlement) -> Settlement:
+    def after_scan(self, settlement: Settlement) -> Settlement:
         """What it means for any event."""
         return settlement
 
@@ -146,6 +146,6 @@ class DigestMessages:
         follows = digests.after_post(started, result, self.policy, self.backoff, can_edit=self.sink.can_update)
         return follows or transitions.after_post(started, result, self.backoff, self.grace_us)
 
-    def after_look(self, settlement: Settlement) -> Settlement:
+    def after_scan(self, settlement: Settlement) -> Settlement:
         """What was found is told of from then on."""
-        return digests.after_look(settlement, self.policy, can_edit=self.sink.can_update)
+        return digests.after_scan(settlement, self.policy, can_edit=self.sink.can_update)

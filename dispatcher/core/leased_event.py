@@ -5,13 +5,16 @@ Those that every event needs are named tuples: they are made in a quarter of the
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import Demand, Limit, Reason, Scope
 from dispatcher.core.tally import Tally
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none; its monotonic clock stops
 
 
 class Trouble(StrEnum):
@@ -26,13 +29,14 @@ class Unconfirmed(NamedTuple):
 
     Both are by the server's clock as it is now; where that was stepped back since, ``first_us`` is rather too early.
 
-    ``looks`` counts readings that broke off; ``channel`` is Slack's id of the channel, where that is known; ``root`` is
-    what the post went under by the key of its thread. ``trouble`` says where posts fail meanwhile, if they do.
+    ``failed_scans`` counts history scans that broke off; ``channel`` is Slack's id of the channel, where that is known;
+    ``root`` is what the post went under by the key of its thread. ``trouble`` says where posts fail meanwhile, if they
+    do.
     """
 
     sent_us: int
     first_us: int
-    looks: int = 0
+    failed_scans: int = 0
     channel: str | None = None
     root: str | None = None
     trouble: Trouble | None = None
@@ -46,7 +50,7 @@ class Leased(NamedTuple):
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
     owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
     it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
-    back; ``deaths`` how many workers died while they held it. ``unconfirmed`` says that it is to be looked up before
+    back; ``deaths`` how many workers died while they held it. ``unconfirmed`` says that it is to be reconciled before
     anything else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow
     limits that would have refused it when it was admitted.
 
@@ -99,7 +103,7 @@ class Leased(NamedTuple):
 
     @property
     def slot(self) -> str:
-        """The id that owns its slots: a post of unknown fate keeps its own, the next one takes another."""
+        """The id that owns its slots: an unconfirmed post keeps its own, the next one takes another."""
         return f"{self.seq}#{self.unknown}" if self.unknown else str(self.seq)
 
 
@@ -158,3 +162,8 @@ class Waiting:
     reason: Reason
     wait_us: int | None
     scope: str | None = None
+
+
+def boottime_s() -> float:
+    """Seconds since the machine started; never steps back, and counts a suspended machine's time."""
+    return time.clock_gettime(_CLOCK)

@@ -7,64 +7,74 @@ Instants and spans of time are integer microseconds (``*_us``) of the Redis serv
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final, Self, TypeAlias
 
-US: Final = 1_000_000
-"""Microseconds in a second."""
+from dispatcher.core.units import DAY_US, US, Lane, format_duration, is_utf8, parse_duration
 
-_UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": 86_400 * US}
-_DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
+__all__ = [
+    "MAX_LIMIT",
+    "MAX_NAME",
+    "MAX_WINDOW_US",
+    "US",
+    "Admitted",
+    "Ambiguous",
+    "Demand",
+    "Denied",
+    "FirstOf",
+    "Kind",
+    "Lane",
+    "LeftOut",
+    "Limit",
+    "Look",
+    "Message",
+    "Opening",
+    "Part",
+    "Paused",
+    "PostResult",
+    "RateLimitedBySlack",
+    "Reason",
+    "Receipt",
+    "Rejected",
+    "Retryable",
+    "Scope",
+    "Verdict",
+    "all_scopes",
+    "format_duration",
+    "is_utf8",
+    "longest_of",
+    "parse_duration",
+    "shown",
+    "slot_id",
+]
+
 _LIMIT: Final = re.compile(r"([0-9]{1,15})/([0-9.]{1,22}(?:ms|s|m|h|d))(?: (fixed))?")
 
-MAX_WINDOW_US: Final = 366 * _UNITS_US["d"]
+MAX_WINDOW_US: Final = 366 * DAY_US
 MAX_LIMIT: Final = 10_000_000
 
 
 MAX_NAME: Final = 512
 """Characters of a scope's name, and of an id that owns slots."""
 
+SLOT_ID: Final = 16
 _SHOWN: Final = 40
 
 
-def is_utf8(text: str) -> bool:
-    """Whether the text can be sent anywhere: half of a surrogate pair cannot."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def slot_id(name: str) -> str:
+    """The id that owns slots under a name; a long one becomes a digest of 96 bits: each scope pays for every byte."""
+    if len(name) <= SLOT_ID:
+        return name
+    return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
 
 
 def shown(value: object) -> str:
     """A value for a message, cut where it is long."""
     text = str(value) if isinstance(value, Limit) else ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... of {len(text)} characters"
-
-
-def parse_duration(text: str) -> int:
-    """Microseconds in a span such as ``250ms``, ``30m`` or ``1.5h``.
-
-    Raises ``ValueError`` that says what was expected; zero is refused.
-    """
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r}, expected a number and a unit of ms, s, m, h or d, for example 30m")
-    span_us = round(float(match[1]) * _UNITS_US[match[2]])
-    if span_us < 1:
-        raise ValueError(f"{text!r}, expected a span longer than zero")
-    return span_us
-
-
-def format_duration(span_us: int) -> str:
-    """The shortest exact spelling that ``parse_duration`` reads back: ``30m``, not ``1800s``."""
-    for unit in ("d", "h", "m", "s"):
-        if span_us % _UNITS_US[unit] == 0:
-            return f"{span_us // _UNITS_US[unit]}{unit}"
-    return f"{span_us // 1_000}.{span_us % 1_000:03}".rstrip("0").rstrip(".") + "ms"
 
 
 class Kind(StrEnum):
@@ -195,14 +205,6 @@ class Opening:
     room: int
 
 
-class Lane(StrEnum):
-    """A priority, and the RQ queue of that priority."""
-
-    HIGH = "high"
-    NORMAL = "normal"
-    LOW = "low"
-
-
 class Reason(StrEnum):
     """Why an event came to its outcome, or waits. A closed set: log key and metric label."""
 
@@ -238,7 +240,7 @@ class Message:
     text: str
     blocks: tuple[dict[str, object], ...] = ()
     thread_ts: str | None = None
-    look: Look | None = None
+    identity: Identity | None = None
     template_fault: str | None = None
 
 
@@ -304,7 +306,7 @@ PostResult: TypeAlias = Receipt | RateLimitedBySlack | Retryable | Rejected | Am
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Identity:
     """Under which name and icon a message appears, where these are not the app's own."""
 
     username: str | None = None
@@ -315,7 +317,7 @@ class Look:
 class Part(StrEnum):
     """A part of a message that can be left out where Slack does not take it."""
 
-    LOOK = "look"
+    IDENTITY = "identity"
     BLOCKS = "blocks"
 
 

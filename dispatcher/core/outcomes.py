@@ -1,4 +1,4 @@
-"""What becomes of an event, what that changes, and what a look-up of a post can find: values between core and store.
+"""What becomes of an event, what that changes, and what a history scan can find: values between core and store.
 
 Those that every event needs are named tuples: they are made in a quarter of the time of a frozen dataclass.
 """
@@ -18,18 +18,18 @@ NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
 
 MARGIN_US: Final = 60 * US
-"""So much before the first post a reading begins: the server's clock and Slack's may differ."""
+"""So much before the first post a history scan begins: the server's clock and Slack's may differ."""
 
 GRACE_US: Final = 10 * US
-"""From a post of unknown fate to its first look-up, unless the settings say otherwise."""
+"""From a post with an unknown delivery status to its first history scan, unless the settings say otherwise."""
 
-LAST_LOOK: Final = 3
-"""After so many graces from the post, what a complete reading does not show has not arrived."""
+LAST_SCAN: Final = 3
+"""After so many graces from the post, what a complete history scan does not show has not arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Posted, with the sink's proof; ``found`` by a look-up. ``copies`` may stand there beside it, of unknown fate."""
+    """Posted, with the sink's proof; ``found`` by a history scan. ``copies`` unconfirmed posts may stand beside."""
 
     receipt: Receipt
     found: bool = False
@@ -115,7 +115,7 @@ class Place(StrEnum):
 
     LINE = "line"
     TIMER = "timer"
-    LOOK = "look"
+    SCAN = "scan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Step(StrEnum):
 class Told:
     """What a digest message has done, of the tally that ``counting`` says. ``shown`` events are told of with it.
 
-    ``wait_us`` is until it looks again; if its message can be edited (``edits``), also when more are suppressed.
+    ``wait_us`` is until it failed_scans again; if its message can be edited (``edits``), also when more are suppressed.
     With ``ends`` the tally ends, or goes on with what came later.
     """
 
@@ -204,11 +204,11 @@ class Settlement(NamedTuple):
     """One event's outcome with everything that becomes durable with it.
 
     ``replied``: the channel answered. ``arrived``: the post may have arrived, so its channel's pace is charged.
-    ``is_reading``: Slack was asked what the channel shows, not to post. ``cooldown_us``: nobody posts there for so
-    long; ``reading_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post succeeded,
-    a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``looks`` counts readings that
-    broke off, None where nothing is to be looked up; ``resent`` posts made again. ``template_fault``: what was wrong
-    with the category's template, of which nothing depends.
+    ``is_scan``: Slack was asked what the channel shows, not to post. ``cooldown_us``: nobody posts there for so
+    long; ``scan_wait_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post
+    succeeded, a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``failed_scans`` counts
+    history scans that broke off, None where nothing is to be reconciled; ``resent`` posts made again.
+    ``template_fault``: what was wrong with the category's template, of which nothing depends.
     """
 
     subject: Leased | Undecodable
@@ -222,12 +222,12 @@ class Settlement(NamedTuple):
     pause: Paused | None = None
     resume: bool = False
     reached: bool | None = None
-    looks: int | None = None
+    failed_scans: int | None = None
     resent: int = 0
-    reading_us: int | None = None
+    scan_wait_us: int | None = None
     template_fault: str | None = None
     arrived: bool = False
-    is_reading: bool = False
+    is_scan: bool = False
 
     @property
     def is_posted(self) -> bool:
@@ -236,7 +236,7 @@ class Settlement(NamedTuple):
 
     @property
     def perhaps_posted(self) -> int:
-        """Posts of unknown fate of an event that ends: so many may stand in Slack, beside that of a sent one."""
+        """Unconfirmed posts of an event that ends: so many may stand in Slack, beside that of a sent one."""
         match self.subject:
             case Leased() as leased if isinstance(self.outcome, Sent):
                 return leased.unknown
@@ -247,8 +247,8 @@ class Settlement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
-    """Posts of unknown fate that one reading can find: all of one channel (and thread). ``now_us`` is when it began."""
+class HistoryScan:
+    """Unconfirmed posts that one scan can find: all of one channel (and thread). ``now_us`` is when it began."""
 
     candidates: tuple[Candidate, ...]
     search: Search
@@ -281,7 +281,7 @@ class Settled:
 class Search:
     """The posts of these events, in one channel (and thread), not older than ``since_us``.
 
-    ``now_us`` is when the look-up began, by the clock that ``since_us`` was read from; None where nobody says.
+    ``now_us`` is when the history scan began, by the clock that ``since_us`` was read from; None where nobody says.
     """
 
     channel: str
@@ -293,12 +293,12 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The reading was complete: what it did not find is not there (yet)."""
+    """The history scan was complete: what it did not find is not there (yet)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLater:
-    """The reading broke off; a later one may do better. ``retry_after_us`` is Slack's own wish for all readings.
+class ScanLater:
+    """The scan broke off; a later one may do better. ``retry_after_us`` is Slack's own wish for all history scans.
 
     ``reached`` says whether Slack answered. ``pause`` is set when it will answer nothing before an operator acts.
     """
@@ -312,18 +312,18 @@ class ReadLater:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """No reading will ever be complete here: a webhook, a scope that is missing, a history that is cut short."""
+    """No history scan will ever be complete here: a webhook, a scope that is missing, a history that is cut short."""
 
     code: str
     detail: str
 
 
-Rest: TypeAlias = Absent | ReadLater | Unreadable
-"""What a reading says of what it did not find."""
+Rest: TypeAlias = Absent | ScanLater | Unreadable
+"""What a history scan says of what it did not find."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ScanResult:
     """The receipts of what was found, by event id, and what is true of the rest."""
 
     found: Mapping[str, Receipt]

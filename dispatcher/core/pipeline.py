@@ -12,12 +12,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, assert_never
 
 from dispatcher.core import reconciliation, transitions
-from dispatcher.core.boottime import boottime_s
 from dispatcher.core.kinds import DigestMessages, Kind, ProducerEvents
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting, boottime_s
 from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
-from dispatcher.core.outcomes import GRACE_US, Deferral, Lookup, Reading, Settlement, Turn
+from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, ScanResult, Settlement, Turn
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
 from dispatcher.core.tally import Suppressed, Telling
@@ -97,7 +96,7 @@ class Dispatcher:
         categories of which nothing is posted that was not admitted before. ``begin`` gets each post as soon as it is
         marked, before anything is told: no log line stands between a mark and its post. Raises ``GateUnavailable`` with
         nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force,
-        also with nothing posted. What is to be looked up is left to ``lookups``.
+        also with nothing posted. What is to be reconciled is left to ``scans``.
         """
         found = self._arrive(batch, now_us)
         try:
@@ -127,25 +126,25 @@ class Dispatcher:
         """What follows from a post that came to ``result``."""
         return self._kind_of(started.candidate.leased).after_post(started, result)
 
-    def lookups(self, batch: Sequence[Leased | Undecodable], now_us: int) -> list[Lookup]:
-        """What has to be looked up before anything else becomes of the events of a batch whose posts had no answer.
+    def scans(self, batch: Sequence[Leased | Undecodable], now_us: int) -> list[HistoryScan]:
+        """What has to be reconciled before anything else becomes of the events of a batch whose posts had no answer.
 
         Raises ``GateUnavailable`` as ``dispatch`` does.
         """
         unconfirmed = [each for each in batch if isinstance(each, Leased) and each.unconfirmed is not None]
-        found, ended = reconciliation.lookups(unconfirmed, self.policy, now_us)
+        found, ended = reconciliation.scans(unconfirmed, self.policy, now_us)
         self.settle(ended)
         return found
 
-    def look(self, lookup: Lookup) -> list[Settlement]:
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
         """Read what was posted and say what follows for each event; touches no store, so any thread may do it."""
-        return self.conclude_look(lookup, self.sink.look(lookup.search))
+        return self.conclude_scan(scan, self.sink.scan(scan.search))
 
-    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
-        """What follows from a reading."""
-        found = reconciliation.after_look(lookup, reading, self.policy, self.backoff, self.grace_us)
-        pairs = zip(lookup.candidates, found, strict=True)
-        return [self._kind_of(candidate.leased).after_look(settlement) for candidate, settlement in pairs]
+    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
+        """What follows from a scan's result."""
+        found = reconciliation.after_scan(scan, result, self.policy, self.backoff, self.grace_us)
+        pairs = zip(scan.candidates, found, strict=True)
+        return [self._kind_of(candidate.leased).after_scan(settlement) for candidate, settlement in pairs]
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Make outcomes durable, then tell of them."""

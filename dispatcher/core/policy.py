@@ -81,9 +81,9 @@ class Policy:
         return self.categories.get(category, self.defaults)
 
     @property
-    def has_looks(self) -> bool:
+    def has_identities(self) -> bool:
         """Whether any category's messages appear under a name or icon of their own."""
-        return any(rule.style.look is not None for rule in (self.defaults, *self.categories.values()))
+        return any(rule.style.identity is not None for rule in (self.defaults, *self.categories.values()))
 
     @property
     def guaranteed(self) -> int:

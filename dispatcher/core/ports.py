@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
-from dispatcher.core.outcomes import Deferral, Reading, Search, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import Deferral, ScanResult, Search, Settled, Settlement, Turn, Turned
 from dispatcher.core.tally import Counting, Suppressed
 
 
@@ -97,8 +97,8 @@ class Sink(Protocol):
         """
         ...
 
-    def look(self, search: Search) -> Reading:
-        """Look for posts of unknown fate, within a deadline; never raises for what the other side does."""
+    def scan(self, search: Search) -> ScanResult:
+        """Look for unconfirmed posts, within a deadline; never raises for what the other side does."""
         ...
 
     @property

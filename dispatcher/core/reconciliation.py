@@ -1,4 +1,4 @@
-"""What follows for events whose posts had no clear answer: they are looked up in what their channel shows. Pure."""
+"""Reconciliation: find out whether posts without a clear answer arrived, by a scan of their channel's history. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dispatcher.core.category_rule import OnAmbiguous
 from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import (
-    LAST_LOOK,
+    LAST_SCAN,
     MARGIN_US,
     Absent,
     DeadLettered,
-    Lookup,
+    HistoryScan,
     Parked,
     Place,
-    Reading,
-    ReadLater,
+    ScanLater,
+    ScanResult,
     Search,
     Sent,
     Settlement,
@@ -32,8 +32,8 @@ MAX_RESENT: Final = 2
 """How often a post that never arrived is made again while others arrive; then it is a dead letter ``ambiguous``."""
 
 
-def lookups(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple[list[Lookup], list[Settlement]]:
-    """One look-up for each channel (and thread) that posts of unknown fate went to; and what cannot be handled."""
+def scans(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple[list[HistoryScan], list[Settlement]]:
+    """One history scan for each channel (and thread) that such posts went to; and what cannot be handled."""
     places: dict[tuple[str, str | None], list[Candidate]] = {}
     ended: list[Settlement] = []
     for leased in unconfirmed:
@@ -48,14 +48,16 @@ def lookups(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple
     for (channel, thread_ts), candidates in places.items():
         since_us = min(_unconfirmed(each).first_us for each in candidates) - MARGIN_US
         names = tuple(each.leased.name for each in candidates)
-        found.append(Lookup(tuple(candidates), Search(channel, names, since_us, thread_ts, now_us), now_us))
+        found.append(HistoryScan(tuple(candidates), Search(channel, names, since_us, thread_ts, now_us), now_us))
     return found, ended
 
 
-def after_look(lookup: Lookup, reading: Reading, policy: Policy, backoff: Backoff, grace_us: int) -> list[Settlement]:
-    """What a reading means for each event it was made for.
+def after_scan(
+    scan: HistoryScan, result: ScanResult, policy: Policy, backoff: Backoff, grace_us: int
+) -> list[Settlement]:
+    """What a history scan means for each event it was made for.
 
-    What is found was sent. What is absent is looked for again when ``LAST_LOOK`` graces have passed since its post, and
+    What is found was sent. What is absent is looked for again when ``LAST_SCAN`` graces have passed since its post, and
     then posted again, on the slot it has: ``MAX_RESENT`` times, where others are posted meanwhile. In an outage that
     does not count; where posts to the channel fail one after another, it is posted ``MAX_ATTEMPTS`` times in all, with
     long waits between. What cannot be read now is read later, until the event's deadline. Where nothing can be read,
@@ -63,30 +65,30 @@ def after_look(lookup: Lookup, reading: Reading, policy: Policy, backoff: Backof
     also in an outage.
     """
     settlements = []
-    for candidate in lookup.candidates:
-        receipt = reading.found.get(candidate.leased.name)
+    for candidate in scan.candidates:
+        receipt = result.found.get(candidate.leased.name)
         if receipt is not None:
             sent = Sent(receipt, found=True, copies=candidate.leased.unknown)
             settlements.append(_settlement(candidate, sent, reached=True))
             continue
-        match reading.rest:
+        match result.rest:
             case Absent():
-                settlements.append(_absent(candidate, lookup.now_us, grace_us))
-            case ReadLater() as later:
-                settlements.append(_later(candidate, later, lookup.now_us, backoff))
+                settlements.append(_absent(candidate, scan.now_us, grace_us))
+            case ScanLater() as later:
+                settlements.append(_later(candidate, later, scan.now_us, backoff))
             case Unreadable() as never:
                 rule = policy.rule(candidate.leased.event.category)
                 settlements.append(_unreadable(candidate, never, rule.on_ambiguous))
             case _:
-                assert_never(reading.rest)
+                assert_never(result.rest)
     return settlements
 
 
 def _absent(candidate: Candidate, now_us: int, grace_us: int) -> Settlement:
     leased, post = candidate.leased, _unconfirmed(candidate)
-    if now_us < post.sent_us + LAST_LOOK * grace_us:
-        waits = Parked(Place.LOOK, Reason.RECONCILE, LAST_LOOK * grace_us)
-        return _settlement(candidate, waits, looks=post.looks, reached=True)
+    if now_us < post.sent_us + LAST_SCAN * grace_us:
+        waits = Parked(Place.SCAN, Reason.RECONCILE, LAST_SCAN * grace_us)
+        return _settlement(candidate, waits, failed_scans=post.failed_scans, reached=True)
     again = Parked(Place.TIMER, Reason.RETRY, 0, "never_seen", detail="the channel does not show it: posted again")
     if post.trouble is Trouble.OUTAGE:
         return _settlement(candidate, again, Slots.HOLD, reached=True)
@@ -99,25 +101,26 @@ def _absent(candidate: Candidate, now_us: int, grace_us: int) -> Settlement:
     return _settlement(candidate, again, Slots.HOLD, resent=leased.resent + 1, reached=True)
 
 
-def _later(candidate: Candidate, later: ReadLater, now_us: int, backoff: Backoff) -> Settlement:
+def _later(candidate: Candidate, later: ScanLater, now_us: int, backoff: Backoff) -> Settlement:
     post = _unconfirmed(candidate)
-    facts: dict[str, Any] = {"reached": later.reached, "reading_us": later.retry_after_us, "pause": later.pause}
+    facts: dict[str, Any] = {"reached": later.reached, "scan_wait_us": later.retry_after_us, "pause": later.pause}
     if now_us >= candidate.terms.deadline_us:
-        detail = f"perhaps {_posted(candidate.leased)}, and not to be looked up before its max_age: {later.detail}"
+        posted = _posted(candidate.leased)
+        detail = f"perhaps {posted}, and the channel's history could not be read before its max_age: {later.detail}"
         letter = DeadLettered(Reason.AMBIGUOUS, detail, candidate.leased.code or later.code)
-        return _settlement(candidate, letter, looks=post.looks + 1, **facts)
-    wait_us = backoff(post.looks + 1) if later.retry_after_us is None else later.retry_after_us
+        return _settlement(candidate, letter, failed_scans=post.failed_scans + 1, **facts)
+    wait_us = backoff(post.failed_scans + 1) if later.retry_after_us is None else later.retry_after_us
     waits = Parked(Place.TIMER, Reason.RECONCILE, wait_us, later.code, detail=later.detail)
-    return _settlement(candidate, waits, looks=post.looks + 1, **facts)
+    return _settlement(candidate, waits, failed_scans=post.failed_scans + 1, **facts)
 
 
 def _unreadable(candidate: Candidate, never: Unreadable, rule: OnAmbiguous) -> Settlement:
     leased = candidate.leased
     unknown = leased.unknown + 1
     if rule is OnAmbiguous.DEAD_LETTER or max(unknown, leased.attempt) >= MAX_ATTEMPTS:
-        detail = f"perhaps {_posted(leased)}, and it cannot be looked up: {never.detail}"
+        detail = f"perhaps {_posted(leased)}, and the channel's history cannot be read: {never.detail}"
         return _settlement(candidate, DeadLettered(Reason.AMBIGUOUS, detail, leased.code or never.code))
-    detail = f"perhaps posted, and posted again since it cannot be looked up: {never.detail}"
+    detail = f"perhaps posted, and posted again since the channel's history cannot be read: {never.detail}"
     again = Parked(Place.TIMER, Reason.RETRY, again_after_us(leased.name, unknown), never.code, detail=detail)
     return _settlement(candidate, again, unknown=unknown)
 
@@ -131,11 +134,11 @@ def _settlement(
 ) -> Settlement:
     leased = candidate.leased
     facts: dict[str, object] = {"attempt": leased.attempt, "unknown": leased.unknown, "resent": leased.resent}
-    facts["is_reading"] = True
+    facts["is_scan"] = True
     return Settlement(leased, candidate.terms, outcome, slots, **(facts | effects))  # type: ignore[arg-type]  # fields by name
 
 
 def _unconfirmed(candidate: Candidate) -> Unconfirmed:
     if candidate.leased.unconfirmed is None:
-        raise ValueError(f"{candidate.leased.id} is looked up, and its fate is known")
+        raise ValueError(f"{candidate.leased.id} is reconciled, and its delivery status is known")
     return candidate.leased.unconfirmed

@@ -50,7 +50,7 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
             text = _templated(style.template, event, event_id, channel, text, seen_us)
         except TemplateFailed as error:
             fault = str(error)
-    return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.look, fault)
+    return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.identity, fault)
 
 
 def _templated(  # noqa: PLR0913, PLR0917 - what a template is told

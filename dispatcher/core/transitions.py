@@ -221,7 +221,7 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
     """What becomes of an event after a post.
 
     Its slots: kept once it is or may be posted, held while it waits for another attempt, given back when it never will
-    be. Only a cause that a further attempt can run into again uses one up. What may have been posted is looked up
+    be. Only a cause that a further attempt can run into again uses one up. What may have been posted is reconciled
     ``grace_us`` after the post was marked.
     """
     leased, terms = started.candidate.leased, started.candidate.terms
@@ -247,8 +247,8 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             letter = DeadLettered(Reason.REJECTED, detail, code)
             return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Ambiguous(code, detail):
-            waits = Parked(Place.LOOK, Reason.RECONCILE, grace_us, code, detail=detail)
-            return settlement(waits, Slots.KEEP, looks=0, arrived=True, reached=False)
+            waits = Parked(Place.SCAN, Reason.RECONCILE, grace_us, code, detail=detail)
+            return settlement(waits, Slots.KEEP, failed_scans=0, arrived=True, reached=False)
         case Paused(code, detail):
             # The store knows whether that is the affair of this channel alone: only then an attempt is used.
             waits = Parked(Place.TIMER, Reason.PAUSED, backoff(tried), code, detail=detail)

@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from dispatcher.core.event import slot_id
-from dispatcher.core.limits import MAX_NAME, Demand, FirstOf, Scope, all_scopes, is_utf8, shown
+from dispatcher.core.limits import MAX_NAME, Demand, FirstOf, Scope, all_scopes, shown, slot_id
+from dispatcher.core.units import is_utf8
 
 Scopes: TypeAlias = Demand | Iterable[Demand]
 """One scope, or several, each a slot that has to be free."""

@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TextIO
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Protocol, TextIO, assert_never
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
@@ -17,13 +18,11 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher.core import explain
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
-from dispatcher.core.limits import Denied, Part, Reason
-from dispatcher.core.outcomes import Parked, Prefiltered, Sent, Settlement, Turned
+from dispatcher.core.limits import US, Denied, LeftOut, Part, Reason
+from dispatcher.core.outcomes import DeadLettered, Dropped, Parked, Prefiltered, Sent, Settlement, Step, Told, Turned
 from dispatcher.core.policy import limit_reason
-from dispatcher.core.tally import Suppressed
+from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
-from dispatcher.logs.batch_writer import LineBatch, Lines, StreamLines
-from dispatcher.logs.facts import digest_line, dropped_facts, facts_of, subject_facts, waiting_facts
 from dispatcher.logs.line_buffer import LineBuffer
 from dispatcher.logs.terminal_line import TerminalLine
 
@@ -203,7 +202,7 @@ class EventLog:
                 category = settlement.subject.event.category
                 self._tell("template.failed", category, {"category": category, "detail": settlement.template_fault})
             for part in settlement.outcome.receipt.left_out if isinstance(settlement.outcome, Sent) else ():
-                if part.part is Part.LOOK:
+                if part.part is Part.IDENTITY:
                     self._tell("slack.scope_missing", "", {"code": part.code, "detail": part.detail})
 
     def _tell(self, event: str, about: str, facts: Mapping[str, object]) -> None:
@@ -341,3 +340,192 @@ def _quiet_rq() -> None:
     rq.propagate = False
     if not rq.handlers:
         rq.addHandler(logging.NullHandler())
+
+
+DIGEST_LINES: Final = frozenset(
+    {
+        "digest.posted",
+        "digest.edited",
+        "digest.parked",
+        "digest.failed",
+        "notice.posted",
+        "notice.parked",
+        "notice.failed",
+    }
+)
+"""The lines about digest messages."""
+
+
+def subject_facts(subject: Leased | Undecodable) -> dict[str, object]:
+    """Which event it is."""
+    if isinstance(subject, Undecodable):
+        return {"event_id": subject.id}
+    return {"event_id": subject.name, "category": subject.event.category}
+
+
+def waiting_facts(waiting: Waiting) -> dict[str, object]:
+    """An event that waits in a line, and for what."""
+    facts: dict[str, object] = {"outcome": "parked", "reason": waiting.reason.value}
+    if waiting.scope is not None:
+        facts["scope"] = waiting.scope
+    if waiting.wait_us is not None:
+        facts["retry_after_s"] = waiting.wait_us / US
+    return {**subject_facts(waiting.candidate.leased), **facts, "channel": waiting.candidate.terms.channel}
+
+
+def facts_of(settlement: Settlement) -> dict[str, object]:
+    """What became of an event, and why; ``perhaps_copies`` messages of it may stand in Slack."""
+    facts = _facts_of(settlement)
+    if settlement.perhaps_posted and not isinstance(settlement.outcome, Parked | Told):
+        facts["perhaps_copies"] = settlement.perhaps_posted
+    return facts
+
+
+def _facts_of(settlement: Settlement) -> dict[str, object]:
+    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
+    match settlement.outcome:
+        case Sent(receipt, found):
+            facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
+            if receipt.channel not in channel.values():
+                facts["channel_id"] = receipt.channel
+            if found:
+                facts["found"] = True
+            if receipt.ts is not None:
+                facts["ts"] = receipt.ts
+            return {**facts, **_left_out(receipt.left_out)}
+        case Dropped(denied, reason, detail, until_us):
+            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
+        case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
+            where = channel if denied is None and until_us is None else {}
+            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
+            facts |= _by_hand(detail, until_us)
+            if since_us is not None:
+                facts["since"] = since_us / US
+            return facts if code is None else {**facts, "code": code}
+        case Parked(_, reason, wait_us, code, denied, detail):
+            facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
+            facts |= channel
+            said = {"code": code, "detail": detail}
+            return {**facts, **{name: words for name, words in said.items() if words}}
+        case Told(step):
+            return {"outcome": step.value}
+        case _:
+            assert_never(settlement.outcome)
+
+
+def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
+    """What a message was posted without, and what Slack said to the last of it."""
+    if not parts:
+        return {}
+    return {"left_out": ",".join(each.part for each in parts), "code": parts[-1].code, "detail": parts[-1].detail}
+
+
+def dropped_facts(denied: Denied | None, reason: Reason, outcome: str = "dropped") -> dict[str, object]:
+    """An event that was dropped, or digested."""
+    return {"outcome": outcome, "reason": reason.value, **_denial(denied)}
+
+
+def digest_line(tally: Tally, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
+    """The line about what a digest message has done, or None. That it cannot be posted is told once."""
+    facts: dict[str, object] = {"category": tally.category, "count": tally.count}
+    if settlement.terms is not None:
+        facts["channel"] = settlement.terms.channel
+    match settlement.outcome:
+        case Told(Step.FAILED, code=code, detail=detail) if not tally.failed:
+            return f"{tally.telling}.failed", {**facts, "code": code, "detail": detail}
+        case Told(Step.POSTED | Step.EDITED as step, ends=ends):
+            return f"{tally.telling}.{step}", {**facts, "ends": ends}
+        case Parked(_, reason, wait_us):
+            return f"{tally.telling}.parked", {**facts, "reason": reason.value, "retry_after_s": wait_us / US}
+        case _:
+            return None
+
+
+def _by_hand(detail: str | None, until_us: int | None) -> dict[str, object]:
+    facts = {"detail": detail, "until": None if until_us is None else until_us / US}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _denial(denied: Denied | None) -> dict[str, object]:
+    if denied is None:
+        return {}
+    return {"scope": denied.scope, "limit": str(denied.limit), "retry_after_s": denied.retry_after_us / US}
+
+
+class Lines(Protocol):
+    """Where lines go once they are rendered."""
+
+    def put(self, lines: bytes) -> None:
+        """Take whole lines, as UTF-8."""
+        ...
+
+
+class StreamLines:
+    """Writes lines to a stream at once, and waits for its reader."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def put(self, lines: bytes) -> None:
+        """Write these; raises ``OSError`` or ``ValueError`` where the stream cannot be written."""
+        self._stream.write(lines.decode())
+        self._stream.flush()
+
+
+class LineBatch:
+    """Renders lines of JSON by the batch, as ``build_log`` would one by one.
+
+    It takes on plain lines only. One that holds what has to be taken out (a secret, characters that are not printable
+    ASCII) is left to the caller.
+    """
+
+    def __init__(self, lines: Lines, *, secrets: Iterable[str], worker: str | None = None) -> None:
+        self._lines = lines
+        self._given = tuple(secrets)
+        self._secrets = tuple(secret.encode() for secret in self._given if secret)
+        self._bound = {} if worker is None else {"worker": worker}
+
+    def of(self, worker: str) -> LineBatch:
+        """The same, whose lines name the worker."""
+        return LineBatch(self._lines, secrets=self._given, worker=worker)
+
+    def write(self, event: str, level: str, entries: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+        """Write a line for each entry; returns those that are not plain, which were not written."""
+        if not entries:
+            return ()
+        rest = self._rest(event, level)
+        lines = [b"%b,%b\n" % (encode(entry)[:-1], rest) for entry in entries]
+        left: Sequence[Mapping[str, object]] = ()
+        if not self._is_plain(b"".join(lines)):
+            left = [entry for entry, line in zip(entries, lines, strict=True) if not self._is_plain(line)]
+            lines = [line for line in lines if self._is_plain(line)]
+        self._lines.put(b"".join(lines))
+        return left
+
+    def write_groups(
+        self, event: str, level: str, key: str, groups: Iterable[tuple[Sequence[str], Mapping[str, object]]]
+    ) -> bool:
+        """Write a line for each name, under ``key``, with what its group has in common.
+
+        False where not all of them are plain: then none was written.
+        """
+        rest = self._rest(event, level).decode()
+        lines: list[str] = []
+        for names, common in groups:
+            end = f'",{encode(common)[1:-1].decode()},{rest}\n'
+            lines += [f'{{"{key}":"{name}{end}' for name in names]
+        text = "".join(lines).encode()
+        if not self._is_plain(text):
+            return False
+        self._lines.put(text)
+        return True
+
+    def _rest(self, event: str, level: str) -> bytes:
+        """The end of each line."""
+        time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        return encode({**self._bound, "event": event, "level": level, "time": time})[1:]
+
+    def _is_plain(self, line: bytes) -> bool:
+        if not line.isascii() or b"\\" in line or b"\x7f" in line:
+            return False
+        return not any(secret in line for secret in self._secrets)

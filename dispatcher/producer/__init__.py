@@ -7,12 +7,14 @@ producer.send("errors", "disk full on db1", channel="#ops")
 
 Loads nothing before its first use, and neither Redis nor the settings before the first producer is made.
 
-May import: store, settings, core, server, errors, jsonio.
+May import: store, settings, core, server, errors, jsonio, front_door.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from dispatcher.front_door import front_door
 
 if TYPE_CHECKING:
     from dispatcher.producer.blocking import Producer
@@ -22,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER_TIMEOUT_S", "CHUNK", "CHUNK_BYTES", "AsyncProducer", "Producer"]
 
-
-def __getattr__(name: str) -> object:
-    """Loads all of these when one is first asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dispatcher.producer import blocking, chunks, concurrent, target  # noqa: PLC0415 - see above
-
-    homes = {"ANSWER_TIMEOUT_S": target, "AsyncProducer": concurrent, "Producer": blocking}
-    found: object = getattr(homes.get(name, chunks), name)
-    return found
+__getattr__ = front_door(
+    __name__,
+    {
+        "ANSWER_TIMEOUT_S": "dispatcher.producer.target",
+        "AsyncProducer": "dispatcher.producer.concurrent",
+        "CHUNK": "dispatcher.producer.chunks",
+        "CHUNK_BYTES": "dispatcher.producer.chunks",
+        "Producer": "dispatcher.producer.blocking",
+    },
+)

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
-from dispatcher.core.explain import Explanation
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, chunked, sent_one
@@ -16,6 +15,7 @@ from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
+    from dispatcher.core.explain import Explanation
     from dispatcher.server.connection import Client
     from dispatcher.store.enqueue import Enqueued, Job
 
@@ -35,7 +35,7 @@ class Producer:
         queue: str = "notifications",
         max_waiting: int = 1_000_000,
     ) -> None:
-        from dispatcher.store.intake import Intake  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.store.intake import Intake
 
         self._client = client
         self._target: Target | None = None
@@ -48,7 +48,7 @@ class Producer:
 
         Never starts a server: without a URL it uses the embedded one that runs in the data dir. Raises ``ConfigError``.
         """
-        from dispatcher.server.connection import connect  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import connect
 
         target = target_from_env()
         client = connect(target.url, timeout_s=ANSWER_TIMEOUT_S)
@@ -106,8 +106,8 @@ class Producer:
         Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
         nothing. Raises ``QueueUnavailable``.
         """
-        from dispatcher.server.connection import Script, translate_refusals  # noqa: PLC0415 - loaded at first use, see the package
-        from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
+        from dispatcher.server.connection import Script, translate_refusals
+        from dispatcher.store.explanations import ExplainCalls, ids_of, the_one
 
         calls = ExplainCalls(*self._keys)
         keys, call = calls.call(ids_of(event_id), payloads=True)

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
-from dispatcher.core.explain import Explanation
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
 from dispatcher.producer.chunks import OnDuplicate, Source, Tally, async_chunked, sent_one
@@ -20,6 +19,7 @@ from dispatcher.store.rq_keys import QueueKeys
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
+    from dispatcher.core.explain import Explanation
     from dispatcher.store.enqueue import Enqueued, Job
 
 
@@ -41,7 +41,7 @@ class AsyncProducer:
         queue: str = "notifications",
         max_waiting: int = 1_000_000,
     ) -> None:
-        from dispatcher.store.intake import AsyncIntake  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.store.intake import AsyncIntake
 
         self._client = client
         self._target: Target | None = None
@@ -51,7 +51,7 @@ class AsyncProducer:
     @classmethod
     def from_env(cls) -> Self:
         """As ``Producer.from_env``; ``aclose`` ends it. Reads the settings, and connects with the first ``send``."""
-        from dispatcher.server.connection import connect_async  # noqa: PLC0415 - loaded at first use, see the package
+        from dispatcher.server.connection import connect_async
 
         target = target_from_env()
         client = connect_async(target.url, timeout_s=ANSWER_TIMEOUT_S)
@@ -91,8 +91,8 @@ class AsyncProducer:
 
     async def explain(self, event_id: str) -> Explanation:
         """As ``Producer.explain``."""
-        from dispatcher.server.connection import AsyncScript, translate_refusals  # noqa: PLC0415 - loaded at first use, see the package
-        from dispatcher.store.explanations import ExplainCalls, ids_of, the_one  # noqa: PLC0415 - as above
+        from dispatcher.server.connection import AsyncScript, translate_refusals
+        from dispatcher.store.explanations import ExplainCalls, ids_of, the_one
 
         calls = ExplainCalls(*self._keys)
         keys, call = calls.call(ids_of(event_id), payloads=True)

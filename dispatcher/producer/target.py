@@ -33,14 +33,15 @@ class Target:
 
 def target_from_env() -> Target:
     """The target of ``DISPATCHER_REDIS_URL`` and the others. Never starts a server; raises ``ConfigError``."""
-    from dispatcher.server.embedded import EmbeddedServer  # noqa: PLC0415 - loaded at first use, see the package
-    from dispatcher.settings import load_settings  # noqa: PLC0415 - as above
+    from dispatcher.settings.plain import load_some_settings
 
-    settings, _ = load_settings()
+    settings, _ = load_some_settings()
     embedded = None
     if settings.redis_url is not None:
         url = settings.redis_url.get_secret_value()
     else:
+        from dispatcher.server.embedded import EmbeddedServer
+
         embedded = EmbeddedServer.join(settings.data_dir, start=False)
         url = embedded.url
     return Target(url, settings.namespace, settings.queue, settings.max_waiting, embedded)

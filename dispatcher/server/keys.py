@@ -7,12 +7,13 @@ All of them share the hash tag ``{NAMESPACE}``, so one script may touch any of t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 LAYOUT_VERSION: Final = "2"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Keys:
     """The keys of one namespace.
 
@@ -28,37 +29,37 @@ class Keys:
     def _key(self, name: str) -> str:
         return f"{{{self.namespace}}}:{name}"
 
-    @property
+    @cached_property
     def layout(self) -> str:
         """STRING, version of this layout; permanent."""
         return self._key("layout")
 
-    @property
+    @cached_property
     def totals(self) -> str:
         """HASH, the books: ``sent``, ``sent errors``, ``parked errors`` ...; permanent."""
         return self._key("totals")
 
-    @property
+    @cached_property
     def names(self) -> str:
         """SET, up to 1,000 category names counted that no limits file knows; permanent."""
         return self._key("names")
 
-    @property
+    @cached_property
     def seq(self) -> str:
         """STRING, counter of first sights; permanent."""
         return self._key("seq")
 
-    @property
+    @cached_property
     def events(self) -> str:
         """HASH, id -> record, from an event's first sight until it is settled; empty."""
         return self._key("events")
 
-    @property
+    @cached_property
     def leases(self) -> str:
         """ZSET, owner -> end of its lease (us); empty."""
         return self._key("leases")
 
-    @property
+    @cached_property
     def leased_prefix(self) -> str:
         """What the keys of ``leased`` begin with."""
         return self._key("leased:")
@@ -67,22 +68,22 @@ class Keys:
         """SET, ids that one worker holds; empty."""
         return self.leased_prefix + owner
 
-    @property
+    @cached_property
     def requeued(self) -> str:
         """ZSET, id -> seq, events whose lease ended, next to be taken; empty."""
         return self._key("requeued")
 
-    @property
+    @cached_property
     def parked(self) -> str:
         """ZSET, id -> deadline (us), everything that waits; empty."""
         return self._key("parked")
 
-    @property
+    @cached_property
     def lines(self) -> str:
         """ZSET, ``channel:#ops`` and ``scope:global`` -> instant (us) at which the next may pass; empty."""
         return self._key("lines")
 
-    @property
+    @cached_property
     def line_prefix(self) -> str:
         """What the keys of ``line`` begin with."""
         return self._key("line:")
@@ -95,7 +96,7 @@ class Keys:
         """
         return self.line_prefix + name
 
-    @property
+    @cached_property
     def waits_prefix(self) -> str:
         """What the keys of ``waits`` begin with."""
         return self._key("waits:")
@@ -104,62 +105,62 @@ class Keys:
         """ZSET, lines of categories that wait for one scope -> rank of their heads; empty."""
         return self.waits_prefix + scope
 
-    @property
+    @cached_property
     def awaited(self) -> str:
         """HASH, line of a category -> the scope it waits for; empty."""
         return self._key("awaited")
 
-    @property
+    @cached_property
     def deferred(self) -> str:
         """HASH, category -> how many of its events wait for room in a limit; empty."""
         return self._key("deferred")
 
-    @property
+    @cached_property
     def deciding(self) -> str:
         """HASH, owner -> what it took and has not decided; empty."""
         return self._key("deciding")
 
-    @property
+    @cached_property
     def freed(self) -> str:
         """HASH, scope -> number of the last slot that became free of it; lives while somebody is deciding."""
         return self._key("freed")
 
-    @property
+    @cached_property
     def timers(self) -> str:
         """ZSET, id -> its instant (us); empty."""
         return self._key("timers")
 
-    @property
+    @cached_property
     def posting(self) -> str:
         """HASH, channel -> id whose post is in flight or whose turn it is; empty."""
         return self._key("posting")
 
-    @property
+    @cached_property
     def cooldowns(self) -> str:
         """ZSET, channel -> end of its cool-down (us); lives as long as the longest cool-down."""
         return self._key("cooldowns")
 
-    @property
+    @cached_property
     def pause(self) -> str:
         """HASH, kind, code, detail, since, probe, prober, gap; only while posting is paused by what Slack answers."""
         return self._key("pause")
 
-    @property
+    @cached_property
     def muted(self) -> str:
         """HASH, category -> until when, since when, by whom and why it is muted; lives as long as the longest mute."""
         return self._key("muted")
 
-    @property
+    @cached_property
     def paused(self) -> str:
         """HASH, ``*`` or category -> JSON, what is paused by hand; empty."""
         return self._key("paused")
 
-    @property
+    @cached_property
     def failures(self) -> str:
         """HASH, channel -> its posts in a row without a clear answer; lives an hour after the last."""
         return self._key("failures")
 
-    @property
+    @cached_property
     def failing(self) -> str:
         """HASH, channel -> its failures since Slack last answered a post, '' -> those that never left.
 
@@ -167,77 +168,77 @@ class Keys:
         """
         return self._key("failing")
 
-    @property
+    @cached_property
     def denials(self) -> str:
         """HASH, channel -> instant (us) at which it last asked for an operator; lives an hour after the last."""
         return self._key("denials")
 
-    @property
+    @cached_property
     def posted(self) -> str:
         """STRING, instant (us) of the last post of the fleet that succeeded; lives an hour."""
         return self._key("posted")
 
-    @property
+    @cached_property
     def turns(self) -> str:
         """HASH, channel -> turns taken in its line, by 16; gone with the line."""
         return self._key("turns")
 
-    @property
+    @cached_property
     def guarantees(self) -> str:
         """SET, scopes of guarantees that lines wait for; empty."""
         return self._key("guarantees")
 
-    @property
+    @cached_property
     def reopening(self) -> str:
         """HASH, how far lines and timers were let to ask anew, a page in each ``take``; empty."""
         return self._key("reopening")
 
-    @property
+    @cached_property
     def places(self) -> str:
         """HASH, channel as events name it -> Slack's id of it; permanent."""
         return self._key("places")
 
-    @property
+    @cached_property
     def abandoned(self) -> str:
         """ZSET, id -> first seen (us) in a stock worker's intermediate list; lives ten minutes after the last."""
         return self._key("abandoned")
 
-    @property
+    @cached_property
     def sweep(self) -> str:
         """STRING, who swept last; lives for the interval between two sweeps."""
         return self._key("sweep")
 
-    @property
+    @cached_property
     def beat(self) -> str:
         """HASH, last call of any worker and the grace after an interruption; permanent."""
         return self._key("beat")
 
-    @property
+    @cached_property
     def seen(self) -> str:
         """ZSET, settled id -> instant (us) at which it is forgotten; lives as long as the last one is remembered."""
         return self._key("seen")
 
-    @property
+    @cached_property
     def threads(self) -> tuple[str, str]:
         """ZSET, thread -> instant (us) at which it is forgotten, and HASH, thread -> ts; both live as the last one."""
         return self._key("threads"), self._key("threads:roots")
 
-    @property
+    @cached_property
     def dead(self) -> str:
         """STREAM, dead letters, bounded; permanent."""
         return self._key("dead")
 
-    @property
+    @cached_property
     def dead_ids(self) -> str:
         """HASH, id -> entry of its dead letter; empty."""
         return self._key("dead:ids")
 
-    @property
+    @cached_property
     def dead_bytes(self) -> str:
         """STRING, how many bytes all dead letters are; empty."""
         return self._key("dead:bytes")
 
-    @property
+    @cached_property
     def decisions(self) -> tuple[str, str, str, str]:
         """HASHES, id -> decision: of what a limit suppressed, its older part, of all others, its older part.
 
@@ -246,17 +247,17 @@ class Keys:
         limited, others = self._key("decisions:limited"), self._key("decisions:others")
         return limited, f"{limited}:older", others, f"{others}:older"
 
-    @property
+    @cached_property
     def shadowed(self) -> str:
         """HASH, ``category:errors 10/30m`` -> how many that shadow limit would have refused; permanent."""
         return self._key("shadowed")
 
-    @property
+    @cached_property
     def tallies(self) -> str:
         """SET, ``digest:errors`` and the like: categories of which something was suppressed and not told; empty."""
         return self._key("tallies")
 
-    @property
+    @cached_property
     def tally_prefix(self) -> str:
         """What the keys of ``tally`` begin with."""
         return self._key("tally:")
@@ -265,12 +266,12 @@ class Keys:
         """HASH, what was suppressed and not told; lives until all of it is told."""
         return self.tally_prefix + tally_id
 
-    @property
+    @cached_property
     def wake(self) -> str:
         """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
         return self._key("wake")
 
-    @property
+    @cached_property
     def scope_prefix(self) -> str:
         """What the keys of ``scope`` begin with."""
         return self._key("scope:")
@@ -295,12 +296,12 @@ class Keys:
         """ZSET, who waits in ``acquire`` for a scope -> instant (us) it must come by; lives as long as the last."""
         return self._key(f"promises:{name}")
 
-    @property
+    @cached_property
     def bells(self) -> str:
         """What the channels begin with on which those who wait in ``acquire`` are woken early."""
         return self._key("bell:")
 
-    @property
+    @cached_property
     def limits_version(self) -> str:
         """STRING, version of the limits in force, of workers ``NUMBER-DIGEST``; permanent."""
         return self._key("limits:version")
@@ -312,7 +313,7 @@ class Keys:
             return str(getattr(self, attribute)[place])
         return str(getattr(self, name))
 
-    @property
+    @cached_property
     def limits_versions(self) -> tuple[str, str]:
         """HASH, number -> version of the limits, the last 20; ZSET, digest of its content -> number; permanent."""
         return self._key("limits:files"), self._key("limits:digests")

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, ValidationInfo
 
-from dispatcher.core.limits import parse_duration
+from dispatcher.core.units import parse_duration
 from dispatcher.server.sentinel_url import EXPECTED as SENTINEL_EXPECTED
 from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
 

@@ -100,9 +100,9 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
 
 
 def _style(style: Style) -> Iterator[str]:
-    if style.look is not None:
-        name = f' as "{style.look.username}"' if style.look.username else ""
-        icon = style.look.icon_emoji or style.look.icon_url
+    if style.identity is not None:
+        name = f' as "{style.identity.username}"' if style.identity.username else ""
+        icon = style.identity.icon_emoji or style.identity.icon_url
         yield f"shown{name}{f' with {icon}' if icon else ''}"
     if style.template is not None:
         yield "its text is made by a template"

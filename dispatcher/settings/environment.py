@@ -138,7 +138,7 @@ class Settings(BaseSettings):
         Span,
         Field(ge=0 * _SECOND, le=_DAY),
         Meaning(f"0 to 1d, {_SPAN}", default="10"),
-    ] = Field(10 * _SECOND, description="Seconds before an ambiguous post is looked up.")
+    ] = Field(10 * _SECOND, description="Seconds before an ambiguous post is searched for in the channel's history.")
 
     dedup_window: Annotated[
         Span,

@@ -18,9 +18,9 @@ from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.canonical import Content, content_of
 from dispatcher.settings.cross_checks import impossible_sums
-from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_schema import LimitsFile, policy_of, section_at
 from dispatcher.settings.limits_values import NOT_AVAILABLE, did_you_mean
+from dispatcher.settings.plain import AnySettings
 from dispatcher.settings.redaction import looks_secret, shown
 from dispatcher.settings.warnings import warnings_of
 from dispatcher.settings.yaml_reader import read_yaml
@@ -39,7 +39,7 @@ class Limits:
     content: Content
 
 
-def find_limits_file(settings: Settings, cwd: Path) -> Path:
+def find_limits_file(settings: AnySettings, cwd: Path) -> Path:
     """The limits file in force: the one that is set, else ``config/limits.yaml`` below ``cwd``, else the packaged.
 
     One that is set need not exist; ``load_policy`` says so. Raises ``ConfigError`` where it cannot be looked for.

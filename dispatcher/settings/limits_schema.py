@@ -31,7 +31,7 @@ from dispatcher.core.category_rule import (
     Style,
     Template,
 )
-from dispatcher.core.limits import Limit, Look, format_duration, parse_duration
+from dispatcher.core.limits import Identity, Limit, format_duration, parse_duration
 from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.policy import Policy
 from dispatcher.settings import limits_shapes as shape
@@ -121,7 +121,7 @@ def read_template(value: object) -> Template:
         raise fault(', expected a template such as "*{{ category }}* {{ text }}"')
     if len(value) > MAX_TEMPLATE:
         raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
-    from dispatcher.settings.templating import InvalidTemplate, compile_template  # noqa: PLC0415 - only who has one needs Jinja
+    from dispatcher.settings.templating import InvalidTemplate, compile_template  # only who has one needs Jinja
 
     try:
         return compile_template(value)
@@ -251,7 +251,7 @@ class RuleSection(Section):
     )
     on_ambiguous: WhereUnknown = Field(
         default=OnAmbiguous.RESEND,
-        description="A post that perhaps arrived, where that cannot be looked up: resend, or keep as a dead letter.",
+        description="A post that perhaps arrived, where the history cannot be read: resend, or keep as a dead letter.",
     )
     username: Username = Field(default=None, description="The name under which its messages appear.")
     icon_emoji: IconEmoji = Field(default=None, description="The emoji beside its messages.")
@@ -415,5 +415,5 @@ def _rule_of(section: CategorySection) -> CategoryRule:
 
 
 def _style_of(section: CategorySection) -> Style:
-    look = Look(section.username, section.icon_emoji, section.icon_url)
-    return Style(None if look == Look() else look, section.allow_mentions, section.template)
+    identity = Identity(section.username, section.icon_emoji, section.icon_url)
+    return Style(None if identity == Identity() else identity, section.allow_mentions, section.template)

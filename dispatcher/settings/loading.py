@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,13 +9,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from dotenv.parser import Binding, parse_stream
-
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
 from dispatcher.settings.redaction import HIDDEN, LONGEST_PATH, shown
+from dispatcher.settings.sources import ENV_FILE, Place, read_env_file, without_blanks
 
-ENV_FILE: Final = Path(".env")
 MAX_SECRET_BYTES: Final = 64 * 1024
 _BOT_TOKENS: Final = ("xoxb-", "xoxe.xoxb-")
 """The second where tokens are rotated."""
@@ -24,18 +21,10 @@ _QUOTES: Final = ('"', "'")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Variables that were set in one place; an empty one counts as unset and is not among them."""
-
-    variables: Mapping[str, str]
-    suffix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Found:
     name: str
     text: str
-    place: _Place
+    place: Place
 
     def __str__(self) -> str:
         return f"{self.name}{self.place.suffix}"
@@ -53,8 +42,8 @@ def load_settings(
     Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
     names variables and never shows a secret.
     """
-    from_file, unread, problems = _read_env_file(env_file)
-    places = (_Place(_without_blanks(os.environ if env is None else env)), from_file)
+    from_file, unread, problems = read_env_file(env_file)
+    places = (Place(without_blanks(os.environ if env is None else env)), from_file)
     values: dict[str, str] = {}
     names: dict[str, str] = {}
     for variable in variables():
@@ -77,40 +66,7 @@ def load_settings(
     return settings, warnings
 
 
-def _read_env_file(path: Path | None) -> tuple[_Place, list[str], list[str]]:
-    """What the file sets, warnings and faults."""
-    if path is None or not path.exists():
-        return _Place({}), [], []
-    if path.is_dir():
-        fault = f"{path} is a folder, expected a file of lines NAME=value; give the folder another name"
-        return _Place({}), [], [fault]
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        return _Place({}), [], [f"{path} cannot be read: {error.strerror}; expected lines NAME=value"]
-    except UnicodeDecodeError:
-        return _Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
-    bindings = list(parse_stream(io.StringIO(text)))
-    warnings = [
-        f"{path}:{_line(binding)}: not read as NAME=value, the line is ignored"
-        for binding in bindings
-        if binding.error or (binding.key is not None and binding.value is None)
-    ]
-    given = {binding.key: binding.value or "" for binding in bindings if binding.key is not None}
-    return _Place(_without_blanks(given), f" (in {path})"), warnings, []
-
-
-def _line(binding: Binding) -> int:
-    """Where it stands; the parser counts blank lines before it to it."""
-    text = binding.original.string
-    return binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
-
-
-def _without_blanks(given: Mapping[str, str]) -> dict[str, str]:
-    return {name: stripped for name, text in given.items() if (stripped := text.strip())}
-
-
-def _find(variable: Variable, places: tuple[_Place, ...]) -> _Found | None:
+def _find(variable: Variable, places: tuple[Place, ...]) -> _Found | None:
     for place in places:
         own = [_Found(name, place.variables[name], place) for name in variable.names if name in place.variables]
         if len(own) > 1:
@@ -158,7 +114,7 @@ def _unlikely_token(settings: Settings | None, names: Mapping[str, str]) -> Iter
         )
 
 
-def _unknown(places: tuple[_Place, ...]) -> Iterator[str]:
+def _unknown(places: tuple[Place, ...]) -> Iterator[str]:
     known = {name for variable in variables() for name in variable.names}
     for place in places:
         for name in sorted(place.variables):

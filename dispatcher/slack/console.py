@@ -6,9 +6,9 @@ import sys
 import threading
 from typing import TextIO
 
-from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.limits import Message, PostResult, Receipt, Retryable
-from dispatcher.core.outcomes import Reading, Search, Unreadable
+from dispatcher.core.outcomes import ScanResult, Search, Unreadable
 from dispatcher.core.rendering import one_line, unescape
 from dispatcher.slack.taxonomy import problem
 
@@ -45,7 +45,7 @@ class ConsoleSink:
             return Retryable("console_failed", one_line(str(error)))
         return Receipt(message.channel, None)
 
-    def look(self, search: Search) -> Reading:
+    def scan(self, search: Search) -> ScanResult:
         """What was printed cannot be read back."""
         del search
-        return Reading({}, Unreadable("console", "what was printed cannot be looked up"))
+        return ScanResult({}, Unreadable("console", "what was printed cannot be read back"))

@@ -50,7 +50,7 @@ class Fallbacks:
 
     def _known(self, message: Message) -> tuple[LeftOut, ...]:
         """The parts that need not be tried."""
-        look = self._no_look if message.look is not None else None
+        look = self._no_look if message.identity is not None else None
         blocks = None
         if message.blocks:
             with self._lock:
@@ -60,7 +60,7 @@ class Fallbacks:
     def _learn(self, event_id: str, left_out: tuple[LeftOut, ...], result: PostResult) -> None:
         has_ended = isinstance(result, Receipt | Rejected)
         for each in left_out:
-            if each.part is Part.LOOK and not (isinstance(result, Paused) and result.code == each.code):
+            if each.part is Part.IDENTITY and not (isinstance(result, Paused) and result.code == each.code):
                 self._no_look = each
             if each.part is Part.BLOCKS:
                 with self._lock:
@@ -74,8 +74,8 @@ class Fallbacks:
 def _refused(message: Message, result: PostResult) -> LeftOut | None:
     """The part that may be what was refused; None where there is none, or nothing was refused."""
     match result:
-        case Paused("missing_scope" as code, detail) if message.look is not None:
-            return LeftOut(Part.LOOK, code, detail)
+        case Paused("missing_scope" as code, detail) if message.identity is not None:
+            return LeftOut(Part.IDENTITY, code, detail)
         case Rejected(code, detail) if message.blocks and may_be_about_blocks(code):
             return LeftOut(Part.BLOCKS, code, detail)
         case _:
@@ -83,7 +83,7 @@ def _refused(message: Message, result: PostResult) -> LeftOut | None:
 
 
 def _without(message: Message, part: Part) -> Message:
-    return replace(message, look=None) if part is Part.LOOK else replace(message, blocks=())
+    return replace(message, identity=None) if part is Part.IDENTITY else replace(message, blocks=())
 
 
 def _told(result: PostResult, left_out: tuple[LeftOut, ...]) -> PostResult:

@@ -1,14 +1,14 @@
-"""Reads what was posted to a channel, to find posts of unknown fate by their marks."""
+"""Reads what was posted to a channel, to find posts with an unknown delivery status by their marks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
-from dispatcher.core.outcomes import MARGIN_US, Absent, Reading, ReadLater, Rest, Search, Unreadable
-from dispatcher.slack.message_metadata import event_mark, mark_of
+from dispatcher.core.outcomes import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.slack.replies import date_us, read_api_problem
 from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import ExchangeFailed
@@ -39,7 +39,7 @@ _UNREADABLE: Final = frozenset(
         "enterprise_is_restricted",
     }
 )
-"""What would pause all posting if a post met it: of a reading it says nothing about posts."""
+"""What would pause all posting if a post met it: of a history scan it says nothing about posts."""
 
 
 class _Clocks:
@@ -60,10 +60,10 @@ class _Clocks:
 
     @property
     def rest(self) -> Rest:
-        """What a complete reading says of what it did not find."""
+        """What a complete history scan says of what it did not find."""
         if self.ahead_us <= MARGIN_US - _TRANSIT_US:
             return Absent()
-        return ReadLater(
+        return ScanLater(
             "clock_skew",
             f"the Redis server's clock is {self.ahead_us / US:.0f} s ahead of Slack's, so a message that is not found "
             "may have arrived: set the clocks right (NTP)",
@@ -85,18 +85,18 @@ class History:
         if channel != channel_id and _CHANNEL_ID.fullmatch(channel_id):
             self._ids[channel] = channel_id
 
-    def look(self, search: Search) -> Reading:
-        """One reading, newest first, as far as is needed; the caller bounds its time. Raises nothing of the network."""
+    def scan(self, search: Search) -> ScanResult:
+        """One scan, newest first, as far as is needed; the caller bounds its time. Raises nothing of the network."""
         wanted = {event_mark(event_id): event_id for event_id in search.event_ids}
         found: dict[str, Receipt] = {}
         clocks = _Clocks(search.now_us)
         try:
             channel = self._id_of(search.channel, clocks)
             if not isinstance(channel, str):
-                return Reading(found, channel)
-            return Reading(found, self._read(channel, search, wanted, found, clocks))
+                return ScanResult(found, channel)
+            return ScanResult(found, self._read(channel, search, wanted, found, clocks))
         except ExchangeFailed as failure:
-            return Reading(found, ReadLater(failure.code, failure.detail))
+            return ScanResult(found, ScanLater(failure.code, failure.detail))
 
     def _read(
         self, channel: str, search: Search, wanted: Mapping[str, str], found: dict[str, Receipt], clocks: _Clocks
@@ -108,7 +108,7 @@ class History:
             data = self._page(method, _arguments(channel, search, back_us, cursor), clocks)
             if not isinstance(data, dict):
                 self._is_cut_short |= (
-                    page == SHORT_PAGE and isinstance(data, ReadLater) and data.retry_after_us is not None
+                    page == SHORT_PAGE and isinstance(data, ScanLater) and data.retry_after_us is not None
                 )
                 return data
             messages = data.get("messages", [])
@@ -141,7 +141,7 @@ class History:
         for types in ("public_channel,private_channel", "public_channel"):
             if channel not in self._ids:
                 answer = self._list(channel, types, clocks)
-                if isinstance(answer, ReadLater):
+                if isinstance(answer, ScanLater):
                     return answer
                 if isinstance(answer, Absent) and "private" in types:
                     return Unreadable("channel_not_listed", "conversations.list does not show it: name it by its id")
@@ -166,7 +166,7 @@ class History:
 
     def _page(
         self, method: str, arguments: Mapping[str, Any], clocks: _Clocks
-    ) -> dict[str, Any] | ReadLater | Unreadable:
+    ) -> dict[str, Any] | ScanLater | Unreadable:
         status, headers, data = self._call(method, arguments)
         clocks.note(headers)
         if isinstance(data, dict) and data.get("ok") is True:
@@ -189,16 +189,16 @@ def _arguments(channel: str, search: Search, back_us: int, cursor: str) -> dict[
     return arguments
 
 
-def _obstacle(problem: Problem, method: str) -> ReadLater | Unreadable:
+def _obstacle(problem: Problem, method: str) -> ScanLater | Unreadable:
     match problem:
         case RateLimitedBySlack(retry_after_us, code):
-            return ReadLater(code, f"Slack limits {method}", retry_after_us, reached=True)
+            return ScanLater(code, f"Slack limits {method}", retry_after_us, reached=True)
         case Retryable(code, detail):
-            return ReadLater(code, detail, reached=True)
+            return ScanLater(code, detail, reached=True)
         case Ambiguous(code, detail):
-            return ReadLater(code, detail)
+            return ScanLater(code, detail)
         case Paused(code, detail) if code not in _UNREADABLE:
-            return ReadLater(code, detail, reached=True, pause=problem)
+            return ScanLater(code, detail, reached=True, pause=problem)
         case Paused(code, detail) | Rejected(code, detail):
             return Unreadable(code, f"{method}: {detail}")
 
@@ -211,3 +211,25 @@ def _cursor(data: Mapping[Any, Any]) -> str:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.isprintable() else None
+
+
+METADATA_TYPE: Final = "dispatcher_event"
+
+
+def event_mark(event_id: str) -> str:
+    """A digest of the id, because a workspace can read the metadata."""
+    return blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def metadata_of(mark: str) -> dict[str, Any]:
+    """The metadata of a post."""
+    return {"event_type": METADATA_TYPE, "event_payload": {"id": mark}}
+
+
+def mark_of(message: object) -> str | None:
+    """The mark that a message of the history carries; None of any other message."""
+    match message:
+        case {"metadata": {"event_type": str(kind), "event_payload": {"id": str(mark)}}} if kind == METADATA_TYPE:
+            return mark
+        case _:
+            return None

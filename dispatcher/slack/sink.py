@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
 from dispatcher.core.limits import Message, PostResult, Receipt
-from dispatcher.core.outcomes import Reading, ReadLater, Search, Unreadable
+from dispatcher.core.outcomes import ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url
 from dispatcher.slack.degrade import Fallbacks
-from dispatcher.slack.history import Answer, History
-from dispatcher.slack.message_metadata import event_mark, metadata_of
+from dispatcher.slack.history import Answer, History, event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
 from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
@@ -73,16 +72,16 @@ class SlackSink:
         with self._form.transport.one_deadline(by_s):
             return self._fallbacks.post(message, self._request)
 
-    def look(self, search: Search) -> Reading:
-        """What a reading of the channel shows of posts of unknown fate, within one deadline; raises nothing.
+    def scan(self, search: Search) -> ScanResult:
+        """Which of the posts a scan of the channel's history finds, within one deadline; raises nothing.
 
         Through a webhook nothing can be read.
         """
         try:
             with self._form.transport.one_deadline():
-                return self._form.look(search)
-        except Exception as error:  # noqa: BLE001 - the contract: a reading ends as a value, whatever went wrong
-            return Reading({}, ReadLater("internal", f"{type(error).__name__}: {error}", reached=True))
+                return self._form.scan(search)
+        except Exception as error:  # noqa: BLE001 - the contract: a history scan ends as a value, whatever went wrong
+            return ScanResult({}, ScanLater("internal", f"{type(error).__name__}: {error}", reached=True))
 
     @property
     def can_update(self) -> bool:
@@ -115,7 +114,7 @@ class _Api:
     can_update: Final = True
 
     def __init__(self, token: BotToken, base_url: str, timeout_s: float) -> None:
-        from dispatcher.slack.clients import ApiClient  # noqa: PLC0415 - slack_sdk is slow to import and not always needed
+        from dispatcher.slack.clients import ApiClient  # slack_sdk is slow to import and not always needed
 
         self.where = checked_url(base_url, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
         self.transport = Transport(base_url, timeout_s)
@@ -137,8 +136,8 @@ class _Api:
             self._history.note(message.channel, result.channel)
         return result
 
-    def look(self, search: Search) -> Reading:
-        return self._history.look(search)
+    def scan(self, search: Search) -> ScanResult:
+        return self._history.scan(search)
 
     def update(self, channel: str, ts: str, message: Message) -> PostResult:
         status, headers, data = _answer(lambda: self._client.chat_update(channel=channel, ts=ts, text=message.text))
@@ -161,7 +160,7 @@ class _Hook:
     can_update: Final = False
 
     def __init__(self, webhook: Webhook, timeout_s: float) -> None:
-        from dispatcher.slack.clients import HookClient  # noqa: PLC0415 - as above
+        from dispatcher.slack.clients import HookClient
 
         self.where = "webhook"
         self.transport = Transport(webhook.url, timeout_s)
@@ -175,15 +174,15 @@ class _Hook:
         del channel, ts, message
         return problem("unreadable_reply", "an incoming webhook cannot edit")
 
-    def look(self, _search: Search) -> Reading:
-        return Reading({}, Unreadable("webhook", "nothing can be read through a webhook"))
+    def scan(self, _search: Search) -> ScanResult:
+        return ScanResult({}, Unreadable("webhook", "nothing can be read through a webhook"))
 
     def check(self) -> CheckResult:
         return Unchecked()
 
 
 def _answer(call: Callable[[], SlackResponse]) -> Answer:
-    from slack_sdk.errors import SlackApiError  # noqa: PLC0415 - as above
+    from slack_sdk.errors import SlackApiError
 
     try:
         response = call()
@@ -205,6 +204,6 @@ def _content(message: Message) -> dict[str, Any]:
         content["blocks"] = list(message.blocks)
     if message.thread_ts:
         content["thread_ts"] = message.thread_ts
-    if message.look is not None:
-        content |= {name: value for name, value in asdict(message.look).items() if value}
+    if message.identity is not None:
+        content |= {name: value for name, value in asdict(message.identity).items() if value}
     return content

@@ -89,7 +89,7 @@ TABLE: Final = (
     _row("request_timeout", Meaning.AGAIN, "the request reached Slack incomplete"),
     _row("external_channel_migrating", Meaning.AGAIN, "Slack is moving the shared channel"),
     _row("streaming_state_conflict", Meaning.AGAIN, "the message is still being written by another call"),
-    _row("invalid_cursor list_record_comment_fetch_failed", Meaning.AGAIN, "Slack broke a reading off"),
+    _row("invalid_cursor list_record_comment_fetch_failed", Meaning.AGAIN, "Slack broke a history scan off"),
     # Not posted: the request never left.
     _row("dns_failed", Meaning.LATER, "Slack's name was not resolved: look at DNS and the network"),
     _row("connection_refused", Meaning.LATER, "nobody listens there: look at the network and the address"),

@@ -34,7 +34,7 @@ class Setup:
 
     ``rate`` is that of each channel, ``workspace_rate`` that of all posts together, ``method_rates`` has those of other
     methods; without them nobody is ever too fast. ``history_lag_s`` is how long after it landed a message shows up in
-    readings; ``history_items`` the most that one reading returns, and then there is one reading a minute, as Slack has
+    the history; ``history_items`` the most that one history call returns, and then there is one a minute, as Slack has
     it for apps distributed outside of its marketplace (15). ``outages`` are times in which it is down. ``clock`` gives
     seconds since 1970.
     """

@@ -8,7 +8,7 @@ from typing import Final
 from dispatcher.stand_in.rates import ONE_A_MINUTE, Buckets
 from dispatcher.stand_in.setup import Setup
 
-READINGS: Final = ("conversations.history", "conversations.replies")
+HISTORY_METHODS: Final = ("conversations.history", "conversations.replies")
 _WORKSPACE: Final = "workspace"
 _US: Final = 1_000_000
 
@@ -29,7 +29,7 @@ class Traffic:
         self._workspace = Buckets(setup.workspace_rate) if setup.workspace_rate else None
         rates = dict(setup.method_rates)
         if setup.history_items is not None:
-            rates |= dict.fromkeys(READINGS, ONE_A_MINUTE)
+            rates |= dict.fromkeys(HISTORY_METHODS, ONE_A_MINUTE)
         self._methods = {method: Buckets(rate) for method, rate in rates.items()}
         self._told_until_us: dict[str, int] = {}
 

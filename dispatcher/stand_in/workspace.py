@@ -14,8 +14,8 @@ from dispatcher.stand_in.answers import WEBHOOK, Answer, Call, Refused, rate_lim
 from dispatcher.stand_in.asked import USUAL_ITEMS, as_ts, is_true
 from dispatcher.stand_in.channels import Channels, channel_id, missing
 from dispatcher.stand_in.contents import Content
+from dispatcher.stand_in.history import USUAL_REPLIES, Span, history, message_json, replies
 from dispatcher.stand_in.ledger import Ledger, Posted
-from dispatcher.stand_in.readings import USUAL_REPLIES, Span, history, message_json, replies
 from dispatcher.stand_in.setup import WEBHOOK_PATH, Setup
 from dispatcher.stand_in.sizes import MAX_EDITED_TEXT
 from dispatcher.stand_in.traffic import Traffic
@@ -174,7 +174,7 @@ class Workspace:
         return Span.asked_for(call.arguments, usual_items, self.setup.history_items)
 
     def _readable(self, channel: str) -> list[Posted]:
-        """What readings show by now of a channel."""
+        """What the history shows by now of a channel."""
         landed_by = self.setup.clock() - self.setup.history_lag_s
         return [each for each in self.ledger.posted() if each.channel == channel and each.arrived_at <= landed_by]
 

@@ -17,8 +17,8 @@ from dispatcher.jsonio import decode, decode_answer, encode
 from dispatcher.limiter.wire import Call, Calls, openings_of, verdicts_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
-from dispatcher.store.decisions import told_of
 from dispatcher.store.prefilter import Prefilter
+from dispatcher.store.script_rows import told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
 

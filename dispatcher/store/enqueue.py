@@ -11,11 +11,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.errors import ConfigError
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
-from dispatcher.store.envelope import seal
 from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.sealing import seal
 
 Arguments: TypeAlias = list[str | int]
 

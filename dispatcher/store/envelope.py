@@ -1,4 +1,4 @@
-"""RQ's wire format: a job's ``data`` around one event, sealed by producers and opened by workers.
+"""RQ's wire format: a job's ``data`` around one event, sealed by producers (``sealing``) and opened by workers.
 
 Nothing a job names is ever imported or called, and nothing is unpickled: the one function a job may name is a constant.
 """
@@ -10,28 +10,21 @@ import sys
 import zlib
 from typing import Any, Final
 
-from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, job_id_for
+from dispatcher.core.event import MAX_EVENT_BYTES, Event, job_id_for
 from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import Reason
 from dispatcher.core.tally import is_digest_message
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import NotPlain, decode, decode_answer
+from dispatcher.store.sealing import FUNCTION, HEAD, TAIL
 from dispatcher.store.tallies import read_digest_message, unconfirmed_of
 
-FUNCTION: Final = "dispatcher.jobs.dispatch"
-_HEAD: Final = f'["{FUNCTION}", null, ['
-_TAIL: Final = "], {}]"
-_MAX_DATA: Final = MAX_EVENT_BYTES + len(_HEAD) + len(_TAIL)
+_MAX_DATA: Final = MAX_EVENT_BYTES + len(HEAD) + len(TAIL)
 _FRESH: Final = 2
 """What the header of an event that was never taken before holds: seq and seen."""
 
 _ZLIB: Final = 0x78
 _PICKLE: Final = 0x80
-
-
-def seal(event: Event) -> str:
-    """The ``data`` of a job: function, instance, arguments and keywords in RQ's JSON form."""
-    return f"{_HEAD}{encode_event(event)}{_TAIL}"
 
 
 def open_envelope(job_id: str, data: bytes) -> Event:
@@ -59,10 +52,10 @@ def open_envelope(job_id: str, data: bytes) -> Event:
 
 def names_us(data: bytes) -> bool:
     """Whether a job names our function, whatever arguments it has for it."""
-    begin = data[: len(_HEAD)]
+    begin = data[: len(HEAD)]
     if begin[:1] and begin[0] == _ZLIB:
         try:
-            begin = zlib.decompressobj().decompress(data, len(_HEAD))
+            begin = zlib.decompressobj().decompress(data, len(HEAD))
         except zlib.error:
             return False
     return begin.startswith(f'["{FUNCTION}",'.encode())

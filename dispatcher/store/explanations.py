@@ -1,4 +1,4 @@
-"""Where an event is or what became of it, by its id: one look, and what follows from it in words."""
+"""Where an event is or what became of it, by its id: what is found, and what follows from it in words."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Findings:
     """What was found at one instant, by the server's clock, with the pauses and the mutes that were in force."""
 
     now_us: int
@@ -78,7 +78,7 @@ class ExplainCalls:
             call["payloads"] = True
         return [*self._names, *(self._queue.job(id_) for id_ in ids)], call
 
-    def read(self, answer: Sequence[bytes]) -> Look:
+    def read(self, answer: Sequence[bytes]) -> Findings:
         """The answer."""
         facts = decode_answer(answer[0])
         found = [
@@ -87,7 +87,7 @@ class ExplainCalls:
         ]
         now_us = int(facts["now"])
         by_hand = {name: read_by_hand(row) for name, row in facts.get("paused", {}).items()}
-        return Look(now_us, read_pause(facts.get("pause")), by_hand, read_mutes(facts.get("muted"), now_us), found)
+        return Findings(now_us, read_pause(facts.get("pause")), by_hand, read_mutes(facts.get("muted"), now_us), found)
 
 
 class Explanations:
@@ -99,17 +99,17 @@ class Explanations:
 
     def explain(self, event_id: str) -> Explanation:
         """What happened to the event of an id: the producer's, or the one on the queue."""
-        return the_one(self.look(ids_of(event_id), payloads=True), event_id)
+        return the_one(self.find(ids_of(event_id), payloads=True), event_id)
 
-    def look(self, ids: Sequence[str], *, payloads: bool = False) -> Look:
+    def find(self, ids: Sequence[str], *, payloads: bool = False) -> Findings:
         """What is known of ids on the queue, at most 500 of them; of large events by several looks."""
-        look = self._look(ids, payloads=payloads)
-        while len(look.found) < len(ids):
-            more = self._look(ids[len(look.found) :], payloads=payloads)
-            look = replace(look, found=[*look.found, *more.found])
-        return look
+        findings = self._find(ids, payloads=payloads)
+        while len(findings.found) < len(ids):
+            more = self._find(ids[len(findings.found) :], payloads=payloads)
+            findings = replace(findings, found=[*findings.found, *more.found])
+        return findings
 
-    def _look(self, ids: Sequence[str], *, payloads: bool) -> Look:
+    def _find(self, ids: Sequence[str], *, payloads: bool) -> Findings:
         return self._calls.read(self._script(*self._calls.call(ids, payloads=payloads)))
 
 
@@ -119,23 +119,23 @@ def ids_of(event_id: str) -> list[str]:
     return [name for name in names if is_utf8(name)]
 
 
-def the_one(look: Look, event_id: str) -> Explanation:
+def the_one(findings: Findings, event_id: str) -> Explanation:
     """Of the names that ``ids_of`` gives, the one that something is known of."""
-    told = [look.explain(each, event_id) for each in look.found]
+    told = [findings.explain(each, event_id) for each in findings.found]
     return next((each for each in told if each.state is not State.UNKNOWN), told[0])
 
 
 class _Telling:
-    """Facts in words, at the instant of the look."""
+    """Facts in words, at the instant of the findings."""
 
-    def __init__(self, look: Look, found: Found, asked: str | None) -> None:
-        self._look = look
+    def __init__(self, findings: Findings, found: Found, asked: str | None) -> None:
+        self._findings = findings
         self._found = found
         self._facts = found.facts
         self._header = found.header or {}
         event = found.event()
         self._event = event
-        self._at: Clock = clock_of(look.now_us)
+        self._at: Clock = clock_of(findings.now_us)
         category = event.category if event else self._header.get("category")
         channel = self._header.get("channel") or (event and event.channel)
         shown = asked or (event.id if event else None) or found.id
@@ -143,7 +143,7 @@ class _Telling:
 
     def explanation(self) -> Explanation:
         seen_us = int(self._facts.get("seen") or 0)
-        remembered = seen_us if seen_us > self._look.now_us else None
+        remembered = seen_us if seen_us > self._findings.now_us else None
         job = self._facts.get("job")
         if self._found.header is not None:
             return self._held(self._header)
@@ -185,12 +185,12 @@ class _Telling:
 
     def _on_timer(self, base: Explanation, why: Sequence[str | None], *, is_buffered: bool) -> Explanation:
         reason, code = why
-        next_us = int(self._facts.get("timer") or self._look.now_us)
+        next_us = int(self._facts.get("timer") or self._findings.now_us)
         words = ": ".join(filter(None, (reason, code)))
         sentence = explain.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
         if is_buffered and words.startswith("limit:"):
             sentence = explain.alone(words, self._at(next_us))
-        pause = self._look.pause
+        pause = self._findings.pause
         if reason == Reason.PAUSED and pause is not None:
             hindrance = explain.paused(pause.since_us, _said(pause), self._at)
             sentence = explain.after_pause(hindrance, self._at(next_us))
@@ -199,13 +199,13 @@ class _Telling:
     def _deferred(self, base: Explanation) -> Explanation:
         scope, next_us = self._facts["scope"], self._next_us()
         before = self._facts.get("before", 0) + self._facts.get("lines_before", 0)
-        mute, reason = self._look.muted.get(str(base.category)), limit_reason(scope)
+        mute, reason = self._findings.muted.get(str(base.category)), limit_reason(scope)
         if mute is not None:
             words = explain.mute_words(mute.until_us, mute.who, mute.why, self._at)
             sentence = explain.muted(mute.category, before, words)
             reason, next_us = Reason.MUTED, max(mute.until_us, next_us or 0)
         else:
-            is_due = next_us is None or next_us <= self._look.now_us
+            is_due = next_us is None or next_us <= self._findings.now_us
             sentence = explain.deferred(scope, before, None if is_due else next_us, self._at)
         return replace(
             base,
@@ -217,9 +217,9 @@ class _Telling:
         )
 
     def _for_channel(self, base: Explanation) -> Explanation:
-        before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._look.now_us
+        before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._findings.now_us
         cooldown_us = int(self._facts.get("cooldown") or 0)
-        pause, by_hand = self._look.pause, self._look.by_hand
+        pause, by_hand = self._findings.pause, self._findings.by_hand
         of_category = by_hand.get(str(base.category))
         stopped = of_category or by_hand.get("*")
         failures = int(self._facts.get("failures") or 0)
@@ -249,7 +249,7 @@ class _Telling:
 
     def _next_us(self) -> int | None:
         instant = self._facts.get("next")
-        return None if instant in {None, "inf"} else max(int(instant), self._look.now_us)
+        return None if instant in {None, "inf"} else max(int(instant), self._findings.now_us)
 
     def _buried(self) -> Decision:
         pairs = iter(self._facts["letter"])

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
-from dispatcher.core.leased_event import Candidate, Started, Waiting
-from dispatcher.core.limits import US, Opening
-from dispatcher.core.outcomes import DEFAULT_BOUNDS, GRACE_US, Bounds, Deferral, Settled, Settlement, Turn, Turned
+from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
+from dispatcher.core.limits import US, Opening, Reason
+from dispatcher.core.mutes import Mute, read_mutes
+from dispatcher.core.outcomes import (
+    DEFAULT_BOUNDS,
+    GRACE_US,
+    Bounds,
+    Deferral,
+    Prefiltered,
+    Settled,
+    Settlement,
+    Turn,
+    Turned,
+)
+from dispatcher.core.policy import limit_reason
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
-from dispatcher.store.prefilter import Prefilter
+from dispatcher.store.envelope import read, read_new
+from dispatcher.store.prefilter import Prefilter, PrefilterCall
 from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.script_rows import Table, deferral_row, settlement_row
-from dispatcher.store.take import Taken, lined_up, read_taken, started
 
 THREADS_US: Final = 24 * 3_600 * US
 """A thread is kept for so long after its last message, or for as long as ids are remembered."""
@@ -52,7 +64,7 @@ class Outbox:
     ) -> None:
         self.owner = owner
         self._name = owner
-        self._names = 1
+        self._owners = 1
         self._keys = keys
         self._queue = queue
         self._lease_us = lease_us
@@ -63,6 +75,13 @@ class Outbox:
         self._opened: dict[str, list[Any]] = {}
         self._prefilter = prefilter
         self._is_new = True
+        self._names_by_script: dict[str, list[str]] = {}
+        self._prefixes = {
+            "line": keys.line_prefix,
+            "waits": keys.waits_prefix,
+            "scope": keys.scope_prefix,
+            "tally": keys.tally_prefix,
+        }
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()
         self._nth = 0
@@ -191,8 +210,9 @@ class Outbox:
         What was asked for ahead has to have arrived: see ``arrivals``. So it is with ``give_back``.
         """
         self._opened, self._broken = {}, None
-        self._names += 1
-        self.owner = f"{self._name}/{self._names}"
+        self._owners += 1
+        self.owner = f"{self._name}/{self._owners}"
+        self._names_by_script = {}
         return self._renewed({"lease_us": self._lease_us, "keep": list(ids), "name": self._name})
 
     def give_back(self, keep: Iterable[str] = ()) -> int:
@@ -240,22 +260,14 @@ class Outbox:
             return {}
         return {"threads": {**table.threads, "keep_us": max(THREADS_US, self._remember_us)}}
 
-    @property
-    def _prefixes(self) -> dict[str, str]:
-        keys = self._keys
-        return {
-            "line": keys.line_prefix,
-            "waits": keys.waits_prefix,
-            "scope": keys.scope_prefix,
-            "tally": keys.tally_prefix,
-        }
-
     def _names_of(self, script: str) -> list[str]:
         """The keys of a script, in its order."""
-        queue = self._queue
-        ours = {"leased": self.leased_key(), "suspended": queue.suspended}
-        ours |= dict(zip(("lane_high", "lane_normal", "lane_low"), queue.lanes, strict=True))
-        return [ours.get(name) or self._keys.named(name) for name in script_keys(script)]
+        if script not in self._names_by_script:
+            ours = {"leased": self.leased_key(), "suspended": self._queue.suspended}
+            ours |= dict(zip(("lane_high", "lane_normal", "lane_low"), self._queue.lanes, strict=True))
+            names = [ours.get(name) or self._keys.named(name) for name in script_keys(script)]
+            self._names_by_script[script] = names
+        return self._names_by_script[script]
 
     def _ask(self, call: dict[str, Any]) -> Callable[[], Taken]:
         keys, names = self._keys, self._names_of("take")
@@ -290,3 +302,100 @@ def _turned(row: dict[str, str]) -> Turned:
     if "began" in row:
         return Turned(row["began"], began=True, code=row["code"], detail=row["detail"])
     return Turned(row["ended"], began=False)
+
+
+class Undecided(NamedTuple):
+    """From where on an owner has yet to decide what it took: what it names when it takes more before it has."""
+
+    seq: int
+    """No event of these, and none that is taken later for the first time, has a lower one."""
+    freed: int
+    """How many slots had become free by then, while somebody was deciding; see lua/include/deferred.lua."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one ``take`` brought. ``next_us`` is the next instant at which there may be something to take."""
+
+    batch: list[Leased | Undecodable]
+    now_us: int
+    next_us: int | None
+    more: bool
+    suspended: bool
+    duplicates: list[str]
+    prefiltered: list[Prefiltered] = field(default_factory=list)
+    """New events that a limit has refused by the pre-check, and that were dropped."""
+    muted: Mapping[str, Mute] = field(default_factory=dict)
+    """Categories of which nothing is to be posted that was not admitted before."""
+    undecided: Undecided | None = None
+    """None where its owner has to decide before it takes anything else: with events that were taken before to be
+    decided, and where there are others to be looked after."""
+    nth: int = 0
+    """Of the takes in a row before whose batches the owner had something to decide."""
+    old: int = 0
+    """How many of the batch were taken before."""
+    version: str | None = None
+    """The version of the limits that is in force."""
+
+    def and_then(self, later: Taken) -> Taken:
+        """What the two brought, as one."""
+        can_go_on = self.undecided is not None and later.undecided is not None
+        return replace(
+            later,
+            batch=[*self.batch, *later.batch],
+            duplicates=[*self.duplicates, *later.duplicates],
+            prefiltered=[*self.prefiltered, *later.prefiltered],
+            undecided=self.undecided if can_go_on else None,
+            old=self.old + later.old,
+        )
+
+
+def read_taken(answer: Any, prefiltering: PrefilterCall | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns
+    """The answer to a call that named the categories to be prefiltered."""
+    facts = decode_answer(answer[0])
+    refused, muted = facts["refused"], facts.get("muted")
+    return Taken(
+        batch=parted(facts, answer[1]) if facts["sizes"] else [],
+        now_us=int(facts["now"]),
+        next_us=int(facts["next"]) if facts["next"] else None,
+        more=facts["more"],
+        suspended=facts["suspended"],
+        duplicates=facts["duplicates"] or [],
+        prefiltered=prefiltering.read(refused) if prefiltering is not None and refused else [],
+        muted=read_mutes(muted, int(facts["now"])) if muted else {},
+        undecided=Undecided(int(facts["from"]), facts["freed"]) if facts["from"] else None,
+        nth=facts["nth"],
+        old=facts["seqs"].count(0) if facts["seqs"] else 0,
+        version=facts["version"],
+    )
+
+
+def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
+    """The events of take.lua, whose records come as one."""
+    batch: list[Leased | Undecodable] = []
+    start, now_us = 0, int(facts["now"])
+    for id_, size, seq in zip(facts["ids"].split(" "), facts["sizes"], facts["seqs"], strict=True):
+        end = start + size
+        batch.append(read_new(id_, records[start:end], seq, now_us) if seq else read(id_, records[start:end]))
+        start = end
+    return batch
+
+
+def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn:  # noqa: ANN401 - a row of line_up.lua
+    """What became of a deferral."""
+    if isinstance(row, str):
+        return Turn(row)
+    _, scope, wait_us = row
+    return Waiting(deferral.candidate, limit_reason(scope), None if wait_us is None else int(wait_us), scope)
+
+
+def started(candidate: Candidate, row: Any) -> Started | Waiting | None:  # noqa: ANN401 - a row of pace.lua
+    """Whether the post of a candidate may leave; None where the lease was lost."""
+    if row == "go":
+        return Started(candidate, candidate.leased.attempt + 1)
+    if row == "lost":
+        return None
+    if row[0] == "go":
+        return Started(candidate, candidate.leased.attempt + 1, row[1])
+    reason, wait_us = row
+    return Waiting(candidate, Reason(reason), wait_us)

@@ -17,10 +17,10 @@ from dispatcher.core.tally import is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
-from dispatcher.store.decisions import why_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
 from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.script_rows import why_of
 
 PAGE: Final = 100
 """Events that are read or cancelled in one step: each may hold 256 KiB."""
@@ -28,7 +28,7 @@ PAGE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ParkedEvent:
-    """One event that waits, at the instant of the look. ``event`` is None where its payload cannot be read."""
+    """One event that waits, at the instant of the findings. ``event`` is None where its payload cannot be read."""
 
     explanation: Explanation
     deadline_us: int
@@ -101,7 +101,7 @@ class ParkedEvents:
 
     def now_us(self) -> int:
         """The instant, by the clock that all others are told by."""
-        return self._explanations.look([]).now_us
+        return self._explanations.find([]).now_us
 
     def find(self, wanted: ParkedFilter) -> Iterator[ParkedEvent]:
         """Every event that is meant and waits all the while; the one that expires first comes first. Read in pages."""
@@ -116,7 +116,7 @@ class ParkedEvents:
             if not fresh:
                 return
             likely = fresh if wanted.category is None else self._likely(fresh, wanted.category)
-            yield from filter(wanted.matches, self.look(likely))
+            yield from filter(wanted.matches, self.by_ids(likely))
             last = rows[-1][1]
             at_low = {id_ for id_, score in rows if score == last} | (at_low if last == low else set())
             low = last
@@ -125,12 +125,12 @@ class ParkedEvents:
         """Those that may be of the category: to look at all of them takes ten times as long."""
         return [id_.decode() for id_ in self._of_category([self._keys.events], {"ids": ids, "category": category})]
 
-    def look(self, ids: Sequence[str]) -> list[ParkedEvent]:
+    def by_ids(self, ids: Sequence[str]) -> list[ParkedEvent]:
         """Those of the ids on the queue that are parked."""
         if not ids:
             return []
-        look = self._explanations.look([id_ for id_ in ids if not is_digest_message(id_)], payloads=True)
-        told = [(found, look.explain(found)) for found in look.found]
+        findings = self._explanations.find([id_ for id_ in ids if not is_digest_message(id_)], payloads=True)
+        told = [(found, findings.explain(found)) for found in findings.found]
         return [self._parked(found, each) for found, each in told if each.state is State.PARKED]
 
     def explain(self, event_id: str) -> Explanation:

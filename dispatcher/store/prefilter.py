@@ -12,7 +12,7 @@ from dispatcher.core.limits import US, Demand, Denied, Scope
 from dispatcher.core.outcomes import Prefiltered
 from dispatcher.jsonio import encode
 from dispatcher.limiter.wire import Calls, denied_of
-from dispatcher.store.decisions import told_of
+from dispatcher.store.script_rows import told_of
 
 MOST_CATEGORIES: Final = 256
 """Categories that are named at a time; more go the longer way. To be named costs the server about a microsecond in each

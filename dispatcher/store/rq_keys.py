@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 
 _LANE_SUFFIX: Final = {Lane.HIGH: ":high", Lane.NORMAL: "", Lane.LOW: ":low"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueKeys:
     """The keys of RQ that serve as the intake."""
 
@@ -24,12 +25,12 @@ class QueueKeys:
         """LIST, RQ's queue of a lane: job ids, the next one left."""
         return f"rq:queue:{self.lane_name(lane)}"
 
-    @property
+    @cached_property
     def lanes(self) -> tuple[str, ...]:
         """The lists of all lanes, the most urgent first."""
         return tuple(self.lane(lane) for lane in Lane)
 
-    @property
+    @cached_property
     def intermediates(self) -> tuple[str, ...]:
         """LIST, what a stock worker has popped and not yet begun, one for each lane."""
         return tuple(f"{lane}:intermediate" for lane in self.lanes)
@@ -38,7 +39,7 @@ class QueueKeys:
         """SET, the keys of RQ's entries of the workers of a lane."""
         return f"rq:workers:{self.lane_name(lane)}"
 
-    @property
+    @cached_property
     def all_workers(self) -> str:
         """SET, as ``workers``, of every queue on the server."""
         return "rq:workers"
@@ -55,17 +56,17 @@ class QueueKeys:
         """ZSET, RQ's registry of executions of a lane, with the second at which each is given up."""
         return f"rq:wip:{self.lane_name(lane)}"
 
-    @property
+    @cached_property
     def binding(self) -> str:
         """STRING, the namespace this queue is bound to; permanent. Under RQ's prefix since it belongs to the queue."""
         return f"rq:queue:{self.queue}:namespace"
 
-    @property
+    @cached_property
     def queues(self) -> str:
         """SET, RQ's set of queues."""
         return "rq:queues"
 
-    @property
+    @cached_property
     def suspended(self) -> str:
         """STRING, set by ``rq suspend``."""
         return "rq:suspended"

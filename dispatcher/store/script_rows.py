@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.leased_event import Leased, Terms, Undecodable
-from dispatcher.core.limits import US, Kind, all_scopes
+from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, Scope, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE
 from dispatcher.core.outcomes import (
     NO_CATEGORY,
@@ -24,8 +25,8 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.tally import Counting
+from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
-from dispatcher.store.decisions import is_limited, refusal_text, why_of
 from dispatcher.store.tallies import DIGEST_CATEGORY, collects_us, sample_of
 
 CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
@@ -185,21 +186,21 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
 
 
 def _reach(settlement: Settlement) -> dict[str, Any]:
-    """What the whole fleet learns from a post or a reading."""
+    """What the whole fleet learns from a post or a history scan."""
     facts: dict[str, Any] = {}
     outcome = settlement.outcome
     if settlement.reached is not None:
         facts["reached" if settlement.reached else "failed"] = True
-    if settlement.is_reading:
-        facts["reading"] = True
+    if settlement.is_scan:
+        facts["scan"] = True
     elif settlement.attempt and (settlement.pause is not None or settlement.reached is False):
         facts["spared"] = settlement.attempt - 1
     if settlement.pause is not None:
         facts |= {"pause": True, "said": {"code": settlement.pause.code, "detail": settlement.pause.detail}}
     elif isinstance(outcome, Parked | DeadLettered) and settlement.reached is not None:
         facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
-    if settlement.reading_us is not None:
-        facts["reading_us"] = settlement.reading_us
+    if settlement.scan_wait_us is not None:
+        facts["scan_wait_us"] = settlement.scan_wait_us
     return facts | _posted_to(outcome, settlement.terms)
 
 
@@ -229,7 +230,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
                 "attempt": settlement.attempt,
                 "unknown": settlement.unknown,
                 **({"resent": settlement.resent} if settlement.resent else {}),
-                **({"unconfirmed": settlement.looks} if settlement.looks is not None else {}),
+                **({"unconfirmed": settlement.failed_scans} if settlement.failed_scans is not None else {}),
                 "why_parked": [reason.value, code],
             }
         case _:
@@ -288,3 +289,75 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
         letter |= {"posts": str(settlement.subject.posts + settlement.is_posted)}
         letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
     return letter
+
+
+_LIMITS: Final = frozenset(
+    {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED}
+)
+
+
+def why_of(settlement: Settlement) -> str | None:
+    """What the record says of a settlement, without its instant; None for what only waits."""
+    subject = settlement.subject
+    category = None if isinstance(subject, Undecodable) else subject.event.category
+    match settlement.outcome:
+        case Sent(receipt):
+            copies = settlement.perhaps_posted
+            channel = receipt.channel if settlement.terms is None else settlement.terms.channel
+            said: dict[str, Any] = {"channel": channel, "ts": receipt.ts}
+            said |= {"copies": copies} if copies else {}
+            said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
+            return _text("sent", Reason.OK, category, None, said)
+        case Dropped(denied, reason, detail, until_us):
+            return _text("dropped", reason, category, denied, _said(settlement, detail, until_us))
+        case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
+            said = _said(settlement, detail, until_us, code=code, since_us=since_us)
+            return _text("dead", reason, category, denied, said)
+        case Parked() | Told():
+            return None
+        case _:
+            assert_never(settlement.outcome)
+
+
+def is_limited(settlement: Settlement) -> bool:
+    """Whether the event was suppressed, by a limit or by hand."""
+    outcome = settlement.outcome
+    return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
+
+
+def _said(
+    settlement: Settlement,
+    detail: str | None,
+    until_us: int | None,
+    *,
+    code: str | None = None,
+    since_us: int | None = None,
+) -> dict[str, Any]:
+    said = {
+        "detail": detail and detail[:200],
+        "code": code,
+        "fits_at_us": until_us,
+        "since_us": since_us,
+        "copies": settlement.perhaps_posted,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def refusal_text(outcome: str, reason: Reason, category: str, denied: Denied) -> str:
+    """What the record, or a tally, says of a refusal."""
+    return _text(outcome, reason, category, denied, {})
+
+
+@lru_cache(maxsize=4096)
+def told_of(scope: Scope, known: tuple[str, Limit] | None = None) -> list[str]:
+    """What the decision record says of a refusal by each limit of the scope, up to the time until there is room.
+
+    ``known`` is how people know a scope that keeps the slot of a digest apart.
+    """
+    said = [(scope.name, limit) for limit in scope.limits] if known is None else [known] * len(scope.limits)
+    return [encode([limit_reason(name).value, [name, str(limit)]]).decode()[1:-2] + "," for name, limit in said]
+
+
+def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:
+    refusal = None if denied is None else [denied.scope, str(denied.limit), denied.retry_after_us]
+    return encode([outcome, category, reason.value, refusal, said]).decode()

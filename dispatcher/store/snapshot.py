@@ -29,7 +29,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class TallyLook:
+class TallyStatus:
     """How many were suppressed and since when.
 
     ``place`` is where the digest message is: ``timer``, ``line``, ``hands``. ``buffered``: there is no message yet,
@@ -95,7 +95,7 @@ class Snapshot:
     next_timer_us: int | None = None
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
     muted: dict[str, Mute] = field(default_factory=dict)
-    tallies: dict[str, TallyLook] = field(default_factory=dict)
+    tallies: dict[str, TallyStatus] = field(default_factory=dict)
     has_all_lines: bool = True
     next_line_us: int | None = None
     deciding: int = 0
@@ -208,11 +208,11 @@ class Books:
         self._shadowed = keys.shadowed
 
     def snapshot(self) -> Snapshot:
-        """One look."""
+        """The snapshot."""
         answer, books = self._snapshot(self._names, self._call)
         facts: dict[str, Any] = decode_answer(answer)
         totals = {name.decode(): int(count) for name, count in zip(books[::2], books[1::2], strict=True)}
-        tallies = {id_: TallyLook(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
+        tallies = {id_: TallyStatus(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
         return Snapshot(
             now_us=int(facts["now"]),
             waiting=facts["waiting"],
@@ -256,13 +256,13 @@ class Books:
         What a limit defers or sets aside may wait, but not what has its turn now or is being decided about; so may a
         digest that collects, and one that is posted and may be edited.
         """
-        look = self.snapshot()
-        if look.deciding or (look.next_line_us is not None and look.next_line_us <= look.now_us):
+        snapshot = self.snapshot()
+        if snapshot.deciding or (snapshot.next_line_us is not None and snapshot.next_line_us <= snapshot.now_us):
             return False
-        if look.tallies_at("line", "hands"):
+        if snapshot.tallies_at("line", "hands"):
             return False
-        buffered = look.tallies_at("buffered") if look.has_all_tallies else look.all_tallies
-        return look.waiting + look.in_flight + look.parked <= buffered + sum(look.deferred.values())
+        buffered = snapshot.tallies_at("buffered") if snapshot.has_all_tallies else snapshot.all_tallies
+        return snapshot.waiting + snapshot.in_flight + snapshot.parked <= buffered + sum(snapshot.deferred.values())
 
 
 def read_by_hand(text: str) -> PausedByHand:
@@ -292,7 +292,7 @@ def _instant(text: str) -> int:
     return instant
 
 
-def _parked(facts: Mapping[str, Any], totals: Mapping[str, int], tallies: Mapping[str, TallyLook]) -> int:
+def _parked(facts: Mapping[str, Any], totals: Mapping[str, int], tallies: Mapping[str, TallyStatus]) -> int:
     """Parked events without the dispatcher's own, by the tallies; where these are too many, by the books."""
     if facts["has_all_tallies"]:
         return int(facts["parked"]) - sum(each.place in {"timer", "line"} for each in tallies.values())

@@ -19,7 +19,7 @@ DIGEST_CATEGORY: Final = ""
 
 
 def collects_us(counting: Counting) -> int:
-    """How long a tally collects before its digest message looks for the first time."""
+    """How long a tally collects before its digest message failed_scans for the first time."""
     return counting.delay_us if counting.telling is Telling.DIGEST else 0
 
 
@@ -40,7 +40,7 @@ def samples_of(events: Sequence[tuple[int, Event]]) -> list[tuple[int, str]]:
 
 
 def unconfirmed_of(header: dict[str, Any]) -> Unconfirmed | None:
-    """What is known of a post that is to be looked up."""
+    """What is known of a post that is to be reconciled."""
     if "unconfirmed" not in header:
         return None
     trouble = header.get("trouble")
@@ -55,7 +55,7 @@ def unconfirmed_of(header: dict[str, Any]) -> Unconfirmed | None:
 
 
 def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
-    """A digest message with its tally as it was when it was taken, or when its post was made that is to be looked up.
+    """A digest message with its tally as it was when it was taken, or when its post was made that is to be reconciled.
 
     Each message has an id of its own.
     """

@@ -91,10 +91,10 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in {"AsyncFakeProducer", "FakeProducer"}:
-        from dispatcher.testing import producers  # noqa: PLC0415 - see above
+        from dispatcher.testing import producers
 
         found: object = getattr(producers, name)
         return found
-    from dispatcher import stand_in  # noqa: PLC0415 - see above
+    from dispatcher import stand_in
 
     return getattr(stand_in, "StandIn" if name == "SlackStandIn" else name)

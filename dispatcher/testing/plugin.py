@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def slack_stand_in_setup() -> Setup:
     """What the workspace of ``slack_stand_in`` is like; a test or a module that wants another one overrides it."""
-    from dispatcher.testing import Setup  # noqa: PLC0415 - pytest imports this module into every run
+    from dispatcher.testing import Setup  # pytest imports this module into every run
 
     return Setup()
 
@@ -22,7 +22,7 @@ def slack_stand_in_setup() -> Setup:
 @pytest.fixture
 def slack_stand_in(slack_stand_in_setup: Setup) -> Iterator[SlackStandIn]:
     """A local Slack on a free port of 127.0.0.1 with nothing posted; it ends with the test."""
-    from dispatcher.testing import SlackStandIn  # noqa: PLC0415 - as above
+    from dispatcher.testing import SlackStandIn
 
     with SlackStandIn(setup=slack_stand_in_setup) as stand_in:
         yield stand_in

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import Mute
-from dispatcher.core.outcomes import Bounds
+from dispatcher.core.outcomes import Bounds, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.rq_recovery import Sweep
-from dispatcher.worker.collaborators import WorkerLog
 
 
 class Housekeeping:
@@ -39,3 +39,23 @@ class Housekeeping:
                 self._log.say("category.muted", category=category, until=until, who=mute.who, detail=mute.why)
         for category in before.keys() - muted.keys():
             self._log.say("category.unmuted", category=category)
+
+
+class WorkerLog(Protocol):
+    """What the loop itself tells."""
+
+    def duplicates(self, ids: list[str]) -> None:
+        """Ids that were taken and are present or remembered already."""
+        ...
+
+    def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
+        """New events that ``take`` has dropped, since a limit refuses them."""
+        ...
+
+    def trimmed(self, count: int) -> None:
+        """So many dead letters were lost to their bounds."""
+        ...
+
+    def say(self, event: str, **facts: object) -> None:
+        """One line: ``noun.past_participle`` and its facts."""
+        ...

@@ -1,4 +1,4 @@
-"""The posts and look-ups in flight: a bounded number of threads, each at one at a time, by a deadline."""
+"""The posts and history scans in flight: a bounded number of threads, each at one at a time, by a deadline."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
-from dispatcher.core.boottime import boottime_s
-from dispatcher.core.leased_event import Started
+from dispatcher.core.leased_event import Started, boottime_s
 from dispatcher.core.limits import Ambiguous, PostResult
-from dispatcher.core.outcomes import Lookup, Reading, ReadLater, Settlement
+from dispatcher.core.outcomes import HistoryScan, ScanLater, ScanResult, Settlement
+from dispatcher.core.pipeline import Dispatcher
 
-Task: TypeAlias = Started | Lookup
+Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or look for several."""
 
 
@@ -32,12 +32,12 @@ class PostExecutor(Protocol):
         """What follows from a post that came to ``result``."""
         ...
 
-    def look(self, lookup: Lookup) -> list[Settlement]:
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
         """Read what was posted and say what follows for each event."""
         ...
 
-    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
-        """What follows from a reading."""
+    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
+        """What follows from a scan's result."""
         ...
 
 
@@ -61,7 +61,7 @@ class PostPool:
     """Runs up to ``size`` tasks at once.
 
     The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
-    ambiguous, a look-up as broken off; whatever its thread brings later is left alone.
+    ambiguous, a history scan as broken off; whatever its thread brings later is left alone.
 
     A post that its thread has not begun by then is not made at all, and counts as not made: the process stood still
     meanwhile, and somebody else may have the event.
@@ -97,7 +97,7 @@ class PostPool:
 
     @property
     def ids(self) -> list[str]:
-        """The events whose posts and look-ups are in flight."""
+        """The events whose posts and history scans are in flight."""
         return [id_ for in_flight in self._in_flight.values() for id_ in in_flight.ids]
 
     def start(self, task: Task) -> None:
@@ -143,7 +143,7 @@ class PostPool:
         if self._clock() >= in_flight.overdue_at or not in_flight.claim():
             return  # what becomes of it is said by its deadline
         try:
-            came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.look(task)
+            came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.scan(task)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         self._done.put((in_flight, came_to))
@@ -158,4 +158,54 @@ class PostPool:
     def _without_answer(self, task: Task, code: str, detail: str) -> list[Settlement]:
         if isinstance(task, Started):
             return [self._executor.conclude(task, Ambiguous(code, detail))]
-        return self._executor.conclude_look(task, Reading({}, ReadLater(code, detail)))
+        return self._executor.conclude_scan(task, ScanResult({}, ScanLater(code, detail)))
+
+
+class FleetLimits(Protocol):
+    """The limits by which this worker decides: always a version that is or was in force for the whole fleet."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The core with these limits."""
+        ...
+
+    def follow(self, version: str | None) -> None:
+        """Go over to the version in force, unless ``version``, which somebody saw in force, is the one followed.
+
+        Raises ``GateUnavailable``, and ``ConfigError`` where this program cannot read those limits.
+        """
+        ...
+
+    def reread(self) -> None:
+        """Read the limits file again, publish what it says if that is new, and tell what came of it.
+
+        A file with faults changes nothing. Raises as ``follow`` does.
+        """
+        ...
+
+
+class CurrentExecutor:
+    """What the post pool runs, always by the limits of the moment; see ``post_pool.PostExecutor``."""
+
+    def __init__(self, limits: FleetLimits) -> None:
+        self._limits = limits
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post one message and say what follows."""
+        return self._limits.dispatcher.deliver(started)
+
+    def not_made(self, started: Started) -> Settlement:
+        """What follows from a post that was never begun."""
+        return self._limits.dispatcher.not_made(started)
+
+    def conclude(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        return self._limits.dispatcher.conclude(started, result)
+
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
+        """Read what was posted and say what follows for each event."""
+        return self._limits.dispatcher.scan(scan)
+
+    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
+        """What follows from a scan's result."""
+        return self._limits.dispatcher.conclude_scan(scan, result)

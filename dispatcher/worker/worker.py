@@ -10,20 +10,17 @@ from typing import Final
 
 from rq.worker import WorkerStatus
 
-from dispatcher.core.boottime import boottime_s
-from dispatcher.core.leased_event import Leased, Undecodable
+from dispatcher.core.leased_event import Leased, Undecodable, boottime_s
 from dispatcher.core.limits import US
 from dispatcher.core.outcomes import Settlement
 from dispatcher.core.ports import Overtaken
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout
-from dispatcher.store.leases import AHEAD, Outbox
+from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
-from dispatcher.store.take import Taken
-from dispatcher.worker.collaborators import CurrentExecutor, FleetLimits, WorkerLog
 from dispatcher.worker.doorbell import Doorbell
-from dispatcher.worker.housekeeping import Housekeeping
-from dispatcher.worker.post_pool import PostPool
+from dispatcher.worker.housekeeping import Housekeeping, WorkerLog
+from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0
@@ -123,11 +120,11 @@ class Worker:
         return None
 
     def dispatch(self, taken: Taken) -> None:
-        """Decide a batch and start its posts and look-ups, by the limits in force, whichever these are in the end."""
+        """Decide a batch by the limits in force, and start its posts and history scans."""
         self._presence.state = WorkerStatus.BUSY
         try:
-            for lookup in self._limits.dispatcher.lookups(taken.batch, taken.now_us) if taken.old else ():
-                self._post_pool.start(lookup)
+            for scan in self._limits.dispatcher.scans(taken.batch, taken.now_us) if taken.old else ():
+                self._post_pool.start(scan)
             batch: Sequence[Leased | Undecodable] = taken.batch
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._post_pool.free
@@ -189,7 +186,7 @@ class Worker:
             self._doorbell.ring()
 
     def _settle_posts(self) -> None:
-        """Make durable what the posts and look-ups that ended came to."""
+        """Make durable what the posts and history scans that ended came to."""
         self._unsettled += self._post_pool.collect()
         if self._unsettled:
             self._limits.dispatcher.settle(self._unsettled)

@@ -300,8 +300,8 @@ local digest = module(function(digest)
     end
   end
 
-  -- The payload of a digest message for its owner: its tally as it stands now or, while the fate of its last post is to be looked
-  -- up, as that post told of it. An edit is not looked up but made again.
+  -- The payload of a digest message for its owner: its tally as it stands now or, while the fate of its last post is to be
+  -- reconciled , as that post told of it. An edit is not reconciled but made again.
   function digest.snapshot(at, id, header)
     local key = at.tally .. id
     mend(key)

@@ -7,10 +7,10 @@ local due = module(function(due)
   local PAGE = 32 -- lines, and timers, that are looked at beyond what is asked for
   local EXPIRED = 50
   local REOPENED = 25
-  local READ_GAP_US = 1200000
+  local SCAN_GAP_US = 1200000
   local MOST_BEHIND = 16 -- heads that wait for what others are deciding; after so many the others are left to a later call
   local alone, behind, behind_count, old_waits, is_cut = false, nil, 0, false, false
-  local read = {} -- channels that are read for what was taken
+  local scanned = {} -- channels whose history is scanned for what was taken
 
   -- An event that two workers died with is handed out alone: should it kill a third one, nothing dies with it.
   function due.is_alone()
@@ -66,21 +66,21 @@ local due = module(function(due)
     return is_done
   end
 
-  -- Nothing is looked up before the cool-down of readings is over, and for a while after one they go one by one: Slack limits
+  -- Nothing is reconciled before the cool-down of history scans is over, and for a while after one they go one by one: Slack limits
   -- them together, whatever their channels.
-  local function read_at(at)
-    return plan.zscore(at.cooldowns, lines.READING) or -math.huge
+  local function scan_from(at)
+    return plan.zscore(at.cooldowns, lines.HISTORY) or -math.huge
   end
 
   local function is_too_soon(at, header)
-    return header.unconfirmed and at.now < read_at(at) and not read[header.channel]
+    return header.unconfirmed and at.now < scan_from(at) and not scanned[header.channel]
   end
 
-  local function note_reading(at, header)
-    if header.unconfirmed and not read[header.channel] then
-      read[header.channel] = true
-      if at.now < read_at(at) + lines.COOLED_US then
-        plan.zadd(at.cooldowns, at.now + READ_GAP_US, lines.READING)
+  local function note_scan(at, header)
+    if header.unconfirmed and not scanned[header.channel] then
+      scanned[header.channel] = true
+      if at.now < scan_from(at) + lines.COOLED_US then
+        plan.zadd(at.cooldowns, at.now + SCAN_GAP_US, lines.HISTORY)
       end
     end
   end
@@ -103,7 +103,7 @@ local due = module(function(due)
         alone = true
         plan.zrem(at.timers, timer)
         intake.unpark(at, timer, header, payload)
-        note_reading(at, header)
+        note_scan(at, header)
         if header.unconfirmed then
           pause.let_try(at, timer)
         end
@@ -118,24 +118,24 @@ local due = module(function(due)
       if malformed then
         intake.quarantine(at, id, header, payload)
       elseif is_too_soon(at, header) then
-        plan.zadd(at.timers, read_at(at), id)
-        plan.zadd(at.parked, read_at(at), id)
+        plan.zadd(at.timers, scan_from(at), id)
+        plan.zadd(at.parked, scan_from(at), id)
       else
-        note_reading(at, header)
+        note_scan(at, header)
         leases.leave_place(at, id, header)
         intake.unpark(at, id, header, payload)
       end
     end
   end
 
-  -- What waits on timers, up to `most` of it. Events of unknown fate that went to one channel are looked up by one reading and
-  -- count as one; none is read before the cool-down of readings is over. Returns how many more may be taken.
+  -- What waits on timers, up to `most` of it. Events with an unknown delivery status that went to one channel are reconciled by one
+  -- history scan and count as one; none is read before the cool-down of history scans is over. Returns how many more may be taken.
   local function take_timers(at, most, is_paused)
     local wanted = most > 0 and most + PAGE or 0
     local ids = plan.zdue(at.timers, at.now, wanted)
     is_cut = is_cut or (wanted > 0 and #ids == wanted)
     for _, id in ipairs(ids) do
-      if most <= 0 and next(read) == nil then -- only what one reading looks up with others may still be taken
+      if most <= 0 and next(scanned) == nil then -- only what one scan finds with others may still be taken
         break
       end
       local header, payload, malformed = record.read(at, id)
@@ -143,20 +143,20 @@ local due = module(function(due)
       if malformed then
         intake.quarantine(at, id, header, payload)
       elseif is_too_soon(at, header) then
-        plan.zadd(at.timers, read_at(at), id)
+        plan.zadd(at.timers, scan_from(at), id)
       elseif is_poison_candidate(header) then
         old_waits = true
         break
-      elseif most > 0 or (place and read[place]) then
+      elseif most > 0 or (place and scanned[place]) then
         plan.zrem(at.timers, id)
         intake.unpark(at, id, header, payload)
         if place and is_paused then
           pause.let_try(at, id)
         end
-        if not (place and read[place]) then
+        if not (place and scanned[place]) then
           most = most - 1
         end
-        note_reading(at, header)
+        note_scan(at, header)
       end
     end
     return most

@@ -46,7 +46,7 @@ local intake = module(function(intake)
     return undecided
   end
 
-  -- An event that was held before goes to the owner, and its record is written. What is to be looked up is looked for under
+  -- An event that was held before goes to the owner, and its record is written. What is to be reconciled is looked for under
   -- Slack's own name of its channel, once that is known; whether posts fail there says what is to be made of what is absent.
   local function hand_out_again(at, id, header, payload)
     header.place = header.unconfirmed and leases.place(at, header.channel) or nil

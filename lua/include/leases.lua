@@ -1,4 +1,5 @@
--- Who holds an event, and how it leaves a place: leases, taking over, what a post of unknown fate waits for, leaving a line.
+-- Who holds an event, and how it leaves a place: leases, taking over, what a post with an unknown delivery status waits for,
+-- leaving a line.
 --
 -- The beat tells an interruption of the server from a quiet one: live workers call at least every third of a lease, so half a
 -- lease without a call means that nobody could. Then live workers renew first: for GRACE_US nobody is taken over. It also tells
@@ -6,7 +7,7 @@
 --
 -- `at` names the keys events, leases, requeued, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
 -- for `renew` also beat, reopening and pause;
--- grace_us: from a post of unknown fate until it is looked up, scope: prefix of the keys of slots; and now.
+-- grace_us: from a post with an unknown delivery status until it is reconciled, scope: prefix of the keys of slots; and now.
 local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
@@ -55,9 +56,9 @@ local leases = module(function(leases)
     return math.min(at.now, tonumber(header.sent))
   end
 
-  -- Before an event is looked up: its marks by a clock that may have been stepped since. What was marked before an interruption
+  -- Before an event is reconciled: its marks by a clock that may have been stepped since. What was marked before an interruption
   -- counts from its end, since that may have been a step forward: no post that is under way is taken for one that is lost. A
-  -- second one moves it no further. `back`: how much earlier than its first mark a reading begins, after a step back.
+  -- second one moves it no further. `back`: how much earlier than its first mark a history scan begins, after a step back.
   function leases.trust_marks(at, header)
     local resumed, earlier = count_of(plan.hget(at.beat, 'resumed')), count_of(plan.hget(at.beat, 'earlier'))
     local ahead, by = count_of(plan.hget(at.beat, 'ahead')), count_of(plan.hget(at.beat, 'by'))
@@ -69,8 +70,8 @@ local leases = module(function(leases)
     header.back = first <= ahead and by < first and digits(by) or nil
   end
 
-  -- Parks an event whose post may have arrived, to be looked up at `instant`, and never given up before that.
-  function leases.await_look(at, id, header, payload, instant)
+  -- Parks an event whose post may have arrived, to be reconciled at `instant`, and never given up before that.
+  function leases.await_scan(at, id, header, payload, instant)
     instant = math.max(at.now, instant)
     header.state, header.timer = 'waiting', true
     header.why = nil
@@ -81,7 +82,7 @@ local leases = module(function(leases)
   end
 
   -- A post that was under way may have arrived, or arrives yet: it frees its channel, is charged to its pace, and waits to be
-  -- looked up when `at.grace_us` have passed since it was marked.
+  -- reconciled when `at.grace_us` have passed since it was marked.
   function leases.unconfirmed(at, id, header, payload)
     if lines.free(at, header.channel, id) and plan.zscore(at.lines, 'channel:' .. header.channel) then
       plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
@@ -92,7 +93,7 @@ local leases = module(function(leases)
       plan.keep_alive(pace, header.pace, 2 * header.pace)
     end
     header.held, header.unconfirmed = nil, 0
-    leases.await_look(at, id, header, payload, leases.marked(at, header) + at.grace_us)
+    leases.await_scan(at, id, header, payload, leases.marked(at, header) + at.grace_us)
   end
 
   -- Until when nobody is taken over. What is further ahead than it can be was not written by us.
@@ -117,9 +118,9 @@ local leases = module(function(leases)
     lines.free_all(at, id)
   end
 
-  -- The events of an owner whose lease has ended, a page of them; whether these were all. A post that was under way is looked
-  -- up and keeps its slot; one that was being looked up waits on a timer again; one that came out of a category's line goes
-  -- back there; any other is requeued.
+  -- Takes over a page of the events of an owner whose lease has ended. Returns whether these were all. A post that was under
+  -- way is to be reconciled, and keeps its slot. An event that was being reconciled waits on a timer again. An event out of a
+  -- category's line goes back there. Any other is requeued.
   function leases.take_over(at, owner, theirs)
     local ids = redis.call('SRANDMEMBER', theirs, PAGE + 1)
     local is_all = #ids <= PAGE
@@ -134,7 +135,7 @@ local leases = module(function(leases)
         if header.state == 'sending' then
           leases.unconfirmed(at, id, header, payload)
         elseif header.unconfirmed then
-          leases.await_look(at, id, header, payload, at.now)
+          leases.await_scan(at, id, header, payload, at.now)
         elseif header.line and header.deaths < leases.POISON_DEATHS then
           header.takes = (header.takes or 1) + 1
           deferred.stand(at, id, header, payload)

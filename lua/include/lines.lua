@@ -11,8 +11,8 @@
 -- `at` names the keys lines, timers, posting, cooldowns, turns, wake; and now. A channel is {name, line: key of its line,
 -- line_name, and with a pace: pace: key of its slots, max, window_us}.
 local lines = module(function(lines)
-  lines.READING = 'conversations.history' -- stands among the channels that cool down for all readings of what was posted
-  -- So long after a cool-down its channel takes one post at a time until one has arrived; and readings are made one by one.
+  lines.HISTORY = 'conversations.history' -- stands among the channels that cool down for all history scans of what was posted
+  -- So long after a cool-down its channel takes one post at a time until one has arrived; and history scans are made one by one.
   lines.COOLED_US = 600000000
   local CLASS = 562949953421312 -- 2^49: seq is below it
   local CLASSES = 12

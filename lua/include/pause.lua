@@ -157,15 +157,15 @@ local pause = module(function(pause)
     return never_left >= OUTAGE or (failures >= OUTAGE and channels > 1)
   end
 
-  -- A post or a reading did not reach Slack, or had no clear answer: `is_maybe`, the post may have arrived; `is_reading`. Returns
+  -- A post or a history scan did not reach Slack, or had no clear answer: `is_maybe`, the post may have arrived; `is_scan`. Returns
   -- whether that is part of an outage, in which nobody's attempt is used up.
-  function pause.note_failure(at, id, channel, said, is_maybe, is_reading)
+  function pause.note_failure(at, id, channel, said, is_maybe, is_scan)
     local kind = kind_of(at)
-    local is_new = kind and (is_maybe or is_reading) and is_untried(at, 'outage', channel)
+    local is_new = kind and (is_maybe or is_scan) and is_untried(at, 'outage', channel)
     count_in(at, at.failing, channel)
     if is_maybe then
       hold(at, channel)
-    elseif not is_reading then
+    elseif not is_scan then
       count_in(at, at.failing, '')
     end
     local is_prober = kind and plan.hget(at.pause, 'prober') == id
@@ -185,14 +185,14 @@ local pause = module(function(pause)
   end
 
   -- Slack asks for an operator. Returns until when the fleet is paused; nothing where that is the channel's own affair.
-  function pause.note_denial(at, id, channel, said, is_reading)
+  function pause.note_denial(at, id, channel, said, is_scan)
     local kind, denied = kind_of(at), whole_of(plan.hget(at.denials, channel))
     local is_new = kind == 'operator' and is_untried(at, kind, channel)
     plan.del(at.failing)
     plan.hset(at.denials, channel, digits(at.now))
     plan.keep_alive(at.denials, HOUR_US)
     if kind ~= 'operator' and denied and count_of(redis.call('GET', at.posted)) >= denied then
-      if not is_reading then
+      if not is_scan then
         hold(at, channel)
       end
       pause.pass_try(at, id)
@@ -285,7 +285,7 @@ local pause = module(function(pause)
     local latest, is_wide = at.now + span_us, false
     for i = 1, #others, 2 do
       local other = others[i]
-      if other ~= lines.READING and not plan.hget(at.failures, other) then
+      if other ~= lines.HISTORY and not plan.hget(at.failures, other) then
         is_wide = is_wide or other ~= channel
         latest = math.max(latest, number_of(others[i + 1]))
       end

@@ -9,12 +9,11 @@
 -- replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
 -- which it waits as the only suppressed one), digest (true: a digest message, include/digest.lua), line and rank (where
 -- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
--- marked as sending), unconfirmed (while the fate of its last post is to be looked up: how many readings failed so far), resent
--- (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what its
--- last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
+-- marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many history scans failed so far),
+-- resent (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what
+-- its last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
 -- thread); while it is unconfirmed, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
--- back (how far the clock was stepped back since its first post, us).
--- Instants are strings of microseconds: cjson writes 14 digits.
+-- back (how far the clock was stepped back since its first post, us). Instants are strings of microseconds: cjson writes 14 digits.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
   local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it
@@ -151,7 +150,7 @@ local record = module(function(record)
     return last
   end
 
-  -- The name of the slots of its present attempt: a post of unknown fate keeps its own, the next one takes another.
+  -- The name of the slots of its present attempt: a post with an unknown delivery status keeps its own, the next one takes another.
   function record.slot(header)
     local unknown = header.unknown or 0
     return unknown > 0 and digits(header.seq) .. '#' .. digits(unknown) or digits(header.seq)

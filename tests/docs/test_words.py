@@ -42,6 +42,13 @@ RETIRED: Final = {
     "errand": "task",
     "courier": "executor",
     "spoiled": "undecodable",
+    "Lookup": "HistoryScan",
+    "ReadLater": "ScanLater",
+    "LAST_LOOK": "LAST_SCAN",
+    "TallyLook": "TallyStatus",
+    "is_reading": "is_scan",
+    "reading_us": "scan_wait_us",
+    "unknown fate": "unknown delivery status",
 }
 
 

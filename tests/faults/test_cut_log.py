@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import places_of
-from tests.support.plights import LIMITS, Plight
+from tests.support.invariants import state_of
 from tests.support.quiet_stage import QuietStage
 from tests.support.script_scenes import SCENES, Scene
 from tests.support.servers import RedisServer
+from tests.support.victim_scenarios import LIMITS, Scenario
 
 LATER_S = 10_000
 """From the beginning of a scene until long after its end."""
@@ -47,11 +47,11 @@ def test_a_log_that_is_cut_anywhere_holds_no_half_of_a_script(
         own_server.start()
         with own_server.client() as client:
             stage = QuietStage(client, LIMITS)
-            assert stage.look().imbalances() == [], f"cut at {cut} of {len(whole)}"
-            assert places_of(client, stage.keys).faults(same_pace=False) == [], f"cut at {cut} of {len(whole)}"
+            assert stage.snapshot().imbalances() == [], f"cut at {cut} of {len(whole)}"
+            assert state_of(client, stage.keys).faults(same_pace=False) == [], f"cut at {cut} of {len(whole)}"
             stage.clock.forward(LATER_S)
-            plight = Plight(stage, "nobody", [stage.worker("next")])
-            plight.live()
-            plight.check_others()
+            scenario = Scenario(stage, "nobody", [stage.worker("next")])
+            scenario.live()
+            scenario.check_others()
         own_server.kill()
     own_server.start()  # to be closed as it was found

@@ -15,20 +15,20 @@ from dispatcher.server.connection import connect
 from dispatcher.stand_in import RateLimited, StandIn, not_landed
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained, watch
+from tests.support.killable_workers import KillableWorkers
 from tests.support.models import HELD
-from tests.support.nursery import Nursery
 from tests.support.processes import environment, until
 from tests.support.servers import Database
+from tests.support.snapshots import is_drained, watch
 
 WORKERS: Final = 3
 COOL_S: Final = 5
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def slack() -> Iterator[StandIn]:
         yield stand_in
 
 
-def bear(nursery: Nursery, redis_url: str, slack: StandIn, cwd: Path, limit: str) -> None:
+def start_workers(killable: KillableWorkers, redis_url: str, slack: StandIn, cwd: Path, limit: str) -> None:
     """Workers of one category, which defers."""
     path = cwd / "limits.yaml"
     path.write_text(
@@ -50,12 +50,12 @@ categories:
         encoding="utf-8",
     )
     for _ in range(WORKERS):
-        nursery.bear(environment(redis_url, slack.base_url, slack.token, path))
+        killable.start(environment(redis_url, slack.base_url, slack.token, path))
 
 
-def asked_again(nursery: Nursery) -> set[str]:
+def asked_again(killable: KillableWorkers) -> set[str]:
     """Those whose slot left its window while Slack kept their channel waiting: others may go before them."""
-    lines = [line for mortal in nursery.mortals for line in mortal.lines("event.parked")]
+    lines = [line for process in killable.started for line in process.lines("event.parked")]
     admitted, again = set(), set()
     for line in sorted(lines, key=itemgetter("time")):
         if line["reason"] == "pace":
@@ -75,7 +75,7 @@ def asked_again(nursery: Nursery) -> set[str]:
 def test_deferred_events_use_all_of_a_limit_in_order_and_never_more(  # noqa: PLR0913, PLR0917 - fixtures and figures
     redis: Database,
     redis_url: str,
-    nursery: Nursery,
+    killable: KillableWorkers,
     slack: StandIn,
     tmp_path: Path,
     count: int,
@@ -86,20 +86,20 @@ def test_deferred_events_use_all_of_a_limit_in_order_and_never_more(  # noqa: PL
     ids = Producer(redis).send_many({"category": "later", "text": str(n)} for n in range(count))
     slots: dict[bytes, int] = {}
 
-    def is_done(look: Snapshot) -> bool:
+    def is_done(snapshot: Snapshot) -> bool:
         slots.update((owner, int(score)) for owner, score in redis.zrange(scope, 0, -1, withscores=True))
-        return is_drained(look)
+        return is_drained(snapshot)
 
     scope = KEYS.scope("category:later")
     ideal_s = (count // 10 - 1) * window_ms / 1_000
-    bear(nursery, redis_url, slack, tmp_path, f"10/{window_ms}ms")
+    start_workers(killable, redis_url, slack, tmp_path, f"10/{window_ms}ms")
     try:
         end = watch(books, is_done, 2 * ideal_s + 10)
-        nursery.stop()
-        assert [mortal.code for mortal in nursery.mortals] == [0] * WORKERS
-        again = asked_again(nursery)
+        killable.stop()
+        assert [process.code for process in killable.started] == [0] * WORKERS
+        again = asked_again(killable)
     finally:
-        nursery.clear()
+        killable.clear()
 
     assert end.overall()["sent"] == count
     posted = [int(each.text) for each in slack.ledger.posted()]
@@ -114,11 +114,11 @@ def test_deferred_events_use_all_of_a_limit_in_order_and_never_more(  # noqa: PL
 
 
 def test_a_channel_that_cools_down_holds_up_no_other_of_its_category(
-    redis: Database, redis_url: str, nursery: Nursery, slack: StandIn, tmp_path: Path
+    redis: Database, redis_url: str, killable: KillableWorkers, slack: StandIn, tmp_path: Path
 ) -> None:
     books, producer = Books(redis, KEYS, QUEUE), Producer(connect(redis_url))
     slack.faults.add(not_landed(RateLimited(retry_after=str(COOL_S))))
-    bear(nursery, redis_url, slack, tmp_path, "10/500ms")
+    start_workers(killable, redis_url, slack, tmp_path, "10/500ms")
     try:
         producer.send("later", "0", channel="#cold")
         (until_us,) = until(lambda: books.snapshot().cooldowns, "the cool-down").values()
@@ -126,9 +126,9 @@ def test_a_channel_that_cools_down_holds_up_no_other_of_its_category(
             producer.send("later", str(n), channel="#cold")
             producer.send("later", str(n), channel="#warm")
         watch(books, is_drained, 2 * COOL_S + 10)
-        nursery.stop()
+        killable.stop()
     finally:
-        nursery.clear()
+        killable.clear()
     posted = slack.ledger.posted()
     warm = [each for each in posted if each.channel == "#warm"]
     cold = [each for each in posted if each.channel == "#cold"]

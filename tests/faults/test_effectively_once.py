@@ -11,10 +11,10 @@ import pytest
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import Chance, Setup, StandIn
 from dispatcher.stand_in.faults import POST, Faults
-from tests.support.doom import Doom
+from tests.support.effectively_once import CHANNELS, QUICK, Fleet
+from tests.support.kill_points import KillPoint
 from tests.support.kill_round import KEYS
-from tests.support.nursery import Nursery
-from tests.support.once import CHANNELS, QUICK, Fleet
+from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import environment
 
 SHARE: Final = 1 / 3
@@ -24,18 +24,18 @@ channels: {{default: {{pace: none}}}}
 defaults: {{limits: [], channel: "#c0", on_ambiguous: {on_ambiguous}, max_age: {max_age}}}
 """
 KILLS: Final = [
-    Doom("post", "after", 3),
-    Doom("start", "after", 3),
-    Doom("settle", "before", 3),
-    Doom("settle", "middle", 3),
-    Doom("post", "before", 3),
-    Doom("look", "before", 1),
-    Doom("look", "after", 1),
-    Doom("settle", "after", 3),
-    Doom("take over", "after", 1),
-    Doom("start", "middle", 3),
-    Doom("gate", "after", 3),
-    Doom("take", "after", 4),
+    KillPoint("post", "after", 3),
+    KillPoint("start", "after", 3),
+    KillPoint("settle", "before", 3),
+    KillPoint("settle", "middle", 3),
+    KillPoint("post", "before", 3),
+    KillPoint("scan", "before", 1),
+    KillPoint("scan", "after", 1),
+    KillPoint("settle", "after", 3),
+    KillPoint("take over", "after", 1),
+    KillPoint("start", "middle", 3),
+    KillPoint("gate", "after", 3),
+    KillPoint("take", "after", 4),
 ]
 """One death in each state that an event may be in."""
 
@@ -43,13 +43,13 @@ Begin = Callable[..., Fleet]
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
-def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
+def begin(redis_url: str, killable: KillableWorkers, tmp_path: Path) -> Iterator[Begin]:
     """A fleet and its Slack."""
     running: list[StandIn] = []
 
@@ -83,89 +83,89 @@ def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
         if webhook:
             del env["DISPATCHER_SLACK_TOKEN"]
             env["DISPATCHER_SLACK_WEBHOOK_URL"] = slack.webhook_url
-        return Fleet(nursery, connect(redis_url), slack, env, places)
+        return Fleet(killable, connect(redis_url), slack, env, places)
 
     yield make
-    nursery.clear()
+    killable.clear()
     for slack in running:
         slack.stop()
 
 
 @pytest.mark.parametrize(
-    ("count", "dooms", "places", "timeout_s"),
+    ("count", "kill_points", "places", "timeout_s"),
     [
         pytest.param(60, [*KILLS[:3], KILLS[5]], 2, 90, id="60 messages"),
         pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
     ],
 )
 def test_where_the_history_can_be_read_nothing_is_lost_and_nothing_posted_twice(
-    begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
+    begin: Begin, count: int, kill_points: list[KillPoint], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places)
-    look = fleet.run(count, dooms, timeout_s)
+    snapshot = fleet.run(count, kill_points, timeout_s)
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
-    assert fleet.killed == len(dooms)
+    assert fleet.killed == len(kill_points)
     assert (account.lost, account.duplicated, account.reported) == ([], 0, 0)
     assert account.dead.keys() <= {"ambiguous", "exhausted"}
     assert fleet.too_soon_given_up() == []
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
     slots = fleet.client.zcard(KEYS.scope("global"))
     assert account.sent <= slots <= len(fleet.ids), "a retry takes no second slot"
 
 
 @pytest.mark.parametrize(
-    ("count", "dooms", "places", "timeout_s"),
+    ("count", "kill_points", "places", "timeout_s"),
     [
         pytest.param(60, KILLS[:2], 2, 90, id="60 messages"),
         pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
     ],
 )
 def test_through_a_webhook_nothing_is_lost_and_every_copy_is_reported(
-    begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
+    begin: Begin, count: int, kill_points: list[KillPoint], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places, webhook=True)
-    look = fleet.run(count, dooms, timeout_s)
+    snapshot = fleet.run(count, kill_points, timeout_s)
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
-    assert fleet.killed == len(dooms)
+    assert fleet.killed == len(kill_points)
     assert (account.lost, account.unreported) == ([], [])
     assert 0 < account.duplicated <= account.reported + 8 * account.dead.total()
     assert account.dead.keys() <= {"ambiguous", "exhausted"}
     assert fleet.too_soon_given_up() == []
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
 
 
 @pytest.mark.parametrize(
-    ("count", "dooms", "places", "timeout_s"),
+    ("count", "kill_points", "places", "timeout_s"),
     [
         pytest.param(60, KILLS[:2], 2, 90, id="60 messages"),
         pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
     ],
 )
 def test_where_the_category_would_rather_lose_nothing_is_posted_twice(
-    begin: Begin, count: int, dooms: list[Doom], places: int, timeout_s: float
+    begin: Begin, count: int, kill_points: list[KillPoint], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places, webhook=True, on_ambiguous="dead-letter")
-    look = fleet.run(count, dooms, timeout_s)
+    snapshot = fleet.run(count, kill_points, timeout_s)
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
-    assert fleet.killed == len(dooms)
+    assert fleet.killed == len(kill_points)
     assert (account.lost, account.duplicated, account.reported) == ([], 0, 0)
     assert account.dead["ambiguous"] > 0
     assert account.dead.keys() <= {"ambiguous", "exhausted"}
     assert fleet.too_soon_given_up() == []
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
 
 
 @pytest.mark.slow
 def test_where_slack_shows_fifteen_messages_a_minute_every_copy_is_reported(begin: Begin) -> None:
     fleet = begin(seed=15, places=2, setup=Setup(history_items=15), share=0.2, max_age="30s")
-    look = fleet.run(60, [], 900)  # nobody is killed: a 429 that a dead worker got is known to nobody
+    snapshot = fleet.run(60, [], 900)  # nobody is killed: a 429 that a dead worker got is known to nobody
     account = fleet.account()
     print(account)  # noqa: T201 - the figures, with -s
     assert (account.lost, account.unreported) == ([], [])
     ignored = fleet.slack.workspace.traffic.ignored["conversations.history"]
     assert ignored < CHANNELS, "only what was under way when the first 429 came"
     assert account.dead.keys() <= {"ambiguous", "expired", "exhausted"}
-    assert account.sent + account.dead.total() == len(fleet.ids) == look.received
+    assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received

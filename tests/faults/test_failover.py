@@ -14,15 +14,15 @@ from dispatcher.server.connection import connect
 from dispatcher.store.decisions import Decisions
 from tests.support.fleets import Fleet, fleet_of
 from tests.support.kill_round import KEYS, mixed
-from tests.support.looks import is_settled, watch
-from tests.support.nursery import Nursery
+from tests.support.killable_workers import KillableWorkers
 from tests.support.sentinels import Watched, watched_primary
+from tests.support.snapshots import is_settled, watch
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def watched() -> Iterator[Watched]:
 
 
 @pytest.fixture
-def fleet(nursery: Nursery, watched: Watched, tmp_path: Path) -> Iterator[Fleet]:
-    with connect(watched.url) as client, fleet_of(nursery, client, watched.url, tmp_path) as found:
+def fleet(killable: KillableWorkers, watched: Watched, tmp_path: Path) -> Iterator[Fleet]:
+    with connect(watched.url) as client, fleet_of(killable, client, watched.url, tmp_path) as found:
         yield found
 
 
@@ -65,14 +65,14 @@ def test_busy_workers_go_on_at_the_new_primary(fleet: Fleet, watched: Watched) -
     fleet.check_told(times=1, returned=returned)
 
     decided = {each.id: each for each in Decisions(fleet.round.client, KEYS).all()}
-    look = fleet.books.snapshot()
+    snapshot = fleet.books.snapshot()
     assert decided.keys() == set(fleet.round.ids)
-    assert {name: look.overall()[name] for name in ("sent", "dropped", "dead")} == Counter(
+    assert {name: snapshot.overall()[name] for name in ("sent", "dropped", "dead")} == Counter(
         each.outcome for each in decided.values()
     )
     fresh = Producer(fleet.round.client).send_many(mixed(10_000, 5))
     watch(fleet.books, is_settled, 10)
-    fleet.round.nursery.stop()
+    fleet.round.killable.stop()
     assert [worker.code for worker in fleet.workers] == [0, 0]
     told = Counter(line["event_id"] for worker in fleet.workers for line in worker.lines("event.settled"))
     assert {id_ for id_ in fresh if told[id_] != 1} == set()

@@ -87,7 +87,7 @@ def check_the_hour(posts: list[int]) -> None:
 
 
 def check_attempts(fleet: VirtualFleet, slack: Slack, ids: list[str], *, is_outage: bool, is_told: bool) -> None:
-    """In an outage none is used up. Where a reading fails for now, nothing is posted again before it was made."""
+    """In an outage none is used up. Where a history scan fails for now, nothing is posted again before it was made."""
     posts = [slack.posts_of(id_) for id_ in ids]
     attempts = [fleet.ended[id_].attempt for id_ in ids]
     assert max(posts) <= (2 if is_told else MAX_ATTEMPTS)

@@ -17,10 +17,10 @@ from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import watch
-from tests.support.nursery import Nursery
+from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import environment, until
 from tests.support.servers import Database, RedisServer
+from tests.support.snapshots import watch
 
 WORKERS: Final = 4
 A_BEAT: Final = {"EVALSHA": 3, "HSET": 1, "EXPIRE": 1, "SADD": 4, "SET": 1}
@@ -34,16 +34,16 @@ defaults: {limits: [], channel: "#slow"}
 
 
 @pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[Nursery]:
-    with Nursery(tmp_path) as bearing:
-        yield bearing
+def killable(tmp_path: Path) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path) as running:
+        yield running
 
 
 @pytest.mark.parametrize(
     ("lease_s", "window_s"), [pytest.param(3, 3.0), pytest.param(12, 10.0, marks=pytest.mark.slow)]
 )
 def test_idle_workers_beside_a_thousand_parked_events_only_beat(
-    nursery: Nursery, own_server: RedisServer, tmp_path: Path, lease_s: int, window_s: float
+    killable: KillableWorkers, own_server: RedisServer, tmp_path: Path, lease_s: int, window_s: float
 ) -> None:
     path = tmp_path / "limits.yaml"
     path.write_text(LIMITS, encoding="utf-8")
@@ -59,13 +59,17 @@ def test_idle_workers_beside_a_thousand_parked_events_only_beat(
             DISPATCHER_SLACK_TIMEOUT="1",
         )
         for _ in range(WORKERS):
-            nursery.bear(env)
+            killable.start(env)
         Producer(database).send_many({"category": "news", "text": str(n)} for n in range(PARKED + 1))
-        watch(books, lambda look: look.parked == PARKED and look.in_flight == 0 and len(look.leases) == WORKERS, 20)
+        watch(
+            books,
+            lambda snapshot: snapshot.parked == PARKED and snapshot.in_flight == 0 and len(snapshot.leases) == WORKERS,
+            20,
+        )
         ends = books.snapshot().leases
         beat_us = lease_s * US // 3
         # After its first heartbeat a worker has all the connections that it needs.
-        watch(books, lambda look: all(look.leases[name] >= end + beat_us for name, end in ends.items()), 20)
+        watch(books, lambda snapshot: all(snapshot.leases[name] >= end + beat_us for name, end in ends.items()), 20)
         _await_rest(database)
         began = time.monotonic()
         commands = _commands_within(database, window_s)

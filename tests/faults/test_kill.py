@@ -14,18 +14,18 @@ from dispatcher.producer import Producer
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
-from tests.support.doom import Doom
+from tests.support.kill_points import KillPoint
 from tests.support.kill_round import KEYS, QUEUE, Round, check, limits, mixed
-from tests.support.looks import is_settled, watch
-from tests.support.nursery import Nursery
+from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import Command, environment, until
+from tests.support.snapshots import is_settled, watch
 
 EVENTS_PER_KILL = 50
 ROUNDS = [pytest.param(4, id="4 kills"), pytest.param(100, id="100 kills", marks=pytest.mark.slow)]
 Begin = Callable[[int], Round]
 
 STEPS = {
-    "take": [("take", "after", 4), ("ask for more", "middle", 4), ("take ahead", "after", 3)],
+    "take": [("take", "after", 4), ("ask for more", "middle", 4), ("prefetch", "after", 3)],
     "gate": [("gate", "before", 3), ("gate", "middle", 3), ("gate", "after", 3)],
     "line up": [("line up", "before", 2), ("line up", "middle", 2), ("line up", "after", 2)],
     "advance": [("advance", "after", 2)],
@@ -41,13 +41,13 @@ STEPS = {
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
-def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
+def begin(redis_url: str, killable: KillableWorkers, tmp_path: Path) -> Iterator[Begin]:
     """Makes a round whose limits bind for so many events."""
     path = tmp_path / "limits.yaml"
     with StandIn() as slack:
@@ -63,10 +63,10 @@ def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
 
         def make(events: int) -> Round:
             path.write_text(limits(events), encoding="utf-8")
-            return Round(nursery, connect(redis_url), slack, env)
+            return Round(killable, connect(redis_url), slack, env)
 
         yield make
-        nursery.clear()
+        killable.clear()
 
 
 @pytest.mark.parametrize("kills", ROUNDS)
@@ -74,13 +74,13 @@ def begin(redis_url: str, nursery: Nursery, tmp_path: Path) -> Iterator[Begin]:
 def test_killed_at_a_step_nothing_is_lost(begin: Begin, step: str, kills: int) -> None:
     chance = random.Random(step)
     deaths = STEPS[step]
-    dooms = []
+    kill_points = []
     for n in range(kills):
         name, moment, latest = deaths[n % len(deaths)]
-        dooms.append(Doom(name, moment, chance.randint(1, latest)))
+        kill_points.append(KillPoint(name, moment, chance.randint(1, latest)))
     events = kills * EVENTS_PER_KILL
     a_round = begin(events)
-    end = a_round.run(dooms, events, timeout_s=60 + 4 * kills)
+    end = a_round.run(kill_points, events, timeout_s=60 + 4 * kills)
     assert len(a_round.killed) == kills + a_round.baits
     check(a_round, end)
 
@@ -118,12 +118,12 @@ def test_a_worker_that_freezes_and_wakes_after_its_lease_changes_nothing(begin: 
     a_round = begin(300)
     books = Books(a_round.client, KEYS, QUEUE)
     a_round.ids += Producer(a_round.client).send_many(mixed(0, 300))
-    frozen = a_round.nursery.bear(a_round.env, Doom(step, moment, 2, signal.SIGSTOP))
+    frozen = a_round.killable.start(a_round.env, KillPoint(step, moment, 2, signal.SIGSTOP))
     until(frozen.is_stopped, "the worker frozen")
-    a_round.nursery.bear(a_round.env)
+    a_round.killable.start(a_round.env)
     watch(books, is_settled, 20)
     frozen.signal(signal.SIGCONT)
-    a_round.nursery.stop()
+    a_round.killable.stop()
     assert frozen.code == 0
     assert frozen.life().lost
     check(a_round, books.snapshot())
@@ -133,14 +133,14 @@ def test_a_worker_that_wakes_leaves_alone_what_another_holds_now(begin: Begin) -
     a_round = begin(300)
     books = Books(a_round.client, KEYS, QUEUE)
     a_round.ids += Producer(a_round.client).send_many(mixed(0, 300))
-    first = a_round.nursery.bear(a_round.env, Doom("settle", "before", 2, signal.SIGSTOP))
+    first = a_round.killable.start(a_round.env, KillPoint("settle", "before", 2, signal.SIGSTOP))
     until(first.is_stopped, "the first worker frozen")
-    second = a_round.nursery.bear(a_round.env, Doom("take over", "after", 1, signal.SIGSTOP))
+    second = a_round.killable.start(a_round.env, KillPoint("take over", "after", 1, signal.SIGSTOP))
     until(second.is_stopped, "the second worker frozen with what the first one held")
     first.signal(signal.SIGCONT)
     watch(books, is_settled, 20)
     second.signal(signal.SIGCONT)
-    a_round.nursery.stop()
+    a_round.killable.stop()
     assert (first.code, second.code) == (0, 0)
     assert first.life().lost & second.life().lost
     check(a_round, books.snapshot())

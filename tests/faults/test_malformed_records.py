@@ -15,8 +15,17 @@ import pytest
 
 from dispatcher.store.operator_controls import Muting, Pausing
 from tests.support.mutations import ABSENT, BROKEN, PAYLOADS, RAW, VALUES, Mutation, broken, headers, with_header
-from tests.support.plights import EVENTS, OWN, Make, Plight, digest_collects, digest_grows, in_a_channels_line, leased
 from tests.support.servers import Database
+from tests.support.victim_scenarios import (
+    EVENTS,
+    OWN,
+    Make,
+    Scenario,
+    digest_collects,
+    digest_grows,
+    in_a_channels_line,
+    leased,
+)
 
 T = TypeVar("T")
 
@@ -26,7 +35,7 @@ SHOWN: Final = 10
 
 
 def named(make: Make) -> str:
-    """What a plight is called in the name of a test."""
+    """What a scenario is called in the name of a test."""
     return make.__name__
 
 
@@ -68,34 +77,34 @@ class Found:
             pytest.fail("\n".join(told), pytrace=False)
 
 
-def spoilt(redis: Database, make: Make, change: Mutation | str) -> Plight:
-    """The plight, with another record in place of the victim's, or none."""
+def spoilt(redis: Database, make: Make, change: Mutation | str) -> Scenario:
+    """The scenario, with another record in place of the victim's, or none."""
     redis.flushall()
-    plight = make(redis)
+    scenario = make(redis)
     if isinstance(change, Mutation):
-        plight.spoil(with_header(plight.record, change))
+        scenario.spoil(with_header(scenario.record, change))
     else:
-        plight.spoil(broken(plight.record, change))
-    return plight
+        scenario.spoil(broken(scenario.record, change))
+    return scenario
 
 
 def changes(redis: Database, make: Make) -> list[Mutation | str]:
     """Everything that the victim's record may be and should not."""
     redis.flushall()
-    plight = make(redis)
-    payloads = () if plight.victim in DIGEST_IDS else PAYLOADS  # those have none
-    return [*BROKEN, *payloads, *headers(plight.record)]
+    scenario = make(redis)
+    payloads = () if scenario.victim in DIGEST_IDS else PAYLOADS  # those have none
+    return [*BROKEN, *payloads, *headers(scenario.record)]
 
 
 @everywhere
 def test_nothing_is_wrong_where_nothing_is_malformed(redis: Database, make: Make) -> None:
-    plight = make(redis)
-    plight.operate()
-    plight.live()
-    plight.operate()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    assert plight.letters() == []
+    scenario = make(redis)
+    scenario.operate()
+    scenario.live()
+    scenario.operate()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    assert scenario.letters() == []
 
 
 # An event of a producer
@@ -110,15 +119,15 @@ def test_what_is_no_record_becomes_a_dead_letter_and_all_others_go_on(redis: Dat
 
 
 def _broken_ends(redis: Database, make: Make, change: str) -> None:
-    plight = spoilt(redis, make, change)
-    record, is_in_hands = plight.stored(), plight.is_in_hands()
-    plight.live()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    if is_in_hands and plight.outcome() == "sent":  # who posted it knows that, whatever the record says
-        assert plight.letters() == []
+    scenario = spoilt(redis, make, change)
+    record, is_in_hands = scenario.stored(), scenario.is_in_hands()
+    scenario.live()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    if is_in_hands and scenario.outcome() == "sent":  # who posted it knows that, whatever the record says
+        assert scenario.letters() == []
         return
-    (letter,) = plight.letters()
+    (letter,) = scenario.letters()
     assert letter[b"reason"] == b"invalid"
     for part in (record or b"").split(b"\n", 1):
         assert any(part in value for value in letter.values()), f"{part!r} is not kept in the letter: {letter}"
@@ -134,14 +143,14 @@ def test_a_payload_that_cannot_be_read_is_kept_in_a_dead_letter(redis: Database,
 
 
 def _unreadable_ends(redis: Database, make: Make, change: str) -> None:
-    plight = spoilt(redis, make, change)
-    is_in_hands = plight.is_in_hands()
-    plight.live()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    if is_in_hands and plight.outcome() == "sent":
+    scenario = spoilt(redis, make, change)
+    is_in_hands = scenario.is_in_hands()
+    scenario.live()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    if is_in_hands and scenario.outcome() == "sent":
         return
-    (letter,) = plight.letters()
+    (letter,) = scenario.letters()
     assert (letter[b"reason"], letter[b"payload"]) == (b"invalid", PAYLOADS[change])
 
 
@@ -156,14 +165,14 @@ def test_an_event_with_a_malformed_field_ends_and_all_others_go_on(redis: Databa
 
 
 def _changed_ends(redis: Database, make: Make, change: Mutation) -> None:
-    plight = spoilt(redis, make, change)
-    payload = plight.record.partition(b"\n")[2]
-    plight.live()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    letters = plight.letters()
+    scenario = spoilt(redis, make, change)
+    payload = scenario.record.partition(b"\n")[2]
+    scenario.live()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    letters = scenario.letters()
     assert len(letters) <= 1
-    assert letters or plight.outcome() is not None, "nobody knows what became of it"
+    assert letters or scenario.outcome() is not None, "nobody knows what became of it"
     for letter in letters:
         if letter[b"reason"] == b"invalid":
             assert any(payload in value for value in letter.values()), "the payload is not kept in the letter"
@@ -182,13 +191,13 @@ def _shows(text: bytes, change: Mutation) -> bool:
 
 @of_producers
 def test_what_a_newer_version_has_added_to_a_header_changes_nothing(redis: Database, make: Make) -> None:
-    plight = make(redis)
-    header = plight.header() | {"of_a_newer_version": {"a": [1, None]}, "another": "text"}
-    plight.spoil(json.dumps(header, separators=(",", ":")).encode() + b"\n" + plight.record.partition(b"\n")[2])
-    plight.live()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    assert plight.outcome() in plight.ends
+    scenario = make(redis)
+    header = scenario.header() | {"of_a_newer_version": {"a": [1, None]}, "another": "text"}
+    scenario.spoil(json.dumps(header, separators=(",", ":")).encode() + b"\n" + scenario.record.partition(b"\n")[2])
+    scenario.live()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    assert scenario.outcome() in scenario.ends
 
 
 # An event of the dispatcher's own
@@ -206,25 +215,25 @@ def test_a_digest_message_that_is_malformed_ends_and_its_category_is_told_of_aga
 
 
 def _own_ends(redis: Database, make: Make, change: Mutation | str) -> None:
-    plight = spoilt(redis, make, change)
-    plight.live()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    check_told_again(plight)
+    scenario = spoilt(redis, make, change)
+    scenario.live()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    check_told_again(scenario)
 
 
-def check_told_again(plight: Plight) -> None:
+def check_told_again(scenario: Scenario) -> None:
     """What is suppressed from now on is told of."""
-    plight.stage.clock.forward(7_200)
+    scenario.stage.clock.forward(7_200)
     ids = [f"again{n}" for n in range(9)]
-    plight.stage.send(*ids, category=plight.victim.partition(":")[2])
-    plight.others += ids
-    plight.goes_on = []
-    plight.workers = [plight.stage.worker("teller")]
-    before = plight.posts()
-    plight.live()
-    plight.check_others()
-    assert plight.posts() > before, "nobody was told of what was suppressed later"
+    scenario.stage.send(*ids, category=scenario.victim.partition(":")[2])
+    scenario.others += ids
+    scenario.goes_on = []
+    scenario.workers = [scenario.stage.worker("teller")]
+    before = scenario.posts()
+    scenario.live()
+    scenario.check_others()
+    assert scenario.posts() > before, "nobody was told of what was suppressed later"
 
 
 # Operators
@@ -245,20 +254,20 @@ def test_an_operator_who_looks_or_cancels_stops_at_no_malformed_event(redis: Dat
 
 
 def _operated(redis: Database, make: Make, change: Mutation | str) -> None:
-    plight = spoilt(redis, make, change)
-    _operate_and_live(plight)
+    scenario = spoilt(redis, make, change)
+    _operate_and_live(scenario)
 
 
-def _operate_and_live(plight: Plight) -> None:
-    plight.operate()
-    plight.cancel()
-    plight.operate()
-    plight.ends |= {"dropped"}
-    plight.live()
-    plight.operate()
-    plight.check_others()
+def _operate_and_live(scenario: Scenario) -> None:
+    scenario.operate()
+    scenario.cancel()
+    scenario.operate()
+    scenario.ends |= {"dropped"}
+    scenario.live()
+    scenario.operate()
+    scenario.check_others()
     # A tally forgets one that was cancelled when the next one comes.
-    assert [place for place in plight.places() if ":tally:" not in place] == []
+    assert [place for place in scenario.places() if ":tally:" not in place] == []
 
 
 # What is stored beside the events
@@ -273,9 +282,9 @@ BESIDE: Final = (
 )  # fmt: skip
 
 
-def _put_beside(plight: Plight, place: str, value: bytes) -> None:
+def _put_beside(scenario: Scenario, place: str, value: bytes) -> None:
     """A malformed value in a hash beside the events, where there may be others that are not."""
-    stage, (name, *more, field) = plight.stage, place.split(" ")
+    stage, (name, *more, field) = scenario.stage, place.split(" ")
     if name == "pause" and not more:
         stage.redis.hset(stage.keys.pause, mapping=PAUSE)
     if name == "muted":
@@ -295,14 +304,14 @@ def test_what_is_malformed_beside_the_events_stops_nobody(redis: Database, make:
 
 def _beside_ends(redis: Database, make: Make, place: str, value: bytes) -> None:
     redis.flushall()
-    plight = make(redis)
-    _put_beside(plight, place, value)
+    scenario = make(redis)
+    _put_beside(scenario, place, value)
     if place == "muted plain":
-        plight.ends |= {"dropped"}
-    plight.live()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    assert plight.outcome() in plight.ends
+        scenario.ends |= {"dropped"}
+    scenario.live()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    assert scenario.outcome() in scenario.ends
 
 
 @pytest.mark.parametrize("make", [in_a_channels_line, leased], ids=named)
@@ -317,12 +326,12 @@ def test_an_operator_sees_past_what_is_malformed_beside_the_events(redis: Databa
 
 def _beside_seen(redis: Database, make: Make, place: str, value: bytes) -> None:
     redis.flushall()
-    plight = make(redis)
+    scenario = make(redis)
     if place.startswith("paused"):
-        redis.hset(plight.stage.keys.paused, place.split(" ")[1], value)
+        redis.hset(scenario.stage.keys.paused, place.split(" ")[1], value)
     else:
-        _put_beside(plight, place, value)
-    plight.operate()
+        _put_beside(scenario, place, value)
+    scenario.operate()
 
 
 @pytest.mark.parametrize("paused", ["*", "plain"])
@@ -337,16 +346,16 @@ def test_a_pause_by_hand_that_is_malformed_ends_at_the_latest_when_it_is_taken_b
 
 def _paused_ends(redis: Database, paused: str, value: bytes) -> None:
     redis.flushall()
-    plight = in_a_channels_line(redis)
-    redis.hset(plight.stage.keys.paused, paused, value)
-    for worker in plight.workers:
+    scenario = in_a_channels_line(redis)
+    redis.hset(scenario.stage.keys.paused, paused, value)
+    for worker in scenario.workers:
         worker.run()
-    pausing = Pausing(redis, plight.stage.keys, clock=plight.stage.clock)
-    plight.goes_on += [partial(pausing.resume, paused)]
-    plight.live()
-    plight.check_others()
-    plight.check_victim_is_gone()
-    assert plight.outcome() == "sent"
+    pausing = Pausing(redis, scenario.stage.keys, clock=scenario.stage.clock)
+    scenario.goes_on += [partial(pausing.resume, paused)]
+    scenario.live()
+    scenario.check_others()
+    scenario.check_victim_is_gone()
+    assert scenario.outcome() == "sent"
 
 
 TALLY: Final = (
@@ -369,14 +378,14 @@ def test_a_tally_that_is_malformed_stops_nobody_and_its_category_is_told_of_agai
 
 def _tally_ends(redis: Database, make: Make, field: str, value: bytes | None) -> None:
     redis.flushall()
-    plight = make(redis)
-    key = plight.stage.keys.tally(plight.victim)
+    scenario = make(redis)
+    key = scenario.stage.keys.tally(scenario.victim)
     if value is None:
         redis.hdel(key, field)
     else:
         redis.hset(key, field, value)
-    plight.stage.send("more", category="storms")
-    plight.others.append("more")
-    plight.live()
-    plight.check_others()
-    check_told_again(plight)
+    scenario.stage.send("more", category="storms")
+    scenario.others.append("more")
+    scenario.live()
+    scenario.check_others()
+    check_told_again(scenario)

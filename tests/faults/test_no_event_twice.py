@@ -23,9 +23,9 @@ from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.snapshot import Books
-from tests.support.hindrance import LONG_S, WORKERS, Chance, Hindered, is_over
+from tests.support.delayed_workers import LONG_S, WORKERS, Chance, DelayedWorker, is_over
+from tests.support.effectively_once import hasten
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.once import hasten
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 
@@ -49,8 +49,8 @@ class Trouble:
         self._client = client
         self._cwd = cwd
         (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
-        self.workers: list[Hindered] = []
-        self.ended: list[Hindered] = []
+        self.workers: list[DelayedWorker] = []
+        self.ended: list[DelayedWorker] = []
         self.ids: list[str] = []
 
     def last(self, seconds: float, count: int) -> None:
@@ -73,9 +73,9 @@ class Trouble:
             worker.process.read()
         books = Books(self._client, KEYS, QUEUE)
         end = time.monotonic() + timeout_s
-        while (look := books.snapshot()).waiting + look.events:
-            assert look.imbalances() == []
-            assert time.monotonic() < end, f"not done after {timeout_s} s: {look}\n{self.told()}"
+        while (snapshot := books.snapshot()).waiting + snapshot.events:
+            assert snapshot.imbalances() == []
+            assert time.monotonic() < end, f"not done after {timeout_s} s: {snapshot}\n{self.told()}"
             self._fill()
             hasten(self._client)
             select.select([], [], [], STEP_S)
@@ -98,9 +98,9 @@ class Trouble:
         self.workers = [worker for worker in self.workers if worker not in self.ended]
         while len(self.workers) < WORKERS:
             env = {"DISPATCHER_LIMITS_FILE": "limits.yaml"}
-            self.workers.append(Hindered(self._chance, self._server.socket, self._slack, env, self._cwd))
+            self.workers.append(DelayedWorker(self._chance, self._server.socket, self._slack, env, self._cwd))
 
-    def _trouble(self, worker: Hindered) -> None:
+    def _trouble(self, worker: DelayedWorker) -> None:
         if not worker.has_started():
             return
         if self._chance.happens(0.02):
@@ -117,7 +117,7 @@ class Trouble:
 
 
 def hasten_attempts(client: Database) -> None:
-    """Whoever waits to be posted again may go now; who waits to be looked up, in its own time."""
+    """Whoever waits to be posted again may go now; who waits to be reconciled, in its own time."""
     now_us = client.time()[0] * US
     for id_ in client.zrange(KEYS.timers, 0, -1):
         record = client.hget(KEYS.events, id_)

@@ -16,10 +16,10 @@ from dispatcher.server.connection import connect
 from dispatcher.stand_in import Outage, Setup, StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained, watch
-from tests.support.nursery import Nursery
+from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import environment
 from tests.support.servers import Database
+from tests.support.snapshots import is_drained, watch
 
 WORKERS: Final = 2
 SENDERS: Final = 4
@@ -32,13 +32,13 @@ BEFORE_S: Final = 1.5
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
-def lines(nursery: Nursery, event: str) -> list[dict[str, Any]]:
-    return [line for mortal in nursery.mortals for line in mortal.lines(event)]
+def lines(killable: KillableWorkers, event: str) -> list[dict[str, Any]]:
+    return [line for process in killable.started for line in process.lines(event)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def lines(nursery: Nursery, event: str) -> list[dict[str, Any]]:
 )
 def test_after_an_outage_all_of_the_budget_is_used_and_nothing_admitted_is_lost(  # noqa: PLR0913, PLR0915, PLR0917 - fixtures, figures, and one story
     redis_url: str,
-    nursery: Nursery,
+    killable: KillableWorkers,
     tmp_path: Path,
     most: int,
     window_s: int,
@@ -88,8 +88,8 @@ defaults: {{limits: [], channel: "#c0"}}
         )
         env |= {"DISPATCHER_SLACK_TIMEOUT": "2", "DISPATCHER_RECONCILE_GRACE": "1"}
         for _ in range(WORKERS):
-            nursery.bear(env)
-        watch(books, lambda look: len(look.leases) == WORKERS, 20)
+            killable.start(env)
+        watch(books, lambda snapshot: len(snapshot.leases) == WORKERS, 20)
         with StandIn(port=port, setup=Setup(outages=outages)) as slack:
             began, sent, at_return = time.time(), 0, 0
             until_s = back_s + 40.0
@@ -100,19 +100,19 @@ defaults: {{limits: [], channel: "#c0"}}
                 sent += 2
                 assert books.snapshot().imbalances() == []
                 note_slots()
-                nursery.poll(EVERY_S)
+                killable.poll(EVERY_S)
                 if time.time() - began < back_s:
                     at_return = slack.workspace.posts
                 returned = [each for each in slack.ledger.posted() if each.arrived_at - began > back_s]
                 if returned:
                     until_s = returned[0].arrived_at - began + windows * window_s
-            end = watch(books, lambda look: is_drained(look) | note_slots(), 60 + 4 * window_s)
-            nursery.stop()
+            end = watch(books, lambda snapshot: is_drained(snapshot) | note_slots(), 60 + 4 * window_s)
+            killable.stop()
             posted = slack.ledger.posted()
-        parked, turned = lines(nursery, "event.parked"), lines(nursery, "slack.paused")
-        settled = {line["event_id"]: line for line in lines(nursery, "event.settled")}
+        parked, turned = lines(killable, "event.parked"), lines(killable, "slack.paused")
+        settled = {line["event_id"]: line for line in lines(killable, "event.settled")}
     finally:
-        nursery.clear()
+        killable.clear()
 
     arrived = sorted(each.arrived_at - began for each in posted)
     after = [at for at in arrived if at > back_s]

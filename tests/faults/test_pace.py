@@ -19,9 +19,9 @@ from dispatcher.stand_in import STRICT, Fault, RateLimited, Setup, Slow, StandIn
 from dispatcher.stand_in.faults import POST, Faults
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained, watch
-from tests.support.nursery import Nursery
+from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import environment
+from tests.support.snapshots import is_drained, watch
 
 CHANNELS: Final = tuple(f"#c{n}" for n in range(5))
 LIMITS: Final = """\
@@ -52,9 +52,9 @@ class Answers:
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def slack(answers: Answers) -> Iterator[StandIn]:
 
 
 def drain(  # noqa: PLR0913, PLR0917 - where, and figures
-    nursery: Nursery, redis_url: str, slack: StandIn, cwd: Path, pace: str, workers: int, each: int
+    killable: KillableWorkers, redis_url: str, slack: StandIn, cwd: Path, pace: str, workers: int, each: int
 ) -> dict[str, list[float]]:
     """So many messages for each channel, by so many workers; the instants at which they arrived, in order."""
     path = cwd / "limits.yaml"
@@ -80,12 +80,12 @@ def drain(  # noqa: PLR0913, PLR0917 - where, and figures
     )
     try:
         for _ in range(workers):
-            nursery.bear(environment(redis_url, slack.base_url, slack.token, path))
+            killable.start(environment(redis_url, slack.base_url, slack.token, path))
         end = watch(Books(client, KEYS, QUEUE), is_drained, 10 * each + 30)
-        nursery.stop()
-        assert [mortal.code for mortal in nursery.mortals] == [0] * workers
+        killable.stop()
+        assert [process.code for process in killable.started] == [0] * workers
     finally:
-        nursery.clear()
+        killable.clear()
     assert end.overall()["sent"] == each * len(CHANNELS)
     arrived: dict[str, list[float]] = defaultdict(list)
     texts: dict[str, list[str]] = defaultdict(list)
@@ -105,7 +105,7 @@ def drain(  # noqa: PLR0913, PLR0917 - where, and figures
 )
 def test_a_channel_gets_what_its_pace_allows_and_nobody_is_told_to_wait(  # noqa: PLR0913, PLR0917 - fixtures and figures
     redis_url: str,
-    nursery: Nursery,
+    killable: KillableWorkers,
     slack: StandIn,
     answers: Answers,
     tmp_path: Path,
@@ -114,7 +114,7 @@ def test_a_channel_gets_what_its_pace_allows_and_nobody_is_told_to_wait(  # noqa
     share: float,
 ) -> None:
     """The wall clock is what is promised here: a post a second, and the time that Slack takes to answer."""
-    arrived = drain(nursery, redis_url, slack, tmp_path, "1/1s", workers, each)
+    arrived = drain(killable, redis_url, slack, tmp_path, "1/1s", workers, each)
     assert (slack.workspace.rate_limited, slack.workspace.inside_retry_after) == (0, 0)
     ideal_s = (each - 1) * (1 + mean(answers.took_s))
     shares = {channel: ideal_s / (instants[-1] - instants[0]) for channel, instants in arrived.items()}
@@ -124,10 +124,10 @@ def test_a_channel_gets_what_its_pace_allows_and_nobody_is_told_to_wait(  # noqa
 
 
 def test_while_one_channel_cools_down_the_others_keep_their_pace(
-    redis_url: str, nursery: Nursery, slack: StandIn, tmp_path: Path
+    redis_url: str, killable: KillableWorkers, slack: StandIn, tmp_path: Path
 ) -> None:
     slack.faults.add(not_landed(RateLimited(str(COOL_S))))  # for whoever comes first
-    arrived = drain(nursery, redis_url, slack, tmp_path, "1/1s", 3, 6)
+    arrived = drain(killable, redis_url, slack, tmp_path, "1/1s", 3, 6)
     (cold,) = slack.workspace.traffic.waits
     assert slack.workspace.inside_retry_after == 0
     began = min(instants[0] for instants in arrived.values())
@@ -141,10 +141,10 @@ def test_while_one_channel_cools_down_the_others_keep_their_pace(
     [pytest.param(3, 4, id="3 workers"), pytest.param(8, 20, id="8 workers", marks=pytest.mark.slow)],
 )
 def test_where_the_pace_is_too_fast_for_slack_nobody_posts_before_he_may(  # noqa: PLR0913, PLR0917 - fixtures and figures
-    redis_url: str, nursery: Nursery, slack: StandIn, tmp_path: Path, workers: int, each: int
+    redis_url: str, killable: KillableWorkers, slack: StandIn, tmp_path: Path, workers: int, each: int
 ) -> None:
     """Bursts of ten to channels that take one a second: each answer of 429 holds for the whole fleet."""
-    arrived = drain(nursery, redis_url, slack, tmp_path, "10/10s", workers, each)
+    arrived = drain(killable, redis_url, slack, tmp_path, "10/10s", workers, each)
     print(f"{slack.workspace.posts} posts, {slack.workspace.rate_limited} told to wait")  # noqa: T201 - the figures, with -s
     assert slack.workspace.rate_limited > 0
     assert slack.workspace.inside_retry_after == 0

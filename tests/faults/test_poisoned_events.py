@@ -113,7 +113,7 @@ def check_ends(fleet: VirtualFleet, slack: Slack, poison: Poison, credential: Cr
 
 
 def check_attempts(poison: Poison, attempts: int, posts: int, *, can_read: bool) -> None:
-    """Probes of a pause use up no attempt, but for posts of unknown fate: of these there are eight on every path."""
+    """Probes of a pause use up no attempt, but for unconfirmed posts: of these there are eight on every path."""
     match poison.meaning:
         case Meaning.ROUTE | Meaning.CONTENT:
             assert (attempts, posts) == (1, 1)

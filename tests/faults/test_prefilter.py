@@ -19,12 +19,12 @@ from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Versions
-from tests.support.doom import Doom
+from tests.support.kill_points import KillPoint
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained, watch
-from tests.support.nursery import Mortal, Nursery
+from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.processes import environment, until
 from tests.support.servers import RedisServer
+from tests.support.snapshots import is_drained, watch
 
 EVENTS: Final = 3_000
 CATEGORIES: Final = 5
@@ -43,7 +43,7 @@ defaults: {{limits: [{each}/1h], channel: "#loud"}}
 class Storm:
     """A server with all events of a storm on its lanes, a Slack, and workers born when they are needed."""
 
-    nursery: Nursery
+    killable: KillableWorkers
     client: Client
     slack: StandIn
     file: Path
@@ -54,61 +54,61 @@ class Storm:
     def books(self) -> Books:
         return Books(self.client, KEYS, QUEUE)
 
-    def bear(self, doom: Doom | None = None) -> Mortal:
-        return self.nursery.bear(self.env, doom)
+    def start(self, kill_point: KillPoint | None = None) -> KillableWorker:
+        return self.killable.start(self.env, kill_point)
 
-    def ended(self, worker: Mortal) -> Snapshot:
+    def ended(self, worker: KillableWorker) -> Snapshot:
         """The books when the worker has stopped as it was told."""
         until(lambda: self._code(worker) is not None, f"its end; said: {worker.said()[-2000:]}")
         assert worker.code == 0
-        look = self.books.snapshot()
-        assert look.imbalances() == []
-        return look
+        snapshot = self.books.snapshot()
+        assert snapshot.imbalances() == []
+        return snapshot
 
-    def drained(self, *workers: Mortal) -> dict[str, int]:
+    def drained(self, *workers: KillableWorker) -> dict[str, int]:
         """The totals, when every event has its outcome and all have stopped. Each was told of once, as it ended."""
-        look = watch(self.books, is_drained, 60)
-        self.nursery.stop()
+        snapshot = watch(self.books, is_drained, 60)
+        self.killable.stop()
         told = lines(*workers)
         assert Counter(line["event_id"] for line in told) == Counter(self.ids)
         outcomes = Counter(line["outcome"] for line in told)
-        assert outcomes == ended_of(look)
+        assert outcomes == ended_of(snapshot)
         assert len(self.slack.ledger) == outcomes["sent"]
         for category in {line["category"] for line in told}:
             dropped = sum(line["category"] == category and line["outcome"] == "dropped" for line in told)
-            assert look.by_category("dropped")[category] == dropped
+            assert snapshot.by_category("dropped")[category] == dropped
         decided = {each.id: each.outcome for each in Decisions(self.client, KEYS).all()}
         assert decided == {line["event_id"]: line["outcome"] for line in told}
-        return look.overall()
+        return snapshot.overall()
 
-    def _code(self, worker: Mortal) -> int | None:
-        self.nursery.poll()
+    def _code(self, worker: KillableWorker) -> int | None:
+        self.killable.poll()
         return worker.code
 
 
-def ended_of(look: Snapshot) -> dict[str, int]:
+def ended_of(snapshot: Snapshot) -> dict[str, int]:
     """What the books say has ended, by its outcome."""
-    return {name: look.totals[name] for name in ("sent", "dropped") if look.totals.get(name)}
+    return {name: snapshot.totals[name] for name in ("sent", "dropped") if snapshot.totals.get(name)}
 
 
-def lines(*workers: Mortal) -> list[dict[str, Any]]:
+def lines(*workers: KillableWorker) -> list[dict[str, Any]]:
     """What they said of events at their end."""
     return [line for worker in workers for line in worker.lines("event.settled")]
 
 
-def handed_out(*workers: Mortal) -> int:
+def handed_out(*workers: KillableWorker) -> int:
     """How many new events they got from ``take``."""
     return sum(len(batch) for worker in workers for batch in worker.life().batches)
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
-def storm(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[Storm]:
+def storm(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) -> Iterator[Storm]:
     file = tmp_path / "limits.yaml"
     file.write_text(limits(10), encoding="utf-8")
     with StandIn() as slack, connect(own_server.url) as client:
@@ -118,8 +118,8 @@ def storm(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator
         events: Sequence[Event] = [
             Event(f"loud{n % CATEGORIES}", f"message {n}", id=f"event-{n}" if n % 2 else None) for n in range(EVENTS)
         ]
-        yield Storm(nursery, client, slack, file, env, Producer(client).send_many(events))
-        nursery.clear()
+        yield Storm(killable, client, slack, file, env, Producer(client).send_many(events))
+        killable.clear()
 
 
 @pytest.mark.parametrize(
@@ -127,20 +127,20 @@ def storm(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator
     [
         ("ask for more", "before", 5),
         ("ask for more", "after", 5),
-        ("take ahead", "after", 3),
-        ("take ahead", "after", 5),
+        ("prefetch", "after", 3),
+        ("prefetch", "after", 5),
         ("settle", "after", 1),
     ],
 )
 def test_a_worker_stopped_in_the_midst_of_a_storm_tells_of_all_it_has_dropped(
     storm: Storm, step: str, moment: str, call: int
 ) -> None:
-    first = storm.bear(Doom(step, moment, call, signal.SIGTERM))
-    look = storm.ended(first)
+    first = storm.start(KillPoint(step, moment, call, signal.SIGTERM))
+    snapshot = storm.ended(first)
     told = lines(first)
     assert 0 < len(told) < EVENTS
-    assert (look.leased, Counter(line["outcome"] for line in told)) == (0, ended_of(look))
-    second = storm.bear()
+    assert (snapshot.leased, Counter(line["outcome"] for line in told)) == (0, ended_of(snapshot))
+    second = storm.start()
     totals = storm.drained(first, second)
     assert (totals["sent"], totals["dropped"]) == (10 * CATEGORIES, EVENTS - 10 * CATEGORIES)
     assert handed_out(first, second) < EVENTS / 2, "most of it was dropped by the pre-check"
@@ -155,7 +155,7 @@ def apply(storm: Storm) -> None:
 
 @pytest.mark.parametrize("by", ["hangup", "apply"])
 def test_limits_that_are_raised_in_the_midst_of_a_storm_are_used_up(storm: Storm, by: str) -> None:
-    worker = storm.bear(Doom("ask for more", "before", 6, signal.SIGSTOP))
+    worker = storm.start(KillPoint("ask for more", "before", 6, signal.SIGSTOP))
     until(worker.is_stopped, "its stop")
     told = lines(worker)
     assert "dropped" in {line["outcome"] for line in told}

@@ -19,10 +19,10 @@ from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Version, Versions
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained, watch
-from tests.support.nursery import Mortal, Nursery
+from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.processes import Command, environment, until
 from tests.support.servers import RedisServer
+from tests.support.snapshots import is_drained, watch
 
 SOON_S = 5.0
 """Sooner than any heartbeat of these workers, which would wake them too."""
@@ -40,9 +40,9 @@ defaults: {{limits: [{each}], on_limit: {on_limit}}}
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A server, a Slack, workers born when they are needed, and the limits file that each of them reads."""
+    """A server, a Slack, workers started when they are needed, and the limits file that each of them reads."""
 
-    nursery: Nursery
+    killable: KillableWorkers
     client: Client
     slack: StandIn
     versions: Versions
@@ -56,13 +56,13 @@ class Shop:
     def send(self, count: int) -> None:
         Producer(self.client).send_many({"category": "news", "text": "x"} for _ in range(count))
 
-    def bear(self, count: int = 1, **env: str) -> list[Mortal]:
+    def start(self, count: int = 1, **env: str) -> list[KillableWorker]:
         """Workers that have begun to take, and so hear signals."""
-        born = [self.nursery.bear({**self.env, **env}) for _ in range(count)]
-        for worker in born:
+        started = [self.killable.start({**self.env, **env}) for _ in range(count)]
+        for worker in started:
             name = await_line(worker, "worker.started")["worker"]
             until(lambda: self.client.zscore(KEYS.leases, name), "its first take")  # noqa: B023 - called at once
-        return born
+        return started
 
     def apply(self, text: str) -> Version:
         """As ``limits apply`` does."""
@@ -84,40 +84,40 @@ class Shop:
         return watch(self.books, is_drained, 60).overall()
 
 
-def await_line(worker: Mortal, event: str, count: int = 1) -> dict[str, Any]:
+def await_line(worker: KillableWorker, event: str, count: int = 1) -> dict[str, Any]:
     until(lambda: len(worker.lines(event)) >= count, f"{event}; said: {worker.said()[-2000:]}")
     return worker.lines(event)[count - 1]
 
 
-def code_of(worker: Mortal, shop: Shop) -> int | None:
+def code_of(worker: KillableWorker, shop: Shop) -> int | None:
     """The exit code of a worker that has ended."""
-    shop.nursery.poll()
+    shop.killable.poll()
     return worker.code
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
-def shop(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
+def shop(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
     file = tmp_path / "limits.yaml"
     file.write_text(limits("10/1h"), encoding="utf-8")
     with StandIn() as slack, connect(own_server.url) as client:
         env = environment(own_server.url, slack.base_url, slack.token, file, DISPATCHER_LEASE=str(LEASE_S))
-        yield Shop(nursery, client, slack, Versions(client, KEYS), env, file)
-        nursery.clear()
+        yield Shop(killable, client, slack, Versions(client, KEYS), env, file)
+        killable.clear()
 
 
 def test_every_decision_of_four_workers_is_by_the_limits_that_were_in_force(shop: Shop) -> None:
     shop.file.write_text(limits("5/1h"), encoding="utf-8")
-    shop.bear(4, DISPATCHER_BATCH="16")
+    shop.start(4, DISPATCHER_BATCH="16")
     published = [shop.in_force()]
     for most in (30, 12, 45, 7, 60, 20, 90):
         shop.send(400)
-        watch(shop.books, lambda look: look.received >= 400 * len(published) - 200, 30)
+        watch(shop.books, lambda snapshot: snapshot.received >= 400 * len(published) - 200, 30)
         published.append(shop.apply(limits(f"{most}/1h")))
     shop.send(400)
     totals = shop.drained()
@@ -135,10 +135,10 @@ def test_every_decision_of_four_workers_is_by_the_limits_that_were_in_force(shop
 
 def test_a_raised_limit_wakes_an_idle_fleet_and_a_lowered_one_holds_it(shop: Shop) -> None:
     shop.file.write_text(limits("2/1h", "defer"), encoding="utf-8")
-    workers = shop.bear(2)
+    workers = shop.start(2)
     shop.send(8)
     shop.await_sent(2)
-    watch(shop.books, lambda look: look.parked == 6, SOON_S)
+    watch(shop.books, lambda snapshot: snapshot.parked == 6, SOON_S)
     shop.apply(limits("5/1h", "defer"))
     shop.await_sent(5)
     for worker in workers:
@@ -147,7 +147,7 @@ def test_a_raised_limit_wakes_an_idle_fleet_and_a_lowered_one_holds_it(shop: Sho
     shop.apply(limits("3/1h", "defer"))
     for worker in workers:
         await_line(worker, "limits.followed", 2)
-    watch(shop.books, lambda look: look.parked == 3, SOON_S)
+    watch(shop.books, lambda snapshot: snapshot.parked == 3, SOON_S)
     shop.apply(limits("6/1h", "defer"))
     shop.await_sent(6)
 
@@ -158,9 +158,9 @@ FREE = "channels: {default: {pace: none}}\ndefaults: {limits: []}\n"
 
 def test_a_lifted_pace_lets_a_line_go_at_once(shop: Shop) -> None:
     shop.file.write_text(SLOW, encoding="utf-8")
-    shop.bear(2)
+    shop.start(2)
     shop.send(4)
-    watch(shop.books, lambda look: (look.totals.get("sent"), look.parked) == (1, 3), SOON_S)
+    watch(shop.books, lambda snapshot: (snapshot.totals.get("sent"), snapshot.parked) == (1, 3), SOON_S)
     shop.apply(FREE)
     shop.await_sent(4)
 
@@ -169,7 +169,7 @@ def test_a_pace_that_is_lifted_during_a_post_lets_the_line_go_behind_it(shop: Sh
     shop.file.write_text(SLOW, encoding="utf-8")
     answer = Hold()
     shop.slack.faults.add(landed(Held(answer)))
-    workers = shop.bear(2)
+    workers = shop.start(2)
     shop.send(4)
     answer.wait_for_arrival()
     shop.apply(FREE)
@@ -180,9 +180,9 @@ def test_a_pace_that_is_lifted_during_a_post_lets_the_line_go_behind_it(shop: Sh
 
 
 def test_a_host_that_comes_back_with_an_old_file_follows_the_fleet(shop: Shop) -> None:
-    (first,) = shop.bear()
+    (first,) = shop.start()
     shop.apply(limits("3/1h"))
-    (late,) = shop.bear()
+    (late,) = shop.start()
     assert shop.in_force().number == 2
     (line,) = late.lines("limits.superseded")
     assert (line["version"], line["file"], line["level"]) == (2, str(shop.file), "warning")
@@ -199,7 +199,7 @@ def test_a_host_that_comes_back_with_an_old_file_follows_the_fleet(shop: Shop) -
 
 
 def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) -> None:
-    first, second = shop.bear(2)
+    first, second = shop.start(2)
     first.signal(signal.SIGHUP)
     assert await_line(first, "limits.kept")["version"] == 1
     shop.file.write_text("global: {limits: [10/30]}\ncategoris: {}\n", encoding="utf-8")
@@ -230,7 +230,7 @@ def test_a_parent_passes_a_hangup_on(shop: Shop, tmp_path: Path) -> None:
 
 
 def test_a_server_that_lost_everything_gets_the_limits_again(shop: Shop) -> None:
-    shop.bear(DISPATCHER_LEASE="1.5", DISPATCHER_SLACK_TIMEOUT="1")
+    shop.start(DISPATCHER_LEASE="1.5", DISPATCHER_SLACK_TIMEOUT="1")
     shop.apply(limits("3/1h"))
     shop.send(5)
     shop.await_sent(3)
@@ -241,15 +241,15 @@ def test_a_server_that_lost_everything_gets_the_limits_again(shop: Shop) -> None
 
 
 def test_a_program_that_cannot_read_the_limits_gives_back_what_it_holds_and_ends(shop: Shop) -> None:
-    (worker,) = shop.bear()
+    (worker,) = shop.start()
     newer = '{"defaults": {"some_day": true}}'
     shop.versions.publish(newer, "f" * 16, by="eve@far", file="x", unless=Unless.NEVER)
     shop.send(3)
     assert until(lambda: code_of(worker, shop), "its end") == 78
     assert "published by eve@far, says what this program does not know" in worker.said()
-    look = shop.books.snapshot()
-    assert look.imbalances() == []
-    assert look.leases == {}
+    snapshot = shop.books.snapshot()
+    assert snapshot.imbalances() == []
+    assert snapshot.leases == {}
     shop.apply(limits("9/1h"))
-    shop.bear()
+    shop.start()
     assert shop.drained()["sent"] == 3

@@ -14,18 +14,18 @@ from dispatcher.producer import Producer
 from dispatcher.server.connection import Client, connect
 from tests.support.cut_proxy import CutProxy
 from tests.support.fleets import BUSY, Fleet, fleet_of
-from tests.support.looks import is_settled, watch
-from tests.support.nursery import Nursery
+from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
+from tests.support.snapshots import is_settled, watch
 
 at_work = pytest.mark.parametrize("load", ["busy", "idle"])
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 def client_of(server: RedisServer) -> Client:
@@ -36,8 +36,8 @@ def client_of(server: RedisServer) -> Client:
 
 
 @pytest.fixture
-def fleet(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
-    with client_of(own_server) as client, fleet_of(nursery, client, own_server.url, tmp_path) as found:
+def fleet(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
+    with client_of(own_server) as client, fleet_of(killable, client, own_server.url, tmp_path) as found:
         yield found
 
 
@@ -136,21 +136,23 @@ def test_a_server_that_closes_every_connection(fleet: Fleet, load: str) -> None:
 
 
 @pytest.mark.parametrize("cuts", [pytest.param(8), pytest.param(200, marks=pytest.mark.slow)])
-def test_connections_that_are_cut_in_the_middle_of_a_reply(nursery: Nursery, tmp_path: Path, cuts: int) -> None:
+def test_connections_that_are_cut_in_the_middle_of_a_reply(
+    killable: KillableWorkers, tmp_path: Path, cuts: int
+) -> None:
     """Whether the script of a lost answer ran nobody knows; either way every event has its outcome once."""
     chance = random.Random(cuts)
     with (
         RedisServer(append_only=True, port=free_port()) as server,
         CutProxy(server.port) as proxy,
         client_of(server) as client,
-        fleet_of(nursery, client, f"redis://127.0.0.1:{proxy.port}/0", tmp_path) as fleet,
+        fleet_of(killable, client, f"redis://127.0.0.1:{proxy.port}/0", tmp_path) as fleet,
     ):
         for n in range(cuts):
             fleet.send(40)
             proxy.cut_after(chance.randrange(20_000))
             _keep_busy_until(fleet, lambda: proxy.cuts > n)  # noqa: B023 - called at once
         fleet.come_back()
-        fleet.round.nursery.stop()
+        fleet.round.killable.stop()
         lost = sum(len(worker.lines("redis.lost")) for worker in fleet.workers)
         assert 0 < lost <= proxy.cuts == cuts
         assert lost == sum(len(worker.lines("redis.found")) for worker in fleet.workers)
@@ -158,10 +160,10 @@ def test_connections_that_are_cut_in_the_middle_of_a_reply(nursery: Nursery, tmp
 
 
 def _keep_busy_until(fleet: Fleet, is_done: Callable[[], bool]) -> None:
-    def look() -> bool:
+    def is_done_while_busy() -> bool:
         seen = fleet.books.snapshot()
         if seen.waiting == 0 and seen.events < BUSY:  # what waits for room has to pass before the end
             fleet.send(20)
         return is_done()
 
-    until(look, "a cut")
+    until(is_done_while_busy, "a cut")

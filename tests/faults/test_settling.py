@@ -1,4 +1,4 @@
-"""Whatever a post or a reading comes to, and whatever else is the case then: it is settled, and the fleet goes on."""
+"""Whatever a post or a scanned comes to, and whatever else is the case then: it is settled, and the fleet goes on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dispatcher.core.limits import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.outcomes import Absent, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from tests.support.doubles import Desk
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
@@ -45,16 +45,16 @@ def until_drained(stage: Stage, worker: Worker, step_s: float = 5.0, steps: int 
     """Time passes, and the worker takes, until nothing is left."""
     for _ in range(steps):
         worker.run()
-        look = stage.look()
-        if look.events + look.waiting == 0:
+        snapshot = stage.snapshot()
+        if snapshot.events + snapshot.waiting == 0:
             return
         stage.clock.forward(step_s)
-    raise AssertionError(f"something is left: {stage.look()}")
+    raise AssertionError(f"something is left: {stage.snapshot()}")
 
 
 def outcomes(stage: Stage) -> dict[str, int]:
     """The totals, without categories."""
-    return {name: count for name, count in stage.look().totals.items() if " " not in name}
+    return {name: count for name, count in stage.snapshot().totals.items() if " " not in name}
 
 
 # A digest whose last attempt fails as the fleet's fifth post in a row
@@ -95,13 +95,13 @@ def settle_the_last_failure(stage: Stage) -> Worker:
 
 def test_after_the_digest_has_failed_for_good_in_an_outage_every_worker_can_take(stage: Stage) -> None:
     ann = settle_the_last_failure(stage)
-    assert stage.look().imbalances() == []
+    assert stage.snapshot().imbalances() == []
     for name in ("bob", "carl"):
         stage.worker(name).take()
         stage.clock.forward(3_600)
     ann.desk.reply = lambda message: Receipt(message.channel, "2.0")
     until_drained(stage, ann)
-    assert stage.look().imbalances() == []
+    assert stage.snapshot().imbalances() == []
     assert outcomes(stage)["sent"] == 1 + 7 + 4 + 2
     assert any(message.event_id.startswith("digest:") for message in ann.desk.messages[-20:])
 
@@ -111,7 +111,7 @@ def test_after_the_digest_has_failed_for_good_events_that_wait_too_long_expire(s
     for _ in range(26):
         stage.clock.forward(3_600)
         ann.run()
-    assert stage.look().imbalances() == []
+    assert stage.snapshot().imbalances() == []
     assert [letter["id"] for letter in stage.letters()] == ["x1", "x2", "x3", "x4", "y1", "y2"]
     assert outcomes(stage)["dead"] == 6
 
@@ -135,9 +135,9 @@ def test_digests_whose_edits_a_broken_gateway_answers_stop_nobody(redis: Databas
             stage.send(*(f"s{sent + n}" for n in range(8)), category=chance.choice(names))
             sent += 8
         ann.run()
-    look = stage.look()
-    assert look.imbalances() == []
-    assert look.received == sent > 0
+    snapshot = stage.snapshot()
+    assert snapshot.imbalances() == []
+    assert snapshot.received == sent > 0
 
 
 class _Broken(Desk):
@@ -163,7 +163,7 @@ def test_an_admitted_event_that_this_version_cannot_read_is_a_dead_letter_and_gi
     redis.hset(stage.keys.events, "b", record.replace(b'"v":1', b'"v":2'))
     stage.clock.forward(11)
     ann.run()
-    assert stage.look().imbalances() == []
+    assert stage.snapshot().imbalances() == []
     (letter,) = stage.letters()
     assert (letter["id"], letter["reason"], letter["payload"]) == (
         "b",
@@ -197,12 +197,12 @@ RESULTS: Final[tuple[PostResult, ...]] = (
     Paused("invalid_auth", "x"),
     Paused("unknown_method", "x"),
 )
-READINGS: Final = (
-    Reading({}, Absent()),
-    Reading({}, ReadLater("reply_timeout", "x")),
-    Reading({}, ReadLater("ratelimited", "x", 2 * US, reached=True)),
-    Reading({}, ReadLater("invalid_auth", "x", reached=True, pause=Paused("invalid_auth", "x"))),
-    Reading({}, Unreadable("webhook", "x")),
+SCANS: Final = (
+    ScanResult({}, Absent()),
+    ScanResult({}, ScanLater("reply_timeout", "x")),
+    ScanResult({}, ScanLater("ratelimited", "x", 2 * US, reached=True)),
+    ScanResult({}, ScanLater("invalid_auth", "x", reached=True, pause=Paused("invalid_auth", "x"))),
+    ScanResult({}, Unreadable("webhook", "x")),
 )
 
 
@@ -216,11 +216,11 @@ class Case(NamedTuple):
     failures: int
     attempts: int
     result: PostResult
-    reading: Reading
+    scanned: ScanResult
     on_ambiguous: str
 
     def __str__(self) -> str:
-        rest = type(self.reading.rest).__name__
+        rest = type(self.scanned.rest).__name__
         act = "edit" if self.edits else "post"
         return (
             f"{self.category} {act} {type(self.result).__name__} {rest} pause {self.pause or '-'} "
@@ -229,9 +229,9 @@ class Case(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    """Each result, each reading of a post without a clear one, in all circumstances."""
-    results = [(result, READINGS[0], "resend") for result in RESULTS]
-    results += [(UNCLEAR, reading, rule) for reading in READINGS for rule in ("resend", "dead-letter")]
+    """Each result, each scanned of a post without a clear one, in all circumstances."""
+    results = [(result, SCANS[0], "resend") for result in RESULTS]
+    results += [(UNCLEAR, scanned, rule) for scanned in SCANS for rule in ("resend", "dead-letter")]
     events = [*itertools.product(OWN, (False, True), (False, True)), ("other", False, True)]
     for event, pause, failures, attempts, result in itertools.product(
         events, ("", "outage", "operator", "cooldown"), (0, 4), (0, 7), results
@@ -294,21 +294,21 @@ def _settled(redis: Database, case: Case) -> list[str]:
         }
         redis.hset(stage.keys.pause, mapping=facts)
     ann.desk.reply = lambda _: case.result
-    ann.desk.shows = partial(_shown, case.reading)
+    ann.desk.shows = partial(_shown, case.scanned)
     for seconds in (61, 11, 31, 5):
         stage.clock.forward(seconds)
         _bounded_run(ann)
     ann.desk.reply = answers
-    ann.desk.shows = partial(_shown, READINGS[0])
+    ann.desk.shows = partial(_shown, SCANS[0])
     for seconds in (61, 61, 61, 5):
         stage.clock.forward(seconds)
         _bounded_run(ann)
-    return stage.look().imbalances()
+    return stage.snapshot().imbalances()
 
 
-def _shown(reading: Reading, search: Search) -> Reading:
+def _shown(scanned: ScanResult, search: Search) -> ScanResult:
     del search
-    return reading
+    return scanned
 
 
 def _bounded_run(worker: Worker) -> None:

@@ -19,12 +19,12 @@ from dispatcher.stand_in import Hang, Held, Hold, StandIn, landed
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.worker.worker import SAME_SIGNAL_S, STOP_GRACE_S
 from tests.support.delay_proxy import DelayProxy
-from tests.support.doom import Doom
+from tests.support.kill_points import KillPoint
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained, watch
-from tests.support.nursery import Mortal, Nursery
+from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.processes import PATIENCE_S, environment, until
 from tests.support.servers import RedisServer
+from tests.support.snapshots import is_drained, watch
 
 SLACK_TIMEOUT_S: Final = 1.0
 LIMITS: Final = """\
@@ -38,7 +38,7 @@ defaults: {limits: [], channel: "#one"}
 class Shop:
     """A server, a Slack, and workers born when they are needed."""
 
-    nursery: Nursery
+    killable: KillableWorkers
     slack: StandIn
     books: Books
     producer: Producer
@@ -48,23 +48,23 @@ class Shop:
         """Send events of one channel, numbered."""
         return self.producer.send_many({"category": "news", "text": str(n)} for n in range(count))
 
-    def bear(self, doom: Doom | None = None) -> Mortal:
+    def start(self, kill_point: KillPoint | None = None) -> KillableWorker:
         """A worker."""
-        return self.nursery.bear(self.env, doom)
+        return self.killable.start(self.env, kill_point)
 
-    def ended(self, worker: Mortal, within_s: float = SLACK_TIMEOUT_S + STOP_GRACE_S) -> int:
+    def ended(self, worker: KillableWorker, within_s: float = SLACK_TIMEOUT_S + STOP_GRACE_S) -> int:
         """The exit code of a worker that ends within the time that a stop may take."""
         end = time.monotonic() + within_s
         while worker.code is None:
             assert time.monotonic() < end, f"still running after {within_s} s: {worker.said()[-500:]}"
-            self.nursery.poll(0.05)
+            self.killable.poll(0.05)
         return worker.code
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The books, which balance."""
-        look = self.books.snapshot()
-        assert look.imbalances() == []
-        return look
+        snapshot = self.books.snapshot()
+        assert snapshot.imbalances() == []
+        return snapshot
 
     def posted(self) -> list[int]:
         """The numbers that arrived, in order."""
@@ -72,13 +72,13 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
-def shop(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
+def shop(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
     path = tmp_path / "limits.yaml"
     path.write_text(LIMITS, encoding="utf-8")
     client = connect(own_server.url)
@@ -92,19 +92,19 @@ def shop(nursery: Nursery, own_server: RedisServer, tmp_path: Path) -> Iterator[
             DISPATCHER_LEASE="1.5",
             DISPATCHER_BATCH="16",
         )
-        yield Shop(nursery, slack, Books(client, KEYS, QUEUE), Producer(client), env)
-        nursery.clear()
+        yield Shop(killable, slack, Books(client, KEYS, QUEUE), Producer(client), env)
+        killable.clear()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_an_idle_worker_ends(shop: Shop, number: signal.Signals) -> None:
-    worker = shop.bear()
+    worker = shop.start()
     shop.send(3)
     watch(shop.books, is_drained, 10)
     worker.signal(number)
     assert shop.ended(worker) == 0
     assert [line["given_back"] for line in worker.lines("worker.stopped")] == [0]
-    assert shop.look().leases == {}
+    assert shop.snapshot().leases == {}
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_an_idle_worker_ends(shop: Shop, number: signal.Signals) -> None:
 def test_told_to_stop_at_any_instant_of_its_start_a_worker_ends(shop: Shop, workers: int) -> None:
     chance = random.Random(workers)
     for _ in range(workers):
-        worker = shop.bear()
-        shop.nursery.poll(chance.uniform(0.0, 0.15))
+        worker = shop.start()
+        shop.killable.poll(chance.uniform(0.0, 0.15))
         worker.signal(signal.SIGTERM)
         assert shop.ended(worker) == 0, worker.said()
         assert len(worker.lines("worker.stopped")) == len(worker.lines("worker.started"))
-    assert shop.look().leases == {}
+    assert shop.snapshot().leases == {}
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_told_to_stop_at_any_instant_of_its_start_a_worker_ends(shop: Shop, work
 )
 def test_a_worker_stopped_in_the_middle_of_a_batch_leaves_the_rest_in_order(shop: Shop, step: str, moment: str) -> None:
     ids = shop.send(40)
-    first = shop.bear(Doom(step, moment, 2, signal.SIGTERM))
+    first = shop.start(KillPoint(step, moment, 2, signal.SIGTERM))
     assert shop.ended(first) == 0
-    look = shop.look()
-    assert (look.leased, look.leases) == (0, {})
-    assert look.waiting + look.requeued + look.parked == 40 - len(first.lines("event.settled"))
+    snapshot = shop.snapshot()
+    assert (snapshot.leased, snapshot.leases) == (0, {})
+    assert snapshot.waiting + snapshot.requeued + snapshot.parked == 40 - len(first.lines("event.settled"))
     assert len(first.lines("worker.stopped")) == 1
-    second = shop.bear()
+    second = shop.start()
     watch(shop.books, is_drained, 10)
     second.signal(signal.SIGTERM)
     assert shop.ended(second) == 0
@@ -152,12 +152,12 @@ def test_a_worker_stopped_in_the_middle_of_a_batch_leaves_the_rest_in_order(shop
 def test_a_worker_stopped_while_a_post_is_never_answered_parks_it(shop: Shop) -> None:
     shop.slack.faults.add(landed(Hang()))
     shop.send(2)
-    worker = shop.bear()
+    worker = shop.start()
     until(lambda: shop.slack.faults.played, "the post")
     worker.signal(signal.SIGTERM)
     assert shop.ended(worker) == 0
-    look = shop.look()
-    assert (look.in_flight, look.timers, look.leases) == (0, 1, {})
+    snapshot = shop.snapshot()
+    assert (snapshot.in_flight, snapshot.timers, snapshot.leases) == (0, 1, {})
     assert [line["reason"] for line in worker.lines("event.parked")][-1] == "reconcile"
 
 
@@ -177,7 +177,7 @@ def test_a_post_that_is_in_flight_when_a_stop_is_over_arrives_once(
 
     with DelayProxy(own_server.socket) as proxy:
         proxy.on_reply = hold_the_gates_answer
-        worker = shop.nursery.bear(shop.env | {"DISPATCHER_REDIS_URL": proxy.url})
+        worker = shop.killable.start(shop.env | {"DISPATCHER_REDIS_URL": proxy.url})
         until(lambda: worker.lines("worker.started"), "the worker")
         shop.send(1)
         assert decided.wait(PATIENCE_S)
@@ -188,7 +188,7 @@ def test_a_post_that_is_in_flight_when_a_stop_is_over_arrives_once(
         until(lambda: shop.posted() == [0], "the post")
         assert shop.ended(worker) == 0
     assert worker.lines("event.parked") == [], "the post was still in flight at the end"
-    other = shop.bear()
+    other = shop.start()
     watch(shop.books, is_drained, 20)
     other.signal(signal.SIGTERM)
     assert shop.ended(other) == 0
@@ -201,23 +201,23 @@ def test_a_second_signal_ends_it_at_once_and_the_post_is_made_again(shop: Shop) 
     shop.slack.faults.add(landed(Held(hold)))
     shop.send(1)
     env = shop.env | {"DISPATCHER_SLACK_TIMEOUT": "60", "DISPATCHER_LEASE": "61"}
-    stubborn = shop.nursery.bear(env)
+    stubborn = shop.killable.start(env)
     hold.wait_for_arrival()
     stubborn.signal(signal.SIGTERM)
     asked = time.monotonic()
     until(lambda: time.monotonic() - asked > 1.5 * SAME_SIGNAL_S, "a signal of its own")
-    shop.nursery.poll()
+    shop.killable.poll()
     assert stubborn.code is None, "the first signal waits for the post"
     stubborn.signal(signal.SIGTERM)
     assert shop.ended(stubborn, 2.0) == 128 + signal.SIGTERM
     hold.release()
-    look = shop.look()
-    assert look.leased == 1
-    assert [f".{stubborn.pid}." in owner for owner in look.leases] == [True]
+    snapshot = shop.snapshot()
+    assert snapshot.leased == 1
+    assert [f".{stubborn.pid}." in owner for owner in snapshot.leases] == [True]
 
 
 def test_a_worker_stopped_while_its_server_is_away_ends(shop: Shop, own_server: RedisServer) -> None:
-    worker = shop.bear()
+    worker = shop.start()
     shop.send(3)
     watch(shop.books, is_drained, 10)
     own_server.kill()
@@ -225,14 +225,14 @@ def test_a_worker_stopped_while_its_server_is_away_ends(shop: Shop, own_server: 
     worker.signal(signal.SIGTERM)
     assert shop.ended(worker) == 0
     own_server.start()
-    assert shop.look().in_flight == 0
+    assert shop.snapshot().in_flight == 0
 
 
 def test_a_worker_stopped_with_a_post_that_cannot_be_settled_ends_in_time(shop: Shop, own_server: RedisServer) -> None:
     hold = Hold()
     shop.slack.faults.add(landed(Held(hold)))
     shop.send(40)
-    worker = shop.bear()
+    worker = shop.start()
     hold.wait_for_arrival()
     own_server.kill()
     hold.release()
@@ -246,7 +246,7 @@ def test_a_worker_stopped_with_a_post_that_cannot_be_settled_ends_in_time(shop: 
 @pytest.mark.slow  # a command waits 5 s for its answer
 def test_a_worker_stopped_while_its_server_hangs_ends_in_time(shop: Shop, own_server: RedisServer) -> None:
     shop.send(40)
-    worker = shop.bear()
+    worker = shop.start()
     until(lambda: len(shop.posted()) >= 5, "some posts")
     own_server.freeze()
     worker.signal(signal.SIGTERM)
@@ -257,10 +257,10 @@ def test_a_worker_stopped_while_its_server_hangs_ends_in_time(shop: Shop, own_se
     _finish(shop, worker)
 
 
-def _finish(shop: Shop, stopped: Mortal) -> None:
+def _finish(shop: Shop, stopped: KillableWorker) -> None:
     """Another worker settles what is left; each event once, and posts are doubled only where one was in flight."""
-    shop.look()
-    other = shop.bear()
+    shop.snapshot()
+    other = shop.start()
     watch(shop.books, is_drained, 20)
     other.signal(signal.SIGTERM)
     assert shop.ended(other) == 0

@@ -15,9 +15,9 @@ from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import watch
 from tests.support.processes import Command, environment
 from tests.support.servers import Database, RedisServer
+from tests.support.snapshots import watch
 
 LONG: Final = (100_000, 1_000_000)
 SHORT: Final = (12_000, 24_000)
@@ -59,7 +59,7 @@ def test_a_million_events_leave_memory_as_it_was_and_no_key(
         _send(database, books, events - first)
         after = [*(_resident(worker.pid) for worker in workers), _used(database)]
         growth = [now - then for then, now in zip(before, after, strict=True)]
-        end = watch(books, lambda look: look.events == 0, LATER_S)
+        end = watch(books, lambda snapshot: snapshot.events == 0, LATER_S)
         for worker in workers:
             worker.process.terminate()
         assert [worker.wait() for worker in workers] == [0, 0]
@@ -77,8 +77,8 @@ def _send(database: Database, books: Books, count: int) -> None:
     producer = Producer(database)
     for first in range(0, count, CHUNK):
         producer.send_many(_events(first, min(CHUNK, count - first)))
-        watch(books, lambda look: look.waiting < MOST_WAITING, 60)
-    watch(books, lambda look: look.waiting == 0 and look.leased == 0, 60)
+        watch(books, lambda snapshot: snapshot.waiting < MOST_WAITING, 60)
+    watch(books, lambda snapshot: snapshot.waiting == 0 and snapshot.leased == 0, 60)
 
 
 def _events(first: int, count: int) -> Iterator[dict[str, str]]:

@@ -18,10 +18,10 @@ from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.delay_proxy import DelayProxy
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained, watch
-from tests.support.nursery import Mortal, Nursery
+from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.processes import Command, environment, until
 from tests.support.servers import RedisServer
+from tests.support.snapshots import is_drained, watch
 
 AT_ONCE: Final = 4
 """Workers that start at the same time."""
@@ -45,7 +45,7 @@ class Cut:
 class Street:
     """A server, and proxies before it."""
 
-    nursery: Nursery
+    killable: KillableWorkers
     server: RedisServer
     env: dict[str, str]
     books: Books
@@ -58,24 +58,24 @@ class Street:
         proxy.on_reply = cut
         return self.env | {"DISPATCHER_REDIS_URL": proxy.url}
 
-    def bear(self, cut: Cut) -> Mortal:
+    def start(self, cut: Cut) -> KillableWorker:
         """A worker on such a way."""
-        return self.nursery.bear(self.path(cut))
+        return self.killable.start(self.path(cut))
 
-    def has_begun(self, worker: Mortal) -> bool:
+    def has_begun(self, worker: KillableWorker) -> bool:
         """Whether it has a lease: it has taken at least once."""
         return any(owner.split(".")[1] == str(worker.pid) for owner in self.books.snapshot().leases)
 
-    def has_ended(self, worker: Mortal) -> bool:
+    def has_ended(self, worker: KillableWorker) -> bool:
         """Whether it is known to have ended."""
-        self.nursery.poll()
+        self.killable.poll()
         return worker.code is not None
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as bearing:
-        yield bearing
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
+    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -85,20 +85,20 @@ def client(own_server: RedisServer) -> Iterator[Client]:
 
 
 @pytest.fixture
-def street(nursery: Nursery, own_server: RedisServer, client: Client, tmp_path: Path) -> Iterator[Street]:
+def street(killable: KillableWorkers, own_server: RedisServer, client: Client, tmp_path: Path) -> Iterator[Street]:
     limits = tmp_path / "limits.yaml"
     limits.write_text("global: {limits: [1000/30m]}\n", encoding="utf-8")
     with ExitStack() as stack:
         slack = stack.enter_context(StandIn())
         env = environment(own_server.url, slack.base_url, slack.token, limits)
-        yield Street(nursery, own_server, env, Books(client, KEYS, QUEUE), stack)
-        nursery.clear()
+        yield Street(killable, own_server, env, Books(client, KEYS, QUEUE), stack)
+        killable.clear()
 
 
 def answers_of_a_start(street: Street) -> int:
     """In how many pieces the answers come that a worker waits for until it has begun."""
     plain = Cut()
-    worker = street.bear(plain)
+    worker = street.start(plain)
     until(lambda: street.has_begun(worker), "the first take")
     worker.signal(signal.SIGTERM)
     until(lambda: street.has_ended(worker), "its end")
@@ -112,15 +112,15 @@ def test_a_worker_starts_whichever_answer_of_the_server_got_lost(street: Street,
     pieces = range(every, answers_of_a_start(street) + 1, every)
     for first in range(0, len(pieces), AT_ONCE):
         cuts = [Cut(at) for at in pieces[first : first + AT_ONCE]]
-        workers = [street.bear(cut) for cut in cuts]
+        workers = [street.start(cut) for cut in cuts]
         for cut, worker in zip(cuts, workers, strict=True):
             until(lambda: street.has_ended(worker) or street.has_begun(worker), "its start")  # noqa: B023 - called at once
             assert worker.code is None, (cut.seen, worker.said())
             assert len(worker.lines("worker.started")) == 1
     Producer(client).send_many({"category": "news", "text": str(n)} for n in range(20))
     watch(street.books, is_drained, 20)
-    street.nursery.stop()
-    assert {each.code for each in street.nursery.mortals} == {0}
+    street.killable.stop()
+    assert {each.code for each in street.killable.started} == {0}
 
 
 def test_a_server_that_goes_away_while_a_worker_starts_is_waited_for(street: Street) -> None:
@@ -133,7 +133,7 @@ def test_a_server_that_goes_away_while_a_worker_starts_is_waited_for(street: Str
     lost: list[bytes] = []
     proxy = street.stack.enter_context(DelayProxy(street.server.socket))
     proxy.on_reply = lose
-    worker = street.nursery.bear(street.env | {"DISPATCHER_REDIS_URL": proxy.url})
+    worker = street.killable.start(street.env | {"DISPATCHER_REDIS_URL": proxy.url})
     until(lambda: worker.lines("redis.lost"), "redis.lost")
     street.server.start()
     until(lambda: worker.lines("worker.started"), "worker.started")

@@ -90,17 +90,17 @@ def enqueue(redis: Database) -> None:
 
 def left(redis: Database) -> dict[str, int]:
     """What became of everything that was enqueued; the books balance."""
-    look = Books(redis, KEYS, QUEUE).snapshot()
-    assert look.imbalances() == []
-    return {name: count for name, count in figures(look).items() if count}
+    snapshot = Books(redis, KEYS, QUEUE).snapshot()
+    assert snapshot.imbalances() == []
+    return {name: count for name, count in figures(snapshot).items() if count}
 
 
-def figures(look: Snapshot) -> dict[str, int]:
-    totals = look.overall()
+def figures(snapshot: Snapshot) -> dict[str, int]:
+    totals = snapshot.overall()
     return {
-        "waiting": look.waiting,
-        "parked": look.parked,
-        "in_flight": look.in_flight,
+        "waiting": snapshot.waiting,
+        "parked": snapshot.parked,
+        "in_flight": snapshot.in_flight,
         **{name: totals[name] for name in ("sent", "dropped", "dead", "duplicate")},
     }
 

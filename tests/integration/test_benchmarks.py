@@ -29,12 +29,12 @@ from dispatcher.core.limits import US
 from dispatcher.limiter import Limit, Limiter, Scope
 from dispatcher.store.snapshot import Books
 from tests.docs.samples import ROOT
-from tests.support.places import places_of
+from tests.support.invariants import state_of
 from tests.support.servers import Database
 
 NAMES: Final = (
     *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "scripts", "slots", "starvation"),
-    "storm",
+    *("start", "storm"),
 )
 
 
@@ -100,6 +100,7 @@ COUNTED: Final = (
     ("enqueue", "enqueued by send_many", 500),
     ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
     ("latency", "arrived at the stand-in", 20),
+    ("start", "enqueued by send", 1),
     ("deferral", "posted once each", 2 * 250),
     ("deferral", "windows over the limit", 0),
     ("memory", "parked", 499),
@@ -177,7 +178,7 @@ def test_each_copy_of_a_backlog_stands_where_its_pattern_stands(
 ) -> None:
     size = Size().times(0.0002)
     build(redis, redis_url, tmp_path, size)
-    places = places_of(redis, KEYS)
+    places = state_of(redis, KEYS)
     assert places.faults() == []
     assert len(places.parked) == size.parked + 4
     assert Books(redis, KEYS, QUEUE).snapshot().imbalances() == []

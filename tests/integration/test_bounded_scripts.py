@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
-from dispatcher.app.building import Readers
+from dispatcher.app import Readers
 from dispatcher.cli.status.facts import read_status
 from dispatcher.core.outcomes import Bounds
 from dispatcher.limiter import Limiter
@@ -65,20 +65,20 @@ def counted(client: Database) -> Iterator[Effort]:
 
 def test_a_look_at_very_many_lines_tells_of_those_that_may_go_soonest_and_the_books_balance(crowd: Database) -> None:
     with counted(crowd) as effort:
-        look = Books(crowd, KEYS, QUEUE).snapshot()
+        snapshot = Books(crowd, KEYS, QUEUE).snapshot()
     assert effort.commands < 1_000
-    assert look.imbalances() == []
+    assert snapshot.imbalances() == []
     waiting = {
-        is_deferred: [line.waiting for line in look.lines.values() if (line.scope is not None) is is_deferred]
+        is_deferred: [line.waiting for line in snapshot.lines.values() if (line.scope is not None) is is_deferred]
         for is_deferred in (True, False)
     }
     assert len(waiting[True]) == 200
     assert 0 < len(waiting[False]) <= 200
-    assert (look.more_deferred, look.more_for_channels) == (
+    assert (snapshot.more_deferred, snapshot.more_for_channels) == (
         DEFERRED - sum(waiting[True]),
         FOR_CHANNELS - sum(waiting[False]),
     )
-    assert min(line.next_us or 0 for line in look.lines.values()) == look.next_line_us
+    assert min(line.next_us or 0 for line in snapshot.lines.values()) == snapshot.next_line_us
 
 
 def test_the_use_of_very_many_limits_is_read_by_several_looks(crowd: Database) -> None:
@@ -144,11 +144,11 @@ def test_large_events_are_explained_page_by_page_and_two_names_of_one_at_once(re
         redis.hset(KEYS.events, id_, json.dumps(header) + "\n" + "x" * 600_000)
     explanations = Explanations(redis, KEYS, QUEUE)
     with counted(redis) as effort:
-        look = explanations.look(ids, payloads=True)
+        snapshot = explanations.find(ids, payloads=True)
     assert effort.scripts >= 10
-    assert [(found.id, len(found.payload)) for found in look.found] == [(id_, 600_000) for id_ in ids]
+    assert [(found.id, len(found.payload)) for found in snapshot.found] == [(id_, 600_000) for id_ in ids]
     with counted(redis) as effort:
-        assert len(explanations.look(ids[:2]).found) == 2
+        assert len(explanations.find(ids[:2]).found) == 2
     assert effort.scripts == 1
 
 
@@ -158,11 +158,11 @@ def test_where_an_event_stands_on_a_long_lane_is_told_near_its_beginning(redis: 
     for id_ in (ids[9_999], ids[10_000]):
         redis.hset(QUEUE.job(id_), mapping={"origin": "notifications", "status": "queued", "data": "x"})
     explanations = Explanations(redis, KEYS, QUEUE)
-    assert [explanations.look([id_]).found[0].facts["job"].get("before") for id_ in (ids[9_999], ids[10_000])] == [
+    assert [explanations.find([id_]).found[0].facts["job"].get("before") for id_ in (ids[9_999], ids[10_000])] == [
         9_999,
         None,
     ]
-    among_many = explanations.look([ids[9_999], *(f"no-{n}" for n in range(99))]).found[0]
+    among_many = explanations.find([ids[9_999], *(f"no-{n}" for n in range(99))]).found[0]
     assert "before" not in among_many.facts["job"]
 
 
@@ -186,9 +186,9 @@ def test_with_very_many_tallies_the_books_say_how_much_is_parked_and_in_flight(r
     redis.zadd(KEYS.leases, {"ann": 1})
     redis.hset(KEYS.events, mapping=dict.fromkeys(("a", "b", "c", "digest:category-0"), "{}\n"))
     redis.hset(KEYS.totals, mapping={"received": 4, "sent": 1, "sent errors": 1, "parked errors": 2})
-    look = Books(redis, KEYS, QUEUE).snapshot()
-    assert (look.parked, look.in_flight, look.imbalances()) == (2, 1, [])
-    assert len(look.tallies) < look.all_tallies == 3_000
+    snapshot = Books(redis, KEYS, QUEUE).snapshot()
+    assert (snapshot.parked, snapshot.in_flight, snapshot.imbalances()) == (2, 1, [])
+    assert len(snapshot.tallies) < snapshot.all_tallies == 3_000
     redis.hincrby(KEYS.totals, "received", 2)
     (said,) = Books(redis, KEYS, QUEUE).snapshot().imbalances()
     assert said == "digest messages are -1, but tallies are 3000"

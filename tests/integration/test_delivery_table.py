@@ -72,18 +72,18 @@ def check_meaning(stage: Stage, row: Row, code: str | None) -> None:
         assert letter["code"] == code
         assert letter["detail"].startswith(row.told)
         assert owners(stage) == [set(), set()], "given back"
-        assert stage.look().events == 0
+        assert stage.snapshot().events == 0
         return
-    header, look = stage.header("x"), stage.look()
+    header, snapshot = stage.header("x"), stage.snapshot()
     uses_attempt = row.meaning in {Meaning.LATER, Meaning.AGAIN, Meaning.MAYBE}
     assert header["attempt"] == uses_attempt
     assert owners(stage) == [{"x"}, {"x"}]
     assert holders(stage) == ([set(), set()] if row.meaning is Meaning.MAYBE else [{"x"}, {"x"}])
     assert (header.get("unconfirmed"), stage.letters()) == (0 if row.meaning is Meaning.MAYBE else None, [])
     in_line = row.meaning is Meaning.COOL_DOWN
-    assert (stage.line("#ops"), look.timers) == ((["x"], 0) if in_line else ([], 1))
-    assert set(look.cooldowns) == ({"#ops"} if row.meaning is Meaning.COOL_DOWN else set())
-    assert (look.pause.code if look.pause else None) == (code if row.meaning is Meaning.OPERATOR else None)
+    assert (stage.line("#ops"), snapshot.timers) == ((["x"], 0) if in_line else ([], 1))
+    assert set(snapshot.cooldowns) == ({"#ops"} if row.meaning is Meaning.COOL_DOWN else set())
+    assert (snapshot.pause.code if snapshot.pause else None) == (code if row.meaning is Meaning.OPERATOR else None)
 
 
 def go_well(worker: Worker) -> Sent:
@@ -109,14 +109,14 @@ def test_each_row_of_the_table(slack: StandIn, stage: Stage, row: Row, fault: Fa
     post(ann)
     check_meaning(stage, row, fault.reply.code if isinstance(fault.reply, SlackError) else None)
     if isinstance(fault.reply, RateLimited):
-        assert stage.look().cooldowns["#ops"] == stage.clock.now_us + int(fault.reply.retry_after or 0) * US
+        assert stage.snapshot().cooldowns["#ops"] == stage.clock.now_us + int(fault.reply.retry_after or 0) * US
     elif row.meaning is Meaning.COOL_DOWN:
-        assert stage.look().cooldowns["#ops"] == stage.clock.now_us + row.cool_down_us
+        assert stage.snapshot().cooldowns["#ops"] == stage.clock.now_us + row.cool_down_us
     assert len(slack.ledger) == fault.landed
     if stage.letters():
         return
     sent = go_well(ann)
-    assert (len(slack.ledger), stage.total("sent"), stage.look().events) == (1, 1, 0)
+    assert (len(slack.ledger), stage.total("sent"), stage.snapshot().events) == (1, 1, 0)
     assert (sent.found, sent.copies) == (fault.landed, 0)
     assert owners(stage) == [{"x"}, {"x"}], "a retry takes no second slot"
 

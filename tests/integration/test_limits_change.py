@@ -285,7 +285,7 @@ def test_a_new_version_lets_many_lines_ask_anew_a_page_in_each_take(stage: Stage
               for n in (1, 2) for host in range(35)]  # fmt: skip
     stage.intake.enqueue(events)
     ann.run()
-    assert (len(posted(stage)), stage.look().parked) == (35, 35)
+    assert (len(posted(stage)), stage.snapshot().parked) == (35, 35)
     stage.clock.forward(60)
     ann.follow(stage.put_in_force(with_category("{per_label: {host: [2/30m]}, on_limit: defer}")))
     may_ask: list[int] = []
@@ -294,7 +294,7 @@ def test_a_new_version_lets_many_lines_ask_anew_a_page_in_each_take(stage: Stage
         may_ask.append(stage.redis.zcount(stage.keys.lines, 0, stage.clock.now_us))
     assert may_ask == [25, 35, 35]
     ann.run()
-    assert (len(posted(stage)), stage.look().parked) == (70, 0)
+    assert (len(posted(stage)), stage.snapshot().parked) == (70, 0)
 
 
 def test_a_lowered_limit_lets_nobody_pass_until_it_fits(stage: Stage, ann: Worker) -> None:

@@ -75,7 +75,7 @@ def test_of_a_muted_category_everything_is_dropped_that_drops_over_a_limit(stage
     send(stage, "a", "b")
     send(stage, "x", category="other")
     run(ann)
-    assert stage.look().by_category("dropped") == {"errors": 2}
+    assert stage.snapshot().by_category("dropped") == {"errors": 2}
     assert [each.subject.id for each in ann.told.settlements if isinstance(each.outcome, Dropped)] == ["a", "b"]
     assert stage.total("sent") == 1
     assert stage.slots("category:errors") == {}
@@ -118,7 +118,7 @@ def test_what_defers_waits_until_the_mute_ends(stage: Stage, ann: Worker) -> Non
     assert sentence(stage, "a") == "Waits: its category was muted; as the next of its line it is expected now."
     run(ann)
     assert ann.desk.posts == ["a", "b"]
-    assert stage.look().muted == {}
+    assert stage.snapshot().muted == {}
 
 
 def test_after_a_mute_what_waited_goes_by_the_limits_in_order(stage: Stage, ann: Worker) -> None:
@@ -221,7 +221,7 @@ def test_what_waits_for_a_mute_to_end_can_be_found_and_cancelled(stage: Stage, a
     assert [(each.id, each.explanation.next_at) for each in found] == [("a", UNTIL_US / US)]
     hands.cancel(found, "ops@here")
     stage.check()
-    assert stage.look().parked == 0
+    assert stage.snapshot().parked == 0
 
 
 # Its end
@@ -282,7 +282,7 @@ def test_a_mute_lives_no_longer_than_it_says(stage: Stage) -> None:
     mute(stage, "later", 30)
     assert 59_000 < stage.redis.pttl(stage.keys.muted) <= 60_001
     stage.clock.forward(31)
-    assert set(stage.look().muted) == {"errors"}
+    assert set(stage.snapshot().muted) == {"errors"}
     assert set(stage.worker("bob").take().muted) == {"errors"}
     mute(stage, "deploys", 10)
     assert set(stage.redis.hkeys(stage.keys.muted)) == {b"errors", b"deploys"}

@@ -95,9 +95,9 @@ def rq(command: str, redis_url: str, tmp_path: Path, *options: str) -> str:
 
 
 def balanced(redis: Database) -> dict[str, int]:
-    look = Books(redis, KEYS, QUEUE).snapshot()
-    assert look.imbalances() == []
-    return look.overall()
+    snapshot = Books(redis, KEYS, QUEUE).snapshot()
+    assert snapshot.imbalances() == []
+    return snapshot.overall()
 
 
 def test_a_stock_worker_posts_through_the_same_gate_and_books(

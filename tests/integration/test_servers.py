@@ -69,9 +69,9 @@ def test_a_full_server_tells_producers_and_loses_nothing(
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
         assert not worker.named("redis.lost"), "taking and posting frees memory, so nobody waits for room"
-    look = Books(client, KEYS, QUEUE).snapshot()
-    assert look.imbalances() == []
-    assert look.overall()["sent"] == len(ids)
+    snapshot = Books(client, KEYS, QUEUE).snapshot()
+    assert snapshot.imbalances() == []
+    assert snapshot.overall()["sent"] == len(ids)
 
 
 def test_a_server_at_its_bound_is_drained(own_server: RedisServer, slack: StandIn, tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_server_at_its_bound_is_drained(own_server: RedisServer, slack: StandI
         until(lambda: books.snapshot().waiting + books.snapshot().events == 0, "an empty server")
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
-    look = books.snapshot()
-    assert look.imbalances() == []
-    assert look.overall()["sent"] + look.overall()["dropped"] == len(ids)
+    snapshot = books.snapshot()
+    assert snapshot.imbalances() == []
+    assert snapshot.overall()["sent"] + snapshot.overall()["dropped"] == len(ids)
 
 
 def test_a_worker_that_starts_on_a_full_server_empties_it(
@@ -101,10 +101,10 @@ def test_a_worker_that_starts_on_a_full_server_empties_it(
     client.config_set("maxmemory", client.info("memory")["used_memory"] - 50_000)
     with Command("worker", "--burst", env=env_for(own_server, slack, tmp_path), cwd=tmp_path) as worker:
         assert worker.wait() == 0
-    look = Books(client, KEYS, QUEUE).snapshot()
-    assert look.imbalances() == []
-    assert look.waiting == 0
-    assert look.overall()["received"] == len(ids)
+    snapshot = Books(client, KEYS, QUEUE).snapshot()
+    assert snapshot.imbalances() == []
+    assert snapshot.waiting == 0
+    assert snapshot.overall()["received"] == len(ids)
 
 
 def test_an_idle_worker_on_a_server_that_fills_up_keeps_still_and_goes_on(

@@ -61,9 +61,9 @@ def send(redis_url: str, count: int) -> None:
 
 def settled(redis_url: str) -> int:
     with connect(redis_url) as client:
-        look = Books(client, Keys("dispatcher"), QueueKeys("notifications")).snapshot()
-    assert look.imbalances() == []
-    return look.totals.get("dropped", 0) + look.totals.get("sent", 0)
+        snapshot = Books(client, Keys("dispatcher"), QueueKeys("notifications")).snapshot()
+    assert snapshot.imbalances() == []
+    return snapshot.totals.get("dropped", 0) + snapshot.totals.get("sent", 0)
 
 
 @pytest.mark.parametrize("arguments", [("worker",), ("worker", "--processes", "2"), ("up", "--processes", "2")])

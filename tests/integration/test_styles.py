@@ -62,7 +62,7 @@ def test_a_worker_posts_without_a_name_that_its_token_may_not_set_and_says_so_on
     assert [line["event"] for line in log if line["event"].startswith("slack.")] == ["slack.scope_missing"]
     settled = [line for line in log if line["event"] == "event.settled"]
     assert [(line["outcome"], line["left_out"], line["code"]) for line in settled] == [
-        ("sent", "look", "missing_scope")
+        ("sent", "identity", "missing_scope")
     ] * 3
 
 

@@ -40,7 +40,8 @@ def test_the_plugin_costs_those_nothing_who_do_not_use_it() -> None:
 def test_the_command_line_does_not_load_it() -> None:
     program = (
         "import sys\nfrom dispatcher.cli.commands import dispatcher\n"
-        "dispatcher.main(['--help'], prog_name='dispatcher', standalone_mode=False)\nprint(*sys.modules)"
+        "dispatcher.main(['slack-stand-in', '--help'], prog_name='dispatcher', standalone_mode=False)\n"
+        "print(*sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "dispatcher.cli.stand_in" in said

@@ -75,21 +75,21 @@ RULES: Final = (
     Rule(
         "delivery: an event with unknown delivery is not reconciled",
         "dispatcher/core/transitions.py",
-        "looks=0, arrived=True, reached=False",
+        "failed_scans=0, arrived=True, reached=False",
         "arrived=True, reached=False",
         "tests/integration/store/test_reconcile.py",
     ),
     Rule(
         "delivery: an event with unknown delivery gives its slot back",
         "dispatcher/core/transitions.py",
-        "return settlement(waits, Slots.KEEP, looks=0",
-        "return settlement(waits, Slots.RELEASE, looks=0",
+        "return settlement(waits, Slots.KEEP, failed_scans=0",
+        "return settlement(waits, Slots.RELEASE, failed_scans=0",
         "tests/integration/store/test_reconcile.py",
     ),
     Rule(
         "delivery: the first history scan is timed from the answer",
         "dispatcher/core/transitions.py",
-        "Parked(Place.LOOK, Reason.RECONCILE, grace_us, code",
+        "Parked(Place.SCAN, Reason.RECONCILE, grace_us, code",
         "Parked(Place.TIMER, Reason.RECONCILE, grace_us, code",
         "tests/integration/store/test_reconcile.py",
     ),
@@ -165,14 +165,14 @@ RULES: Final = (
         "tests/integration/store/test_reconcile.py",
     ),
     Rule(
-        "delivery: a reading's 429 is kept to itself",
+        "delivery: a history scan's 429 is kept to itself",
         "dispatcher/core/reconciliation.py",
-        '"reading_us": later.retry_after_us',
-        '"reading_us": None',
+        '"scan_wait_us": later.retry_after_us',
+        '"scan_wait_us": None',
         "tests/integration/store/test_reconcile.py",
     ),
     Rule(
-        "delivery: a reading begins at the last post",
+        "delivery: a history scan begins at the last post",
         "dispatcher/core/reconciliation.py",
         "_unconfirmed(each).first_us",
         "_unconfirmed(each).sent_us",
@@ -229,7 +229,7 @@ RULES: Final = (
         "tests/integration/slack/test_history.py",
     ),
     Rule(
-        "delivery: a 429 on reading has no time",
+        "delivery: a 429 on history scans has no time",
         "dispatcher/slack/history.py",
         'f"Slack limits {method}", retry_after_us, reached=True',
         'f"Slack limits {method}", None, reached=True',
@@ -238,8 +238,8 @@ RULES: Final = (
     Rule(
         "delivery: a failure is an answer",
         "dispatcher/slack/history.py",
-        "return ReadLater(code, detail)\n",
-        "return ReadLater(code, detail, reached=True)\n",
+        "return ScanLater(code, detail)\n",
+        "return ScanLater(code, detail, reached=True)\n",
         "tests/integration/slack/test_history.py",
     ),
     Rule(
@@ -404,7 +404,7 @@ RULES: Final = (
     Rule(
         "core: a worker comes back under its old name",
         "dispatcher/store/leases.py",
-        'self.owner = f"{self._name}/{self._names}"',
+        'self.owner = f"{self._name}/{self._owners}"',
         "self.owner = self._name",
         "tests/integration/store/test_deferred.py",
     ),

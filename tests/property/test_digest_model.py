@@ -58,4 +58,4 @@ def test_a_storm_of_hours_gives_one_digest_in_each_window(redis: Database, hours
     last_words = [text for text in edits(ann) if text.splitlines()[0].endswith("closed")]
     assert sum(int(text.partition(" ")[0]) for text in last_words) == stage.total("digested")
     assert stage.total("digested") + stage.total("sent") == count
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US, FirstOf, Limit, Scope
-from tests.support.line import KEYS, Line, Waiter, ideal_instants
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
+from tests.support.waiting_line import KEYS, Line, Waiter, ideal_instants
 
 START_US: Final = 1_732_100_000_000_000
 GAPS_US: Final = (10_000, 20_000, US, 5 * US, 30 * US)

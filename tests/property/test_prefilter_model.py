@@ -14,7 +14,7 @@ from redis import Redis
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Lane, PostResult, Receipt, Rejected, Verdict
-from dispatcher.store.envelope import seal
+from dispatcher.store.sealing import seal
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
 
@@ -162,7 +162,7 @@ class Worlds:
     def step(self, happens: Callable[[World], None]) -> None:
         for world in self.both:
             happens(world)
-            assert world.stage.look().imbalances() == []
+            assert world.stage.snapshot().imbalances() == []
 
     def work(self, results: Sequence[PostResult], dies: int) -> None:
         self.step(lambda world: world.run(self.new, results, dies))

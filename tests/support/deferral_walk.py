@@ -16,10 +16,20 @@ from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
-from dispatcher.core.outcomes import Absent, DeadLettered, Dropped, Outcome, Parked, Reading, Search, Sent, Unreadable
+from dispatcher.core.outcomes import (
+    Absent,
+    DeadLettered,
+    Dropped,
+    Outcome,
+    Parked,
+    ScanResult,
+    Search,
+    Sent,
+    Unreadable,
+)
 from dispatcher.core.policy import Policy
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
@@ -66,7 +76,7 @@ class Owner:
 
 
 class Fate(IntEnum):
-    """What became of a post that had no answer, as a later reading of the channel shows it."""
+    """What became of a post that had no answer, as a later history scan of the channel shows it."""
 
     LANDED = 0
     LOST = 1
@@ -83,7 +93,7 @@ class DeferralWalk:
         self.stage.watch = self.gate = WatchedGate()
         self.owners = [Owner(self.stage.worker(f"owner{n}")) for n in range(owners)]
         for each in self.owners:
-            each.worker.desk.shows = self.look
+            each.worker.desk.shows = self.scan
         self.workers = [each.worker for each in self.owners]
         self.sent: dict[str, Event] = {}
         self.taken: dict[str, Leased] = {}
@@ -167,7 +177,7 @@ class DeferralWalk:
                 return
             wakes_us = min(owner.wakes_us for owner in self.owners)
             self.pass_time(max(0, wakes_us - self.stage.clock.now_us) / US)
-        raise AssertionError(f"not drained: {self.stage.look()}")
+        raise AssertionError(f"not drained: {self.stage.snapshot()}")
 
     def work_at_this_instant(self, rounds: int = 1_000) -> bool:
         """Who is awake works until all sleep; whether anything is left that waits or is held."""
@@ -183,9 +193,9 @@ class DeferralWalk:
                 stage.tokens -= 1
                 self._work(min(listening, key=lambda owner: owner.wakes_us))
             else:
-                look = stage.look()
-                return bool(look.waiting or look.parked or look.in_flight)
-        raise AssertionError(f"no end at one instant: {stage.look()}")
+                snapshot = stage.snapshot()
+                return bool(snapshot.waiting or snapshot.parked or snapshot.in_flight)
+        raise AssertionError(f"no end at one instant: {stage.snapshot()}")
 
     def _work(self, owner: Owner) -> None:
         now_us = self.stage.clock.now_us
@@ -204,14 +214,14 @@ class DeferralWalk:
         """Of a post without an answer; the same in every run."""
         return Fate(crc32(started.candidate.leased.id.encode()) % len(Fate))
 
-    def look(self, search: Search) -> Reading:
+    def scan(self, search: Search) -> ScanResult:
         """What the channel shows of posts without an answer."""
         fates = {id_: Fate(crc32(id_.encode()) % len(Fate)) for id_ in search.event_ids}
         landed = {started.candidate.leased.id for _, started in self.posted}
         found = {
             id_: Receipt(search.channel, "1.1") for id_, fate in fates.items() if fate is Fate.LANDED and id_ in landed
         }
-        return Reading(found, Unreadable("webhook", "x") if Fate.UNREADABLE in fates.values() else Absent())
+        return ScanResult(found, Unreadable("webhook", "x") if Fate.UNREADABLE in fates.values() else Absent())
 
     def result(self, started: Started) -> PostResult:
         """What becomes of a post while the walk drains."""
@@ -299,7 +309,7 @@ class DeferralWalk:
 
     def _replace(self, at: int) -> None:
         worker = self.stage.worker(f"owner{len(self.workers)}")
-        worker.desk.shows = self.look
+        worker.desk.shows = self.scan
         self.workers.append(worker)
         self.owners[at] = Owner(worker)
 

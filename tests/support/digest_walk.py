@@ -13,7 +13,7 @@ from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Ambiguous, Limit, Message, PostResult, RateLimitedBySlack, Receipt, Retryable
-from dispatcher.core.outcomes import Absent, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.policy import Policy
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import OUTCOMES
@@ -67,13 +67,13 @@ class Workspace(Desk):
         """Of each digest message the count that it shows now; one that arrived twice is one."""
         self._by_ts: dict[str, str] = {}
 
-    def look(self, search: Search) -> Reading:
+    def scan(self, search: Search) -> ScanResult:
         """All that landed is seen, or nothing for now, or nothing ever."""
         if self.random.random() < self.failing:
             is_passing = self.random.random() < 0.5
-            return Reading({}, ReadLater("http_500", "", reached=True) if is_passing else Unreadable("webhook", ""))
+            return ScanResult({}, ScanLater("http_500", "", reached=True) if is_passing else Unreadable("webhook", ""))
         found = {id_: Receipt(search.channel, ts) for ts, id_ in self._by_ts.items() if id_ in search.event_ids}
-        return Reading(found, Absent())
+        return ScanResult(found, Absent())
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         del by_s
@@ -205,23 +205,23 @@ class DigestWalk:
                 self.decide(owner)
                 busy = busy or bool(owner.flights)
             if not busy:
-                look = self.stage.look()
-                if not (look.events or look.waiting):
+                snapshot = self.stage.snapshot()
+                if not (snapshot.events or snapshot.waiting):
                     return
                 taken = self.owners[0].worker.take(0, 9)
                 assert taken.next_us is not None
                 self.owners[0].hand = taken.batch
                 self.pass_time(max(0.0, (taken.next_us - self.stage.clock.now_us) / US))
-        raise AssertionError(f"not drained: {self.stage.look()}")
+        raise AssertionError(f"not drained: {self.stage.snapshot()}")
 
     def verify(self) -> None:
         """No limit was exceeded, every event ended once, and what was told adds up to what was suppressed."""
-        look = self.stage.look()
-        assert look.tallies == {}
+        snapshot = self.stage.snapshot()
+        assert snapshot.tallies == {}
         assert self.stage.redis.keys(f"{self.stage.keys.tally_prefix}*") == []
         decisions = Decisions(self.stage.redis, self.stage.keys).all()
         outcomes = Counter(each.outcome for each in decisions)
-        assert outcomes == {name: look.totals[name] for name in OUTCOMES if look.totals.get(name)}
+        assert outcomes == {name: snapshot.totals[name] for name in OUTCOMES if snapshot.totals.get(name)}
         assert outcomes.total() == self.sent.total()
         suppressed = Counter(each.category for each in decisions if each.outcome in {"dropped", "digested"})
         for category in ("errors", "news", "chatter"):

@@ -8,7 +8,7 @@ from typing import Final
 
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied, Message, PostResult, Receipt
-from dispatcher.core.outcomes import Absent, Dropped, Reading, Search, Settlement, Turned, Unreadable
+from dispatcher.core.outcomes import Absent, Dropped, ScanResult, Search, Settlement, Turned, Unreadable
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.tally import Suppressed
 
@@ -65,7 +65,7 @@ class Told:
         self.trims += count
 
 
-NOTHING_TO_READ: Final = Reading({}, Unreadable("webhook", "nothing can be read"))
+NOTHING_TO_READ: Final = ScanResult({}, Unreadable("webhook", "nothing can be read"))
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Desk:
     """The sink: answers what ``reply`` says and keeps what it was asked to post."""
 
     reply: Callable[[Message], PostResult] = lambda message: Receipt(message.channel, "1.000001")
-    shows: Callable[[Search], Reading] = lambda _: Reading({}, Absent())
+    shows: Callable[[Search], ScanResult] = lambda _: ScanResult({}, Absent())
     posts: list[str] = field(default_factory=list)
     searches: list[Search] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
@@ -92,6 +92,6 @@ class Desk:
         self.edits.append((channel, ts, message))
         return self.reply(message)
 
-    def look(self, search: Search) -> Reading:
+    def scan(self, search: Search) -> ScanResult:
         self.searches.append(search)
         return self.shows(search)

@@ -16,9 +16,9 @@ from dispatcher.server.connection import Client
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE, Round, check, limits, mixed
-from tests.support.looks import is_settled, watch
-from tests.support.nursery import Mortal, Nursery
+from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.processes import environment, until
+from tests.support.snapshots import is_settled, watch
 
 BACK_S: Final = 5.0
 """Within this time after the server's return everybody is at work again."""
@@ -33,13 +33,13 @@ class Fleet:
 
     round: Round
     books: Books
-    workers: list[Mortal]
+    workers: list[KillableWorker]
 
     def work(self, load: str) -> None:
         """Hand them what lasts a while and let them begin, or some events that they settle and then idle."""
         self.send(BUSY if load == "busy" else 20)
         if load == "busy":
-            watch(self.books, lambda look: look.received > BUSY // 10, 20)
+            watch(self.books, lambda snapshot: snapshot.received > BUSY // 10, 20)
         else:
             watch(self.books, is_settled, 20)
 
@@ -65,7 +65,7 @@ class Fleet:
 
     def _ended(self) -> list[tuple[int | None, str]]:
         """Those that have ended, with the last that they said."""
-        self.round.nursery.poll()
+        self.round.killable.poll()
         return [(worker.code, worker.said()[-2000:]) for worker in self.workers if worker.code is not None]
 
     def check_told(self, *, times: int | None, returned: float) -> None:
@@ -81,12 +81,12 @@ class Fleet:
 
     def check_everything(self) -> None:
         """Every id has its outcome, once; see ``kill_round.check``."""
-        self.round.nursery.stop()
+        self.round.killable.stop()
         assert [worker.code for worker in self.workers] == [0] * len(self.workers)
         check(self.round, self.books.snapshot())
 
 
-def _is_back(worker: Mortal) -> bool:
+def _is_back(worker: KillableWorker) -> bool:
     return len(worker.lines("redis.lost")) == len(worker.lines("redis.found"))
 
 
@@ -95,7 +95,7 @@ def _time(line: dict[str, str]) -> float:
 
 
 @contextmanager
-def fleet_of(nursery: Nursery, client: Client, url: str, cwd: Path) -> Iterator[Fleet]:
+def fleet_of(killable: KillableWorkers, client: Client, url: str, cwd: Path) -> Iterator[Fleet]:
     """Two workers of the server at ``url``; the test itself goes there by ``client``."""
     path = cwd / "limits.yaml"
     path.write_text(limits(BUSY), encoding="utf-8")
@@ -109,11 +109,13 @@ def fleet_of(nursery: Nursery, client: Client, url: str, cwd: Path) -> Iterator[
             DISPATCHER_SLACK_TIMEOUT="1",
             DISPATCHER_BATCH="8",
         )
-        workers = [nursery.bear(env) for _ in range(WORKERS)]
-        found = Fleet(Round(nursery, client, slack, env), Books(client, KEYS, QUEUE), workers)
+        workers = [killable.start(env) for _ in range(WORKERS)]
+        found = Fleet(Round(killable, client, slack, env), Books(client, KEYS, QUEUE), workers)
         try:
             found.await_told("worker.started")
-            watch(found.books, lambda look: len(look.leases) == WORKERS, 20)  # from then on it copes with a lost server
+            watch(
+                found.books, lambda snapshot: len(snapshot.leases) == WORKERS, 20
+            )  # from then on it copes with a lost server
             yield found
         finally:
-            nursery.clear()
+            killable.clear()

@@ -16,16 +16,16 @@ from dispatcher.core.limits import Lane
 from dispatcher.producer import Producer
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
-from dispatcher.slack.message_metadata import event_mark
+from dispatcher.slack.history import event_mark
 from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
-from tests.support.diary import Life
-from tests.support.doom import Doom
-from tests.support.looks import is_settled
-from tests.support.nursery import Mortal, Nursery
+from tests.support.journal import Life
+from tests.support.kill_points import KillPoint
+from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.servers import Database
+from tests.support.snapshots import is_settled
 
 KEYS: Final = Keys("dispatcher")
 QUEUE: Final = QueueKeys("notifications")
@@ -77,108 +77,110 @@ def _priority(n: int) -> Lane:
 class Round:
     """Kills workers in the middle of work; ``ids`` is what was sent, ``killed`` who died."""
 
-    nursery: Nursery
+    killable: KillableWorkers
     client: Client
     slack: StandIn
     env: Mapping[str, str]
     ids: list[str] = field(default_factory=list)
-    killed: list[Mortal] = field(default_factory=list)
+    killed: list[KillableWorker] = field(default_factory=list)
     baits: int = 0
     """How many were killed only so that others take over from them."""
 
-    def run(self, dooms: Sequence[Doom], count: int, *, shots: Iterable[float] = (), timeout_s: float) -> Snapshot:
-        """Kill one worker for each doom, and one at random at each instant of ``shots``; then let the others finish.
+    def run(
+        self, kill_points: Sequence[KillPoint], count: int, *, shots: Iterable[float] = (), timeout_s: float
+    ) -> Snapshot:
+        """Kill one worker for each kill point, and one at random at each instant of ``shots``; then let the others end.
 
         ``count`` events at least are sent, and more as long as somebody has yet to die. Returns the last look. The
         books balance at every look.
         """
         books, producer = Books(self.client, KEYS, QUEUE), Producer(self.client)
-        fates, instants = deque(dooms), deque(shots)
+        pending, instants = deque(kill_points), deque(shots)
         chance = random.Random(count)
-        portion = max(20, count // max(1, len(fates) + len(instants)))
+        portion = max(20, count // max(1, len(pending) + len(instants)))
         began = time.monotonic()
         bait_at = began + _BAIT_S
         while True:
             self._ended_well()
-            self._fill_places(fates)
-            look = books.snapshot()
-            assert look.imbalances() == []
+            self._fill_places(pending)
+            snapshot = books.snapshot()
+            assert snapshot.imbalances() == []
             if instants and time.monotonic() - began > instants[0]:
                 instants.popleft()
                 self._shoot(chance)
-            is_killing = bool(fates or instants) or any(each.doom for each in self.nursery.living())
-            if look.leased and not (fates or instants) and time.monotonic() > bait_at:
+            is_killing = bool(pending or instants) or any(each.kill_point for each in self.killable.living())
+            if snapshot.leased and not (pending or instants) and time.monotonic() > bait_at:
                 bait_at = time.monotonic() + _BAIT_S
                 self._bait(chance)
-            if look.waiting < PLACES and (len(self.ids) < count or (is_killing and look.events < portion)):
+            if snapshot.waiting < PLACES and (len(self.ids) < count or (is_killing and snapshot.events < portion)):
                 self.ids += producer.send_many(mixed(len(self.ids), portion))
-            elif not is_killing and is_settled(look):
+            elif not is_killing and is_settled(snapshot):
                 break
             assert time.monotonic() - began < timeout_s, (
-                f"not done after {timeout_s} s: {look}; {fates}; {self._retries()}"
+                f"not done after {timeout_s} s: {snapshot}; {pending}; {self._retries()}"
             )
-            self.nursery.poll(_LOOK_S)
-        self.nursery.stop()
+            self.killable.poll(_LOOK_S)
+        self.killable.stop()
         self._ended_well()
-        self.killed = [each for each in self.nursery.mortals if each.code == -signal.SIGKILL]
+        self.killed = [each for each in self.killable.started if each.code == -signal.SIGKILL]
         return books.snapshot()
 
     def _ended_well(self) -> None:
-        ended = (each for each in self.nursery.mortals if each.code not in {None, 0, -signal.SIGKILL})
+        ended = (each for each in self.killable.started if each.code not in {None, 0, -signal.SIGKILL})
         assert [(each.code, each.said()[-2000:]) for each in ended] == []
 
-    def _fill_places(self, fates: deque[Doom]) -> None:
-        for _ in range(PLACES - len(self.nursery.living())):
-            self.nursery.bear(self.env, fates.popleft() if fates else None)
+    def _fill_places(self, pending: deque[KillPoint]) -> None:
+        for _ in range(PLACES - len(self.killable.living())):
+            self.killable.start(self.env, pending.popleft() if pending else None)
 
     def _shoot(self, chance: random.Random) -> None:
-        victim = chance.choice(self.nursery.living())
+        victim = chance.choice(self.killable.living())
         victim.signal(signal.SIGKILL)
         while victim.code is None:
-            self.nursery.poll(1.0)
+            self.killable.poll(1.0)
 
     def _bait(self, chance: random.Random) -> None:
         """Kill one who is not to die, where all who are wait for somebody to take over from."""
-        living = self.nursery.living()
-        doomed = [each.doom for each in living if each.doom]
-        others = [each for each in living if not each.doom]
-        if doomed and others and all(doom.step == "take over" for doom in doomed):
+        living = self.killable.living()
+        kill_points = [each.kill_point for each in living if each.kill_point]
+        others = [each for each in living if not each.kill_point]
+        if kill_points and others and all(kill_point.step == "take over" for kill_point in kill_points):
             chance.choice(others).signal(signal.SIGKILL)
             self.baits += 1
 
     def _retries(self) -> list[str]:
         """What the workers say of posts that did not succeed at once."""
-        parked = [line for each in self.nursery.mortals for line in each.lines("event.parked")]
+        parked = [line for each in self.killable.started for line in each.lines("event.parked")]
         return [str(line) for line in parked if line["reason"] == "retry"]
 
 
-def check(ended: Round, look: Snapshot) -> None:
+def check(ended: Round, snapshot: Snapshot) -> None:
     """Fails unless every id has exactly one outcome, no limit was passed, and what nobody died with kept its order."""
-    by_number = {mortal.number: mortal.life() for mortal in ended.nursery.mortals}
+    by_number = {process.number: process.life() for process in ended.killable.started}
     lives = list(by_number.values())
-    dead_lives = [by_number[mortal.number] for mortal in ended.killed]
+    dead_lives = [by_number[process.number] for process in ended.killed]
     decided = {each.id: each for each in Decisions(ended.client, KEYS).all()}
-    _check_outcomes(ended, look, decided, lives, dead_lives)
+    _check_outcomes(ended, snapshot, decided, lives, dead_lives)
     _check_limits(ended, decided, lives)
     _check_posts(ended, decided, lives, dead_lives)
     _check_order(ended, lives, dead_lives)
 
 
 def _check_outcomes(
-    ended: Round, look: Snapshot, decided: Mapping[str, Decision], lives: Iterable[Life], dead_lives: Iterable[Life]
+    ended: Round, snapshot: Snapshot, decided: Mapping[str, Decision], lives: Iterable[Life], dead_lives: Iterable[Life]
 ) -> None:
-    assert look.imbalances() == []
+    assert snapshot.imbalances() == []
     database: Database = ended.client
     stuck = {id_.decode() for id_ in database.hkeys(KEYS.events)}
-    assert (look.waiting, look.in_flight, look.parked) == (0, 0, len(stuck))
+    assert (snapshot.waiting, snapshot.in_flight, snapshot.parked) == (0, 0, len(stuck))
     assert stuck <= set().union(*(life.unknown for life in lives))
     assert decided.keys() | stuck == set(ended.ids)
     assert decided.keys().isdisjoint(stuck)
     outcomes = Counter(each.outcome for each in decided.values())
-    assert look.received == len(ended.ids)
-    assert {name: look.overall()[name] for name in outcomes} == dict(outcomes)
+    assert snapshot.received == len(ended.ids)
+    assert {name: snapshot.overall()[name] for name in outcomes} == dict(outcomes)
 
-    lines = [line for mortal in ended.nursery.mortals for line in mortal.lines("event.settled")]
+    lines = [line for process in ended.killable.started for line in process.lines("event.settled")]
     told = {line["event_id"]: line["outcome"] for line in lines}
     assert len(told) == len(lines), "an outcome was told twice"
     assert {id_ for id_, outcome in told.items() if decided[id_].outcome != outcome} == set()
@@ -230,7 +232,7 @@ def _check_posts(
 def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]) -> None:
     """What one worker took at once for one channel arrives in that order, that of each priority by itself.
 
-    But for what others had to take up, and for what was looked up since Slack did not answer in time.
+    But for what others had to take up, and for what was reconciled since Slack did not answer in time.
     """
     moved = set().union(
         *(life.held for life in dead_lives),

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from dispatcher.core.limits import US, Message, PostResult
-from dispatcher.core.outcomes import Reading, Search
+from dispatcher.core.outcomes import ScanResult, Search
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import TABLE, Meaning, row_for
@@ -119,9 +119,9 @@ class Slack:
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         raise NotImplementedError
 
-    def look(self, search: Search) -> Reading:
+    def scan(self, search: Search) -> ScanResult:
         self.took_us = ANSWER_US
-        return self._usual.look(search)
+        return self._usual.scan(search)
 
     def posts_of(self, id_: str) -> int:
         """How often it was posted."""

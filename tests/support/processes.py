@@ -85,11 +85,11 @@ class Command:
         return until(lambda: next(iter(self.named(event)), None), f"a log line {event}; said: {self.stderr()[-2000:]}")
 
 
-def until(look: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
+def until(probe: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
     """What ``look`` returns once that is something; fails saying what was waited for."""
     end = time.monotonic() + timeout_s
     while True:
-        found = look()
+        found = probe()
         if found:
             return found
         if time.monotonic() > end:

@@ -28,7 +28,7 @@ class QuietStage(Stage):
         super().__init__(redis, policy_from(text))
 
     def check(self) -> None:
-        """Look at nothing."""
+        """Identity at nothing."""
 
     def watching_the_bell(  # type: ignore[override]  # whoever calls it only enters it
         self, also: Callable[[], bool] = lambda: False

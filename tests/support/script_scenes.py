@@ -21,20 +21,20 @@ from dispatcher.core.limits import (
     Retryable,
     Scope,
 )
-from dispatcher.core.outcomes import Absent, Bounds, Reading, ReadLater, Search, Unreadable
+from dispatcher.core.outcomes import Absent, Bounds, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.ports import Overtaken
 from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter
 from dispatcher.limiter.wire import Calls, WaitingRequest
 from dispatcher.server.connection import Script
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.envelope import seal
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.operator_controls import Muting, Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.rq_recovery import Sweep
+from dispatcher.store.sealing import seal
 from dispatcher.store.versions import Unless
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
@@ -56,10 +56,10 @@ def answer_all(worker: Worker, result: PostResult) -> None:
 
 
 def explain_all(stage: Stage, *ids: str) -> None:
-    """Look at each."""
+    """Identity at each."""
     explanations = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     for id_ in ids:
-        explanations.look(ids_of(id_), payloads=True)
+        explanations.find(ids_of(id_), payloads=True)
 
 
 def cancel_all(stage: Stage) -> int:
@@ -96,14 +96,14 @@ def storm(redis: Database) -> None:
     redis.hset(stage.queue.job("wrong"), "data", "no event")
     explain_all(stage, "a", "i", "wrong")
     ann.run()
-    stage.look()
+    stage.snapshot()
     redis.set(stage.queue.suspended, "1")
     ann.take()
     redis.delete(stage.queue.suspended)
     stage.clock.forward(1_800)
     stage.send("late", "late2")
     ann.run()
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "late")
 
 
@@ -115,7 +115,7 @@ def paced(redis: Database) -> None:
     stage.send("d", "e", channel="#free")
     stage.send("f", channel="#ops", thread="deploy 7")
     started = ann.go(free=4)
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "a", "b", "c")
     bob.go()
     ann.deliver(started)
@@ -160,7 +160,7 @@ def deferral(redis: Database) -> None:
     bob.run()
     ann.deliver(ann.dispatch(taken.batch))
     ann.deliver(ann.dispatch(second.batch))
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "db1-3", "late", "d5")
     stage.send(*(f"more{n}" for n in range(8)))
     ann.run()
@@ -194,7 +194,7 @@ def digest(redis: Database) -> None:
     stage.send("joins", text_ := "f")
     explain_all(stage, text_)
     ann.run()
-    stage.look()
+    stage.snapshot()
     stage.clock.forward(61)
     ann.run()
     stage.send(*(f"g{n}" for n in range(3)))
@@ -224,7 +224,7 @@ def digest_once(redis: Database) -> None:
     answer_all(ann, UNCLEAR)
     stage.clock.forward(11)
     stage.send("more")
-    ann.desk.shows = lambda _: Reading({}, Unreadable("webhook", "cannot be read"))
+    ann.desk.shows = lambda _: ScanResult({}, Unreadable("webhook", "cannot be read"))
     ann.run()
     stage.clock.forward(11)
     ann.go()
@@ -238,7 +238,7 @@ def digest_once(redis: Database) -> None:
     for _ in range(9):
         stage.clock.forward(61)
         bob.run()
-    stage.look()
+    stage.snapshot()
 
 
 def buffered_single(redis: Database) -> None:
@@ -248,7 +248,7 @@ def buffered_single(redis: Database) -> None:
     stage.send(*(f"o{n}" for n in range(2)), category="other")
     stage.send("e0", "e1", "e2")
     ann.run()
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "e2")
     stage.clock.forward(61)
     ann.run()
@@ -256,7 +256,7 @@ def buffered_single(redis: Database) -> None:
     stage.send("e3")
     ann.run()
     cancel_all(stage)
-    stage.look()
+    stage.snapshot()
     stage.send("e4")
     ann.run()
     stage.send("e5", "e6")
@@ -271,7 +271,7 @@ def notice(redis: Database) -> None:
     ann = stage.worker()
     stage.send(*(f"e{n}" for n in range(5)), category="chatter")
     ann.run()
-    stage.look()
+    stage.snapshot()
     for seconds in (20, 61, 61, 1_800):
         stage.clock.forward(seconds)
         ann.run()
@@ -291,11 +291,11 @@ def trouble(redis: Database) -> None:
     answer_all(ann, BUSY)
     stage.clock.forward(6)
     answer_all(ann, BUSY)
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "a", "b")
     stage.send("c", "d", channel="#c")
     answer_all(bob, BUSY)
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "d")
     for _ in range(3):
         stage.clock.forward(8)
@@ -304,7 +304,7 @@ def trouble(redis: Database) -> None:
     ann.run()
     stage.send(*(f"e{n}" for n in range(8)), channel="#free")
     answer_all(ann, DOWN)
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "e0")
     for result in (DOWN, UNCLEAR, GONE):
         stage.clock.forward(31)
@@ -315,7 +315,7 @@ def trouble(redis: Database) -> None:
     stage.send("f", "g", channel="#free")
     answer_all(ann, REVOKED)
     answer_all(ann, REVOKED)
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "f")
     Pausing(redis, stage.keys, clock=stage.clock).resume("*")
     answer_all(bob, Retryable("request_timeout", "busy", reached=True))
@@ -325,39 +325,39 @@ def trouble(redis: Database) -> None:
     ann.run()
 
 
-def readings(redis: Database) -> None:
-    """Posts of unknown fate that are looked up: found, absent, not to be read now, never to be read."""
+def history_scans(redis: Database) -> None:
+    """Unconfirmed posts that are reconciled: found, absent, not to be read now, never to be read."""
     stage = QuietStage(redis, f"{FREE}global: {{limits: [90/30m]}}\ndefaults: {{limits: [80/30m], channel: '#a'}}\n")
     ann, bob = stage.worker("ann"), stage.worker("bob")
-    found = Reading({"a": Receipt("C0ABCDEFG", "5.5")}, Absent())
+    found = ScanResult({"a": Receipt("C0ABCDEFG", "5.5")}, Absent())
     rests = (
-        Reading({}, Absent()),
-        Reading({}, ReadLater("ratelimited", "", 2_000_000, reached=True)),
-        Reading({}, ReadLater("invalid_auth", "", reached=True, pause=REVOKED)),
-        Reading({}, ReadLater("reply_timeout", "")),
-        Reading({}, Unreadable("webhook", "")),
+        ScanResult({}, Absent()),
+        ScanResult({}, ScanLater("ratelimited", "", 2_000_000, reached=True)),
+        ScanResult({}, ScanLater("invalid_auth", "", reached=True, pause=REVOKED)),
+        ScanResult({}, ScanLater("reply_timeout", "")),
+        ScanResult({}, Unreadable("webhook", "")),
         found,
     )
     stage.send("a", "b", "c", channel="#free", thread="one")
     stage.send("d", "e")
     answer_all(ann, UNCLEAR)
-    for n, reading in enumerate(rests * 2):
+    for n, result in enumerate(rests * 2):
         worker = (ann, bob)[n % 2]
-        worker.desk.shows = partial(_shown, reading)
+        worker.desk.shows = partial(_shown, result)
         stage.clock.forward(11 if n % 3 else 31)
         answer_all(worker, UNCLEAR)
         explain_all(stage, "b")
     stage.send("z", channel="#free", thread="one")
-    ann.desk.shows = bob.desk.shows = lambda _: Reading({}, Absent())
+    ann.desk.shows = bob.desk.shows = lambda _: ScanResult({}, Absent())
     stage.clock.forward(61)
     ann.run()
     stage.clock.forward(61)
     bob.run()
 
 
-def _shown(reading: Reading, search: Search) -> Reading:
+def _shown(result: ScanResult, search: Search) -> ScanResult:
     del search
-    return reading
+    return result
 
 
 def takeovers(redis: Database) -> None:
@@ -374,7 +374,7 @@ def takeovers(redis: Database) -> None:
     ann.go()
     stage.send("untouched")
     ann.take()
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "untouched", "q")
     stage.clock.forward(31)
     bob.take(3, 3)
@@ -398,7 +398,7 @@ def takeovers(redis: Database) -> None:
     dan.give_back()
     stage.clock.forward(61)
     stage.worker("ed").run()
-    stage.look()
+    stage.snapshot()
 
 
 def by_hand(redis: Database) -> None:
@@ -413,7 +413,7 @@ def by_hand(redis: Database) -> None:
     stage.send("c", "d", category="chatter")
     stage.send("e", category="other", channel="#p")
     ann.run()
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "a", "c")
     stage.clock.forward(11)
     muting.unmute("errors")
@@ -426,7 +426,7 @@ def by_hand(redis: Database) -> None:
     stage.send("f", "g", category="other")
     stage.send("h", category="chatter")
     ann.run()
-    stage.look()
+    stage.snapshot()
     explain_all(stage, "f")
     pausing.pause("*", "ed")
     pausing.pause("*", "ed")
@@ -444,7 +444,7 @@ def by_hand(redis: Database) -> None:
     answer_all(ann, DOWN)
     ann.run()
     cancel_all(stage)
-    stage.look()
+    stage.snapshot()
 
 
 def letters(redis: Database) -> None:
@@ -488,7 +488,7 @@ def letters(redis: Database) -> None:
     ann.go()
     stage.clock.forward(8)
     stage.worker("bob").run()
-    stage.look()
+    stage.snapshot()
 
 
 def versions(redis: Database) -> None:
@@ -673,7 +673,7 @@ def waiting(redis: Database) -> None:
 SCENES: Final[dict[str, Scene]] = {
     scene.__name__: scene
     for scene in (
-        storm, paced, deferral, digest, digest_once, buffered_single, notice, trouble, readings, takeovers, by_hand,
-        letters, versions, stock, full_queue, limiter, waiting,
+        storm, paced, deferral, digest, digest_once, buffered_single, notice, trouble, history_scans, takeovers,
+        by_hand, letters, versions, stock, full_queue, limiter, waiting,
     )
 }  # fmt: skip

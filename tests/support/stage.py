@@ -26,16 +26,15 @@ from dispatcher.server.keys import Keys
 from dispatcher.settings import read_limits, read_policy
 from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
-from dispatcher.store.leases import Outbox
+from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Version, Versions
 from tests.support.doubles import Clock, Desk, Told
 from tests.support.gate import Gate
+from tests.support.invariants import INF, NamespaceState, state_of
 from tests.support.models import HELD
-from tests.support.places import INF, Places, places_of
 from tests.support.servers import Database
 
 LEASE_US: Final = 30 * US
@@ -182,8 +181,8 @@ class Worker:
         self, batch: Sequence[Leased | Undecodable], free: int = 100, muted: Mapping[str, Mute] = NOTHING_MUTED
     ) -> list[Started]:
         """Decide, and start what may go."""
-        for lookup in self.dispatcher.lookups(batch, self.stage.clock.now_us):
-            self.settle(self.dispatcher.look(lookup))
+        for scan in self.dispatcher.scans(batch, self.stage.clock.now_us):
+            self.settle(self.dispatcher.scan(scan))
         started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free, muted=muted)
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
@@ -208,7 +207,7 @@ class Worker:
         self.deliver(self.dispatch(self.take(due=0).batch))
 
     def go_on(self) -> list[Started]:
-        """Go until nothing more is to be taken now: a look-up may have found that a post is to be made again."""
+        """Go until nothing more is to be taken now: a history scan may have found that a post is to be made again."""
         started = []
         while (taken := self.take()).batch:
             started += self.dispatch(taken.batch, muted=taken.muted)
@@ -282,7 +281,7 @@ class Stage:
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.names: dict[str, str] = {}
         """Every event that was seen, by the number of its first sight."""
-        self.places: Places
+        self.places: NamespaceState
         """Where everything was at the last ``check``."""
         self.attempts: list[tuple[int, Started]] = []
         """Every post that was started, with its instant."""
@@ -312,11 +311,11 @@ class Stage:
         self.intake.enqueue([(id_, Event(category, text))])
         return id_
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         return self.books.snapshot()
 
     def total(self, outcome: str) -> int:
-        return self.look().totals.get(outcome, 0)
+        return self.snapshot().totals.get(outcome, 0)
 
     def header(self, id_: str) -> dict[str, Any]:
         """What the store keeps of an event beside its payload."""
@@ -386,9 +385,9 @@ class Stage:
 
     def check(self) -> None:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
-        assert self.look().imbalances() == []
+        assert self.snapshot().imbalances() == []
         self.letters_bytes()
-        self.places = places = places_of(self.redis, self.keys)
+        self.places = places = state_of(self.redis, self.keys)
         for id_, header in places.events.items():
             self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
         assert places.faults(same_pace=self.same_pace) == []

@@ -31,14 +31,14 @@ from dispatcher.core.limits import (
 )
 from dispatcher.core.outcomes import (
     GRACE_US,
-    LAST_LOOK,
+    LAST_SCAN,
     MARGIN_US,
     Absent,
     Dropped,
     Parked,
     Place,
-    Reading,
-    ReadLater,
+    ScanLater,
+    ScanResult,
     Search,
     Settlement,
 )
@@ -47,8 +47,8 @@ from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
 from tests.support.doubles import NOTHING_TO_READ
+from tests.support.invariants import INF, slot_of
 from tests.support.models import HELD
-from tests.support.places import INF, slot_of
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, UNPACED, Stage, Worker
 
@@ -263,7 +263,7 @@ class StoreWalk:
     def step_clock(self) -> None:
         """The server's clock is stepped; not forward twice while a post is on its way: no more is promised."""
         seconds = self.random.choice(STEPS_S)
-        if seconds > 0 and self.true_us - self.jumped_us < LAST_LOOK * GRACE_US + LEASE_US:
+        if seconds > 0 and self.true_us - self.jumped_us < LAST_SCAN * GRACE_US + LEASE_US:
             return
         if abs(self.stage.clock.now_us + seconds * US - self.true_us) <= FURTHEST_US:
             self._one_awake().worker.renew()  # between two steps somebody calls
@@ -376,11 +376,11 @@ class StoreWalk:
 
     def verify(self) -> None:
         """At the end: each event has ended once, in a way that the books know, and was posted once at most."""
-        look = self.stage.look()
+        snapshot = self.stage.snapshot()
         assert self.ended + self.cancelled == Counter(self.ids) + self.replays
-        assert look.received == len(self.ids) + self.pushed + self.replays.total()
-        assert look.totals.get("replayed", 0) == self.replays.total()
-        assert look.totals.get("duplicate", 0) == self.pushed
+        assert snapshot.received == len(self.ids) + self.pushed + self.replays.total()
+        assert snapshot.totals.get("replayed", 0) == self.replays.total()
+        assert snapshot.totals.get("duplicate", 0) == self.pushed
         landed = Counter(post.id for post in self.posts if post.channel != DARK and self._has_landed(post))
         twice = {id_: number for id_, number in landed.items() if number > 1 + self.replays[id_]}
         assert not twice, f"posted more than once: {twice}"
@@ -462,7 +462,7 @@ class StoreWalk:
     def _learn_of(self, settlement: Settlement) -> None:
         id_ = settlement.subject.id
         match settlement.outcome:
-            case Parked(place=Place.TIMER | Place.LOOK) as parked:
+            case Parked(place=Place.TIMER | Place.SCAN) as parked:
                 self.timers[id_] = self.felt_us + parked.wait_us
                 if parked.code == "never_seen":
                     last = [post for post in self.posts if post.id == id_][-1]
@@ -492,8 +492,8 @@ class StoreWalk:
             stage.collect_tokens()
             owner = min(self.owners, key=lambda each: each.wakes_us)
             if owner.wakes_us > self.true_us:
-                look = stage.look()
-                if not (look.waiting or look.parked or look.in_flight):
+                snapshot = stage.snapshot()
+                if not (snapshot.waiting or snapshot.parked or snapshot.in_flight):
                     return
                 listening = [each for each in self.owners if len(each.flights) < SENDERS]
                 if stage.tokens and listening:
@@ -503,7 +503,7 @@ class StoreWalk:
                     self._pass(owner.wakes_us - self.true_us, away=False)
             self._work(owner)
             self.hold()
-        raise AssertionError(f"not drained: {stage.look()}")
+        raise AssertionError(f"not drained: {stage.snapshot()}")
 
     def _work(self, owner: Owner) -> None:
         while owner.flights and owner.flights[0].true_us + LATENCY_US <= self.true_us:
@@ -604,12 +604,12 @@ class StoreWalk:
                 until_us = self.felt_us + result.retry_after_us
                 self.cooling[post.channel] = max(self.cooling.get(post.channel, 0), until_us)
 
-    def _show(self, search: Search) -> Reading:
-        """What Slack's history shows now; where the server's clock is ahead, a reading begins earlier by that."""
+    def _show(self, search: Search) -> ScanResult:
+        """What Slack's history shows now; where the server's clock is ahead, a history scan begins earlier by that."""
         if search.channel == DARK:
             return NOTHING_TO_READ
         if self.is_out:
-            return Reading({}, ReadLater("request_timeout", "no answer"))
+            return ScanResult({}, ScanLater("request_timeout", "no answer"))
         ahead_us = max(0, (search.now_us or 0) - self.true_us)
         since_us = search.since_us - ahead_us
         landed = [post for post in self.posts if post.channel == search.channel and self._has_landed(post)]
@@ -619,7 +619,7 @@ class StoreWalk:
             if post.id in search.event_ids and (post.lands_us or 0) >= since_us
         }
         is_clear = ahead_us <= MARGIN_US - 5 * US
-        return Reading(found, Absent() if is_clear else ReadLater("clock_skew", "ahead", reached=True))
+        return ScanResult(found, Absent() if is_clear else ScanLater("clock_skew", "ahead", reached=True))
 
     def _one_awake(self, has_work: Callable[[Owner], object] = lambda _: True) -> Owner:
         awake = [owner for owner in self.owners if not owner.is_frozen] or self.owners

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from dispatcher.core.limits import US, Message, PostResult
-from dispatcher.core.outcomes import Parked, Reading, Search, Settlement
+from dispatcher.core.outcomes import Parked, ScanResult, Search, Settlement
 from dispatcher.core.pipeline import Dispatcher
 from tests.support.quiet_stage import QuietStage
 from tests.support.stage import Stage, Worker
@@ -25,14 +25,14 @@ _MOST_BACKOFF_US: Final = 300 * US
 
 
 class TimedSink(Protocol):
-    """A sink that says how long its last post or reading took."""
+    """A sink that says how long its last post or history scan took."""
 
     took_us: int
     can_update: bool
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult: ...
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult: ...
-    def look(self, search: Search) -> Reading: ...
+    def scan(self, search: Search) -> ScanResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class VirtualFleet:
             wakes = [min(each.wakes_us, _lands_us(each)) for each in self._members]
             wakes += [] if following is None else [self.began_us + following.at_us]
             self.stage.clock.now_us = int(min(wakes))
-            assert self.now_us <= most_s * US, f"not done after {most_s:g} s: {self.stage.look()}"
+            assert self.now_us <= most_s * US, f"not done after {most_s:g} s: {self.stage.snapshot()}"
         Stage.check(self.stage)
 
     def _is_idle(self) -> bool:
-        look = self.stage.look()
-        return not (look.waiting or look.parked or look.in_flight)
+        snapshot = self.stage.snapshot()
+        return not (snapshot.waiting or snapshot.parked or snapshot.in_flight)
 
     def _work_at_this_instant(self) -> None:
         for _ in range(_MOST_STEPS):
@@ -126,13 +126,13 @@ class VirtualFleet:
                 self._work(min(listening, key=lambda each: each.wakes_us))
             else:
                 return
-        raise AssertionError(f"no end at one instant: {self.stage.look()}")
+        raise AssertionError(f"no end at one instant: {self.stage.snapshot()}")
 
     def _work(self, member: _Member) -> None:
         now_us, worker = self.stage.clock.now_us, member.worker
         self.steps += 1
         if self.steps % _LOOK_EVERY == 0:
-            assert self.stage.look().imbalances() == []
+            assert self.stage.snapshot().imbalances() == []
         dispatcher = replace(worker.dispatcher, backoff=self._backoff)
         landed = [each for each in member.flights if each.lands_us <= now_us]
         member.flights = [each for each in member.flights if each.lands_us > now_us]
@@ -147,8 +147,8 @@ class VirtualFleet:
 
     def _dispatch(self, member: _Member, dispatcher: Dispatcher, batch: Sequence[Any]) -> None:
         now_us = self.stage.clock.now_us
-        for lookup in dispatcher.lookups(batch, now_us):
-            self._fly(member, dispatcher.look(lookup))
+        for scan in dispatcher.scans(batch, now_us):
+            self._fly(member, dispatcher.scan(scan))
         for started in dispatcher.dispatch(batch, now_us, _free(member)):
             self._fly(member, [dispatcher.deliver(started)])
 

@@ -7,7 +7,7 @@ import click
 from dispatcher.cli.terminal import Terminal
 
 
-@click.command(short_help="Watch 300 events on their way to a local Slack.")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
 @click.pass_obj
 def demo(terminal: Terminal, *, as_json: bool) -> int:

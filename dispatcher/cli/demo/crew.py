@@ -41,7 +41,7 @@ class Crew:
         for says in self._words.values():
             os.write(says, f"{word}\n".encode())
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Note who has ended."""
         for pid in [pid for pid in self._words if os.waitpid(pid, os.WNOHANG)[0]]:
             os.close(self._words.pop(pid))
@@ -54,7 +54,7 @@ class Crew:
             os.kill(pid, signal.SIGTERM)
         give_up = time.monotonic() + _END_TIMEOUT_S
         while self._words:
-            self.look()
+            self.check()
             if self._words and time.monotonic() > give_up:
                 for pid in self._words:
                     os.kill(pid, signal.SIGKILL)

@@ -67,7 +67,7 @@ def run_demo(terminal: Terminal, *, as_json: bool) -> int:
             ):
                 _play(stage, view, interruption, seconds=0.0 if as_json else _WATCHED_S if watched else _PLAIN_S)
                 stage.crew.end()
-                moment = _look(stage)
+                moment = _moment(stage)
                 view.end(summary(moment, _reasons(stage.crew)))
         except KeyboardInterrupt:
             raise Ended(INTERRUPTED, "interrupted; nothing is left running, nothing is kept") from None
@@ -127,13 +127,13 @@ def _play(stage: _Stage, view: View, interruption: Interruption, *, seconds: flo
         happened = [scene for scene in story[sent:] if scene.at * seconds <= now]
         _send(stage.producer, happened)
         sent += len(happened)
-        moment = _look(stage)
+        moment = _moment(stage)
         view.show(moment)
         if sent == len(story) and not moment.is_busy:
             return
         if interruption.asked:
             raise KeyboardInterrupt
-        stage.crew.look()
+        stage.crew.check()
         if stage.crew.lost or now > _GIVE_UP_S:
             raise DispatcherError(f"the demo did not come to its end: {_last_words(stage.crew)}")
         time.sleep(_LOOK_EVERY_S)
@@ -145,7 +145,7 @@ def _send(producer: Producer, happened: list[Scene]) -> None:
         pass
 
 
-def _look(stage: _Stage) -> Moment:
+def _moment(stage: _Stage) -> Moment:
     return Moment(stage.books.snapshot(), stage.stand_in.ledger.per_channel())
 
 
@@ -166,7 +166,7 @@ def _last_words(crew: Crew) -> str:
 
 
 def _document(moment: Moment) -> dict[str, Any]:
-    totals = moment.look.overall()
+    totals = moment.snapshot.overall()
     return {
         "enqueued": totals["enqueued"],
         "sent": totals["sent"],
@@ -178,7 +178,7 @@ def _document(moment: Moment) -> dict[str, Any]:
 
 def _faults(moment: Moment) -> list[str]:
     """A sentence for each figure that is not as promised."""
-    totals = moment.look.overall()
+    totals = moment.snapshot.overall()
     events = EACH * len(KINDS)
     expected = {"enqueued": events, "sent": TOGETHER.max, "dropped": events - TOGETHER.max}
     faults = [f"{totals[name]} {name}, expected {count}" for name, count in expected.items() if totals[name] != count]
@@ -189,4 +189,4 @@ def _faults(moment: Moment) -> list[str]:
         for kind in KINDS
         if moment.sent(kind) > OWN.max
     ]
-    return faults + moment.look.imbalances()
+    return faults + moment.snapshot.imbalances()

@@ -33,13 +33,13 @@ _FEWEST: Final = 2
 class Moment:
     """One look at the books and at Slack's own count."""
 
-    look: Snapshot
+    snapshot: Snapshot
     received_by_channel: Mapping[str, int]
 
     @property
     def is_busy(self) -> bool:
         """Whether something is still on its way."""
-        return bool(self.look.waiting + self.look.in_flight + self.look.parked)
+        return bool(self.snapshot.waiting + self.snapshot.in_flight + self.snapshot.parked)
 
     @property
     def slack_received(self) -> int:
@@ -60,11 +60,11 @@ class Moment:
 
     @cached_property
     def _sent(self) -> dict[str, int]:
-        return self.look.by_category("sent")
+        return self.snapshot.by_category("sent")
 
     @cached_property
     def _dropped(self) -> dict[str, int]:
-        return self.look.by_category("dropped")
+        return self.snapshot.by_category("dropped")
 
 
 class View(Protocol):
@@ -150,7 +150,7 @@ _HEADLINE: Final = (
 
 def summary(moment: Moment, reasons: Counter[str]) -> Iterator[RenderableType]:
     """The table and what it comes to."""
-    totals = moment.look.overall()
+    totals = moment.snapshot.overall()
     by_category, together = reasons[Reason.LIMIT_CATEGORY], reasons[Reason.LIMIT_GLOBAL]
     yield ""
     yield _table(moment)
@@ -160,14 +160,14 @@ def summary(moment: Moment, reasons: Counter[str]) -> Iterator[RenderableType]:
         f" Slack received {moment.slack_received}.\n"
         f"Dropped by the limit of their category: {by_category}; by the limit of all together: {together}."
     )
-    if not moment.look.imbalances():
-        yield Text(f"The books balance{balance(moment.look).removeprefix('the books balance')}.", style="green")
+    if not moment.snapshot.imbalances():
+        yield Text(f"The books balance{balance(moment.snapshot).removeprefix('the books balance')}.", style="green")
 
 
 def _figures(moment: Moment) -> str:
-    totals, look = moment.look.overall(), moment.look
+    totals, snapshot = moment.snapshot.overall(), moment.snapshot
     return (
-        f"{totals['enqueued']} enqueued, {look.waiting + look.parked + look.in_flight} on the way, "
+        f"{totals['enqueued']} enqueued, {snapshot.waiting + snapshot.parked + snapshot.in_flight} on the way, "
         f"{totals['sent']} sent, {totals['dropped']} dropped; Slack received {moment.slack_received}"
     )
 
@@ -182,7 +182,7 @@ def _table(moment: Moment, rows: int = len(KINDS)) -> Fitting:
 
 
 def _drawn(moment: Moment, rows: int, *, has_bars: bool = True) -> Table:
-    totals = moment.look.overall()
+    totals = moment.snapshot.overall()
     table = plain_table(footer=True)
     table.add_column("Category", "Total")
     table.add_column("Channel")

@@ -22,7 +22,7 @@ Exit codes:
 """
 
 
-@click.command(short_help="Look for what is wrong, and say what to do about it.", epilog=_EXIT_CODES)
+@click.command(epilog=_EXIT_CODES)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def doctor(terminal: Terminal, *, as_json: bool) -> int:

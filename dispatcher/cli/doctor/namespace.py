@@ -19,23 +19,23 @@ from dispatcher.store.snapshot import Snapshot
 
 def namespace_findings(facts: NamespaceFacts, settings: Settings) -> Iterator[Finding]:
     """Everything about the namespace and its queue; of one that another version wrote only that."""
-    look = facts.look
+    snapshot = facts.snapshot
     yield _layout(facts, settings)
     yield _binding(facts, settings)
-    if look is None:
+    if snapshot is None:
         return
-    yield _books(look)
-    yield _queue(facts, look, settings)
-    yield from _workers(facts, look)
-    yield from _leases(facts, look)
-    yield from _posting(look)
-    yield _dead_letters(look)
+    yield _books(snapshot)
+    yield _queue(facts, snapshot, settings)
+    yield from _workers(facts, snapshot)
+    yield from _leases(facts, snapshot)
+    yield from _posting(snapshot)
+    yield _dead_letters(snapshot)
 
 
 def _layout(facts: NamespaceFacts, settings: Settings) -> Finding:
     if facts.layout is None:
         return ok("namespace", f"{settings.namespace} is new: no worker has run in it")
-    if facts.look is None:
+    if facts.snapshot is None:
         return error(
             "namespace",
             f"{settings.namespace} holds key layout {one_line(facts.layout)}, this version reads {LAYOUT_VERSION}",
@@ -56,81 +56,85 @@ def _binding(facts: NamespaceFacts, settings: Settings) -> Finding:
     return ok("queue", f"{settings.queue} belongs to {settings.namespace}")
 
 
-def _books(look: Snapshot) -> Finding:
-    imbalances = look.imbalances()
+def _books(snapshot: Snapshot) -> Finding:
+    imbalances = snapshot.imbalances()
     if imbalances:
         remedy = (
             "something else has written in the namespace, or this is a defect: keep a copy of the data and report it"
         )
         return error("books", f"they do not balance: {'; '.join(imbalances)}", remedy)
-    return ok("books", f"they {balance(look).removeprefix('the books ')}")
+    return ok("books", f"they {balance(snapshot).removeprefix('the books ')}")
 
 
-def _queue(facts: NamespaceFacts, look: Snapshot, settings: Settings) -> Finding:
-    said = f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked"
+def _queue(facts: NamespaceFacts, snapshot: Snapshot, settings: Settings) -> Finding:
+    said = f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked"
     if facts.suspended:
         return warning("waiting", f"{said}; taking is suspended for all RQ workers of the server", "rq resume")
-    if look.waiting + look.in_flight + look.parked >= MAX_USE * settings.max_waiting:
+    if snapshot.waiting + snapshot.in_flight + snapshot.parked >= MAX_USE * settings.max_waiting:
         said = f"{said}; from {settings.max_waiting} in all on producers are refused"
         return warning("waiting", said, "start more workers, or raise DISPATCHER_MAX_WAITING")
     return ok("waiting", said)
 
 
-def _workers(facts: NamespaceFacts, look: Snapshot) -> Iterator[Finding]:
+def _workers(facts: NamespaceFacts, snapshot: Snapshot) -> Iterator[Finding]:
     silent = [each for each in facts.workers if not each.alive]
     alive = [each for each in facts.workers if each.alive]
     for each in silent:
-        said = f"{one_line(each.name)} has been silent for {_ago(look, each.last_heartbeat)}: it was killed, or hangs"
+        said = (
+            f"{one_line(each.name)} has been silent for {_ago(snapshot, each.last_heartbeat)}: it was killed, or hangs"
+        )
         remedy = "nothing is lost: another worker takes over what it had; its entry goes away by itself"
         yield warning("workers", said, remedy)
     if not alive:
-        left = look.waiting + look.in_flight + look.parked
+        left = snapshot.waiting + snapshot.in_flight + snapshot.parked
         waits = f", and {left} events are to be dealt with" if left else ""
         yield warning("workers", f"none is running{waits}", f"start some with {START}")
         return
     latest = max(each.last_heartbeat for each in alive)
     count = "1 is" if len(alive) == 1 else f"{len(alive)} are"
-    yield ok("workers", f"{count} running, the last heartbeat was {_ago(look, latest)} ago")
+    yield ok("workers", f"{count} running, the last heartbeat was {_ago(snapshot, latest)} ago")
 
 
-def _leases(facts: NamespaceFacts, look: Snapshot) -> Iterator[Finding]:
+def _leases(facts: NamespaceFacts, snapshot: Snapshot) -> Iterator[Finding]:
     for each in facts.overdue:
-        late = span((look.now_us - each.ended_us) / US)
+        late = span((snapshot.now_us - each.ended_us) / US)
         said = f"the lease of {one_line(each.owner)} ended {late} ago with {each.events} events in hand"
         yield warning("leases", said, f"any worker that runs takes them over: {START}")
     if not facts.overdue:
-        yield ok("leases", f"{len(look.leases)} held, none overdue" if look.leases else "none held, none overdue")
+        yield ok(
+            "leases", f"{len(snapshot.leases)} held, none overdue" if snapshot.leases else "none held, none overdue"
+        )
 
 
-def _posting(look: Snapshot) -> Iterator[Finding]:
-    for name, by_hand in sorted(look.paused.items()):
+def _posting(snapshot: Snapshot) -> Iterator[Finding]:
+    for name, by_hand in sorted(snapshot.paused.items()):
         what, command = ("", "resume") if name == EVERYTHING else (f"{name} is ", f"resume {name}")
-        since = span(max(0.0, (look.now_us - by_hand.since_us) / US))
+        since = span(max(0.0, (snapshot.now_us - by_hand.since_us) / US))
         yield warning("posting", one_line(f"{what}paused for {since} by {by_hand.by}"), f"go on: dispatcher {command}")
-    pause = look.pause
+    pause = snapshot.pause
     if pause is not None and pause.kind == "operator":
-        since = span(max(0.0, (look.now_us - pause.since_us) / US))
+        since = span(max(0.0, (snapshot.now_us - pause.since_us) / US))
         said, remedy = in_two(one_line(pause.detail), ": ", "see what Slack says of the token or the webhook")
         yield error("posting", f"paused for {since} by {one_line(pause.code)}: {said}", remedy)
     elif pause is not None:
-        since = span(max(0.0, (look.now_us - pause.since_us) / US))
+        since = span(max(0.0, (snapshot.now_us - pause.since_us) / US))
         what = "Slack is not reached" if pause.kind == "outage" else "the whole workspace cools down"
         words, remedy = in_two(one_line(pause.detail), ": ", "look at the network, the proxy and Slack's status page")
         said = f"{what} for {since}, {one_line(pause.code)}: {words}"
         yield warning("posting", said, f"it is tried by itself; {remedy}")
-    for channel, until_us in sorted(look.cooldowns.items()):
-        if until_us > look.now_us:
-            said = f"Slack asked for a pause in {one_line(channel)}, another {span((until_us - look.now_us) / US)}"
+    for channel, until_us in sorted(snapshot.cooldowns.items()):
+        if until_us > snapshot.now_us:
+            said = f"Slack asked for a pause in {one_line(channel)}, another {span((until_us - snapshot.now_us) / US)}"
             yield warning("posting", said, "it goes on by itself; if it happens often, lower the channel's pace")
 
 
-def _dead_letters(look: Snapshot) -> Finding:
-    if not look.dead_letters:
+def _dead_letters(snapshot: Snapshot) -> Finding:
+    if not snapshot.dead_letters:
         return ok("dead letters", "none")
-    kept = "1 is" if look.dead_letters == 1 else f"{look.dead_letters} are"
+    kept = "1 is" if snapshot.dead_letters == 1 else f"{snapshot.dead_letters} are"
     remedy = "'dispatcher dead list' says why; when that is mended, 'dispatcher dead replay' sends them again"
     return warning("dead letters", f"{kept} kept for somebody to look at", remedy)
 
 
-def _ago(look: Snapshot, at: float) -> str:
-    return span(max(0.0, look.now_us / US - at))
+def _ago(snapshot: Snapshot, at: float) -> str:
+    return span(max(0.0, snapshot.now_us / US - at))

@@ -20,13 +20,13 @@ from dispatcher.slack.taxonomy import row_for
 
 _NEEDED: Final = "chat:write"
 _RECOMMENDED: Final = "chat:write.public"
-_FOR_LOOKS: Final = "chat:write.customize"
-_TO_LOOK_UP: Final = ("channels:history", "groups:history", "channels:read", "groups:read")
+_FOR_IDENTITIES: Final = "chat:write.customize"
+_FOR_RECONCILIATION: Final = ("channels:history", "groups:history", "channels:read", "groups:read")
 _ADD: Final = "under OAuth & Permissions of the app, and install the app again"
 
 
 MAX_APART_S: Final = 5.0
-"""Clocks further apart than this are told: a post of unknown fate is looked for by both."""
+"""Clocks further apart than this are told: a post with an unknown delivery status is looked for by both."""
 
 
 def slack_findings(
@@ -53,9 +53,11 @@ def slack_findings(
             answered_s = clock()
             yield ok("slack", f"the token is accepted: {user} in workspace {team}")
             yield from _scopes(scopes)
-            if scopes and policy is not None and policy.has_looks and _FOR_LOOKS not in scopes:
-                said = f"{_FOR_LOOKS} is missing: username, icon_emoji and icon_url of the limits file have no effect"
-                yield warning("scopes", said, f"add {_FOR_LOOKS} {_ADD}")
+            if scopes and policy is not None and policy.has_identities and _FOR_IDENTITIES not in scopes:
+                said = (
+                    f"{_FOR_IDENTITIES} is missing: username, icon_emoji and icon_url of the limits file have no effect"
+                )
+                yield warning("scopes", said, f"add {_FOR_IDENTITIES} {_ADD}")
             if date_us is not None and ahead_s is not None:
                 yield _clocks(answered_s - ahead_s - date_us / US)
         case RateLimitedBySlack(retry_after_us, code):
@@ -80,14 +82,14 @@ def _scopes(scopes: tuple[str, ...]) -> Iterator[Finding]:
         yield warning("scopes", said, f"invite the app to each channel, or add {_RECOMMENDED} {_ADD}")
     else:
         yield ok("scopes", f"{_NEEDED} and {_RECOMMENDED}")
-    absent = [scope for scope in _TO_LOOK_UP if scope not in scopes]
+    absent = [scope for scope in _FOR_RECONCILIATION if scope not in scopes]
     if absent:
-        said = (
-            f"{', '.join(absent)} absent: a post of unknown fate may not be found, and is then handled by on_ambiguous"
-        )
-        yield warning("look-ups", said, f"add them {_ADD}")
+        said = f"{', '.join(absent)} absent: an unconfirmed post may not be found, and is then handled by on_ambiguous"
+        yield warning("reconciliation", said, f"add them {_ADD}")
     else:
-        yield ok("look-ups", "the token may read histories: posts of unknown fate are looked up")
+        yield ok(
+            "reconciliation", "the token may read histories: posts with an unknown delivery status are searched for"
+        )
 
 
 def _clocks(apart_s: float) -> Finding:
@@ -98,7 +100,7 @@ def _clocks(apart_s: float) -> Finding:
     return warning(
         "slack clock",
         f"the Redis server's clock is {span(abs(apart_s))} {which} Slack's",
-        "set the server's clock right (NTP): while it is about a minute ahead or more, a post of unknown fate that is "
+        "set the server's clock right (NTP): while it is about a minute ahead or more, an unconfirmed post that is "
         "not found is not made again",
     )
 

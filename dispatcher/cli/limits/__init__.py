@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dispatcher.store.versions import Version
 
 
-@click.group(short_help="Check limits, put them in force, show their use.")
+@click.group()
 def limits() -> None:
     """Check the limits file, compare it with what is in force, put it in force, and show what is used."""
 

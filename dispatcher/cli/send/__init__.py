@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.limits import US, Lane, parse_duration
+from dispatcher.core.units import US, Lane, parse_duration
 
 _NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
 _CHANNEL: Final = re.compile(rf"#{_NAME.pattern}|[CGDUW][A-Z0-9]{{5,}}")
@@ -71,7 +71,7 @@ def _meant(channel: str) -> str:
     return f"; did you mean '#{channel}'?" if _NAME.fullmatch(channel) else ""
 
 
-@click.command(short_help="Put events on the queue, and print their ids.")
+@click.command()
 @click.argument("category", required=False)
 @click.argument("text", required=False)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
@@ -101,9 +101,6 @@ def send(
 
     A line that is no valid event is reported with its number, the others are sent, and the exit code is 1.
     """
-    from dispatcher.cli.send.sending import send_line_by_line, send_one
-    from dispatcher.core.event import Event, encode_event
-
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
     if labels:
         given["labels"] = dict(labels)
@@ -112,10 +109,15 @@ def send(
             raise click.UsageError(
                 "--stdin takes each event from its line: leave out CATEGORY, TEXT and their options."
             )
+        from dispatcher.cli.send.line_by_line import send_line_by_line
+
         return send_line_by_line(terminal, as_json=as_json)
     for name in ("category", "text"):
         if name not in given:
             raise click.UsageError(f"Missing argument '{name.upper()}'; with --stdin events are read from stdin.")
+    from dispatcher.cli.send.sending import send_one
+    from dispatcher.core.event import Event, encode_event
+
     event = Event.from_payload(given)
     encode_event(event)
     return send_one(terminal, event, as_json=as_json)

@@ -1,209 +1,56 @@
-"""What ``dispatcher send`` does once it knows what to send. Imports what it takes to speak to Redis."""
+"""``dispatcher send`` of one event. Imports what it takes to speak to Redis."""
 
 from __future__ import annotations
 
-import json
-import os
-import stat
-import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Final
+from typing import NamedTuple
 
 from dispatcher.app import build_producer, open_server
-from dispatcher.cli.context import settings_in_force
-from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, QUEUE_FULL, UNREACHABLE, Ended
-from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.progress import Progress, no_progress, shown_progress
-from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, Line, read_lines
+from dispatcher.cli.context import some_settings_in_force
+from dispatcher.cli.exits import DONE, QUEUE_FULL, Ended
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
-from dispatcher.errors import InvalidEvent, QueueUnavailable
-from dispatcher.producer import CHUNK, Producer
-from dispatcher.store.intake import Enqueued
-
-STDIN: Final = 0
-_CHUNK_BYTES: Final = 4 * 1024 * 1024
-_SHOWN: Final = 80
-_SURELY_SMALL: Final = MAX_EVENT_BYTES // 6  # written as JSON, a byte becomes at most \u0000
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What became of what was read; ``last`` is the number of the last line that is accounted for."""
-
-    enqueued: int = 0
-    duplicate: int = 0
-    invalid: int = 0
-    last: int = 0
-
-    def as_json(self) -> dict[str, int]:
-        return {"enqueued": self.enqueued, "duplicate": self.duplicate, "invalid": self.invalid}
-
-    def __str__(self) -> str:
-        return f"{self.enqueued} enqueued, {self.duplicate} duplicate, {self.invalid} invalid"
+from dispatcher.core.event import Event
+from dispatcher.producer import Producer
+from dispatcher.store.enqueue import Enqueued
 
 
 def send_one(terminal: Terminal, event: Event, *, as_json: bool) -> int:
     """Enqueue one event; returns the exit code."""
-    tally = _Tally()
-    with _open_queue(terminal, quiet=as_json) as queue:
+    with open_queue(terminal, quiet=as_json) as queue:
         (((event_id, result),),) = queue.producer.enqueue_chunks([event])
     match result:
         case Enqueued.FULL:
             raise Ended(QUEUE_FULL, queue.full)
         case Enqueued.DUPLICATE:
-            tally.duplicate = 1
             terminal.say(f"id {event_id!r} is present or was settled not long ago: a duplicate, not enqueued again")
-        case Enqueued.DONE:
-            tally.enqueued = 1
     if as_json:
-        terminal.print_json(tally.as_json())
+        terminal.print_json(counts(enqueued=int(result), duplicate=int(not result)))
     else:
         terminal.print(event_id)
     return DONE
 
 
-def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
-    """Enqueue an event for each line of stdin, as they come; returns the exit code."""
-    tally = _Tally()
-    with _open_queue(terminal, quiet=as_json) as queue, Interruption() as interruption:
-        sender = _Sender(terminal, queue, interruption, tally, prints_ids=not as_json)
-        is_watched = sys.stderr.isatty()
-        if is_watched and sys.stdin.isatty():
-            terminal.say("reading events, one JSON object on each line, until Ctrl-D")
-        try:
-            with shown_progress(_size_of_stdin()) if is_watched else no_progress() as progress:
-                sender.send(read_lines(STDIN), progress)
-        except KeyboardInterrupt:
-            raise Ended(INTERRUPTED, f"interrupted: {tally}; lines after {tally.last} were not sent") from None
-        except QueueUnavailable as error:
-            raise Ended(
-                UNREACHABLE, f"{error}: {tally}; of the lines after {tally.last} it is unknown whether some arrived"
-            ) from error
-    if tally == _Tally(last=tally.last):
-        terminal.say("nothing read from standard input; expected an event on each line")
-    elif is_watched and not as_json:
-        terminal.say(str(tally))
-    if as_json:
-        terminal.print_json(tally.as_json())
-    return DOES_NOT_HOLD if tally.invalid else DONE
+class Queue(NamedTuple):
+    """Where events go, and what is said when it is full."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Queue:
     producer: Producer
     full: str
 
 
+def counts(*, enqueued: int = 0, duplicate: int = 0, invalid: int = 0) -> dict[str, int]:
+    """What ``--json`` prints."""
+    return {"enqueued": enqueued, "duplicate": duplicate, "invalid": invalid}
+
+
 @contextmanager
-def _open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[_Queue]:
-    settings = settings_in_force(terminal)
+def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
+    """The queue of the settings, which unless ``quiet`` is named."""
+    settings = some_settings_in_force(terminal)
     with open_server(settings, start=False) as server:
         if not quiet:
             terminal.say(f"queue {settings.queue} on {server.shown}")
-        yield _Queue(
+        yield Queue(
             build_producer(settings, server),
             f"the queue is full: {settings.max_waiting} events wait, are in flight or parked (DISPATCHER_MAX_WAITING)",
         )
-
-
-@dataclass(slots=True)
-class _Sender:
-    """Collects events and hands them over in chunks, whole ones: an interruption waits for a round trip."""
-
-    terminal: Terminal
-    queue: _Queue
-    interruption: Interruption
-    tally: _Tally
-    prints_ids: bool
-    _chunk: list[tuple[int, Event]] = field(default_factory=list)
-    _bytes: int = 0
-    _read: int = 0
-
-    def send(self, lines: Iterator[Line | None], progress: Progress) -> None:
-        for line in lines:
-            if line is not None:
-                progress.advance(len(line.content or b"") + 1)
-                self._collect(line)
-            if line is None or len(self._chunk) == CHUNK or self._bytes > _CHUNK_BYTES:
-                self._hand_over()
-                progress.show(str(self.tally))
-        self._hand_over()
-        progress.show(str(self.tally))
-
-    def _collect(self, line: Line) -> None:
-        self._read = line.number
-        if line.content is not None and not line.content.strip():
-            return
-        try:
-            event = _event(line)
-        except InvalidEvent as error:
-            self.tally.invalid += 1
-            self.terminal.say(f"line {line.number}: {error}")
-            return
-        self._chunk.append((line.number, event))
-        self._bytes += len(line.content or b"")
-
-    def _hand_over(self) -> None:
-        with self.interruption.held_back():
-            chunk, self._chunk, self._bytes = self._chunk, [], 0
-            ids: list[str] = []
-            results = (
-                each for rows in self.queue.producer.enqueue_chunks(event for _, event in chunk) for each in rows
-            )
-            for (number, _), (event_id, result) in zip(chunk, results, strict=True):
-                if result is Enqueued.FULL:
-                    self._print(ids)
-                    raise Ended(QUEUE_FULL, f"{self.queue.full}: {self.tally}; lines from {number} on were not sent")
-                ids.append(event_id)
-                self.tally.enqueued += result is Enqueued.DONE
-                self.tally.duplicate += result is Enqueued.DUPLICATE
-                self.tally.last = number
-            self.tally.last = self._read
-            self._print(ids)
-
-    def _print(self, ids: list[str]) -> None:
-        if ids and self.prints_ids:
-            self.terminal.print("\n".join(ids))
-
-
-def _event(line: Line) -> Event:
-    if line.content is None:
-        raise InvalidEvent(f"longer than {MAX_LINE_BYTES} bytes, expected an event of at most {MAX_EVENT_BYTES}")
-    try:
-        payload = json.loads(
-            line.content.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_object
-        )
-    except UnicodeDecodeError as error:
-        raise InvalidEvent(f"not UTF-8 at byte {error.start + 1}, expected a JSON object") from error
-    except json.JSONDecodeError as error:
-        raise InvalidEvent(f"not JSON at character {error.pos + 1} ({error.msg}), expected a JSON object") from error
-    except RecursionError as error:
-        raise InvalidEvent("nested too deeply") from error
-    except ValueError as error:
-        raise InvalidEvent(f"holds a number of more than {sys.get_int_max_str_digits()} digits") from error
-    event = Event.from_payload(payload)
-    if event.blocks or len(line.content) > _SURELY_SMALL:
-        encode_event(event)
-    return event
-
-
-def _refuse_constant(name: str) -> None:
-    raise InvalidEvent(f"not JSON ({name} is no number), expected a JSON object")
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise InvalidEvent(f"the key {twice[:_SHOWN]!r} stands more than once in an object, expected it once")
-    return found
-
-
-def _size_of_stdin() -> int | None:
-    """How many bytes there are to read, where stdin is a file."""
-    facts = os.fstat(STDIN)
-    return facts.st_size - os.lseek(STDIN, 0, os.SEEK_CUR) if stat.S_ISREG(facts.st_mode) else None

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force
+from dispatcher.cli.context import limits_named, server_to_look_at, some_settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.units import US
 
 if TYPE_CHECKING:
     from dispatcher.cli.status.facts import Shadowed, Status
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 
 
-@click.command(short_help="Show what waits, what was sent, and what limits are used.")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
 @click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
@@ -40,7 +40,7 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     from dispatcher.app import build_readers, limits_to_look_at, open_versions
     from dispatcher.cli.status.facts import read_status
 
-    settings = settings_in_force(terminal)
+    settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         for warning in server.warnings:
             terminal.warn(warning)
@@ -79,29 +79,29 @@ def _refuse_unless_watchable(*, as_json: bool, check: bool) -> None:
         )
 
 
-def _check(terminal: Terminal, look: Snapshot, *, as_json: bool) -> int:
-    imbalances = look.imbalances()
+def _check(terminal: Terminal, snapshot: Snapshot, *, as_json: bool) -> int:
+    imbalances = snapshot.imbalances()
     if as_json:
         terminal.print_json({"balanced": not imbalances, "imbalances": imbalances})
     elif imbalances:
         for imbalance in imbalances:
             terminal.print(f"the books do not balance: {imbalance}")
     else:
-        terminal.print(balance(look))
+        terminal.print(balance(snapshot))
     return DOES_NOT_HOLD if imbalances else DONE
 
 
-def balance(look: Snapshot) -> str:
+def balance(snapshot: Snapshot) -> str:
     """The books of a look in one line, for one that balances; what is 0 is left out."""
-    counts = {**look.overall(), "parked": look.parked, "in flight": look.in_flight}
+    counts = {**snapshot.overall(), "parked": snapshot.parked, "in flight": snapshot.in_flight}
     names = ("sent", "dropped", "digested", "dead", "duplicate", "parked", "in flight")
     parts = [f"{counts[name]} {name}" for name in names if counts[name]]
-    return f"the books balance: {look.received} received = {' + '.join(parts) or '0 sent'}"
+    return f"the books balance: {snapshot.received} received = {' + '.join(parts) or '0 sent'}"
 
 
-def _paused(look: Snapshot) -> dict[str, Any] | None:
+def _paused(snapshot: Snapshot) -> dict[str, Any] | None:
     """Why nobody posts: by hand, or by what Slack answered; by hand wins, for then nobody tries."""
-    by_hand, pause = look.paused.get(EVERYTHING), look.pause
+    by_hand, pause = snapshot.paused.get(EVERYTHING), snapshot.pause
     if by_hand is not None:
         said = f"paused by {by_hand.by}" + (f": {by_hand.why}" if by_hand.why else "")
         facts = {"kind": "hand", "code": "paused_by_hand", "detail": said}
@@ -114,12 +114,12 @@ def _paused(look: Snapshot) -> dict[str, Any] | None:
 
 def document(status: Status) -> dict[str, Any]:
     """The status as JSON has it; instants are seconds since 1970."""
-    look, counts = status.look, status.counts()
+    snapshot, counts = status.snapshot, status.counts()
     return {
-        "now": look.now_us / US,
-        "queue": {"waiting": look.waiting, "in_flight": look.in_flight, "parked": look.parked},
-        "dead_letters": look.dead_letters,
-        "totals": look.overall(),
+        "now": snapshot.now_us / US,
+        "queue": {"waiting": snapshot.waiting, "in_flight": snapshot.in_flight, "parked": snapshot.parked},
+        "dead_letters": snapshot.dead_letters,
+        "totals": snapshot.overall(),
         "categories": {
             name: {**counts[name], "limits": category_documents(status, name)} for name in status.categories
         },
@@ -131,9 +131,9 @@ def document(status: Status) -> dict[str, Any]:
                 "next": None if line.next_us is None else line.next_us / US,
                 **({} if line.scope is None else {"waits_for": line.scope}),
             }
-            for name, line in sorted(look.lines.items())
+            for name, line in sorted(snapshot.lines.items())
         ],
-        "in_other_lines": {"deferred": look.more_deferred, "for_channels": look.more_for_channels},
+        "in_other_lines": {"deferred": snapshot.more_deferred, "for_channels": snapshot.more_for_channels},
         "suppressed": [
             {
                 "category": id_.partition(":")[2],
@@ -141,19 +141,20 @@ def document(status: Status) -> dict[str, Any]:
                 "count": tally.count,
                 "since": tally.first_us / US,
             }
-            for id_, tally in sorted(look.tallies.items())
+            for id_, tally in sorted(snapshot.tallies.items())
         ],
         "timers": {
-            "waiting": look.timers - look.tallies_at("timer"),
-            "next": None if look.next_timer_us is None else look.next_timer_us / US,
+            "waiting": snapshot.timers - snapshot.tallies_at("timer"),
+            "next": None if snapshot.next_timer_us is None else snapshot.next_timer_us / US,
         },
         "cooldowns": [
-            {"scope": f"channel:{channel}", "until": until / US} for channel, until in sorted(look.cooldowns.items())
+            {"scope": f"channel:{channel}", "until": until / US}
+            for channel, until in sorted(snapshot.cooldowns.items())
         ],
-        "paused": _paused(look),
+        "paused": _paused(snapshot),
         "paused_categories": [
             {"category": name, "by": by_hand.by, "why": by_hand.why, "since": by_hand.since_us / US}
-            for name, by_hand in sorted(look.paused.items())
+            for name, by_hand in sorted(snapshot.paused.items())
             if name != EVERYTHING
         ],
         "muted": [
@@ -164,7 +165,7 @@ def document(status: Status) -> dict[str, Any]:
                 "who": mute.who,
                 "since": mute.since_us / US,
             }
-            for _, mute in sorted(look.muted.items())
+            for _, mute in sorted(snapshot.muted.items())
         ],
         "workers": [
             {

@@ -36,7 +36,7 @@ class Status:
     ``shadows`` are the limits that are not enforced, by scope.
     """
 
-    look: Snapshot
+    snapshot: Snapshot
     categories: Mapping[str, Sequence[Usage]]
     together: Sequence[Usage]
     workers: Sequence[Worker]
@@ -46,14 +46,14 @@ class Status:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What became of the events of each category, and how many wait."""
-        counted = {name: self.look.by_category(name) for name in COUNTS}
+        counted = {name: self.snapshot.by_category(name) for name in COUNTS}
         return {category: {name: counted[name].get(category, 0) for name in COUNTS} for category in self.categories}
 
 
 def read_status(readers: Readers, policy: Policy) -> Status:
     """One look at everything; the categories of the limits file come first."""
-    look = readers.books.snapshot()
-    counted = {name for count in COUNTS for name in look.by_category(count)}
+    snapshot = readers.books.snapshot()
+    counted = {name for count in COUNTS for name in snapshot.by_category(count)}
     names = [*policy.categories, *sorted(counted - policy.categories.keys())]
     scopes = {name: Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)}
     shares = {name: share for name in policy.categories if (share := policy.share(name)) is not None}
@@ -63,10 +63,10 @@ def read_status(readers: Readers, policy: Policy) -> Status:
     by_category = dict(zip(scopes, used, strict=False))
     of_pools = [usage for (usage,) in used[len(scopes) :]]
     return Status(
-        look=look,
+        snapshot=snapshot,
         categories={name: by_category.get(name, []) for name in names},
         together=together,
-        workers=fleet(readers.workers(), look),
+        workers=fleet(readers.workers(), snapshot),
         shares=dict(zip(shares, of_pools, strict=False)),
         shared=None if policy.shared is None else of_pools[-1],
         shadows=_shadows(readers, policy, names),

@@ -40,7 +40,7 @@ def categories(status: Status, rows: int) -> Fitting:
 
     Where there is little room the bars go first, then names are cut, then empty columns go, then all counts.
     """
-    totals = {name: sum(status.look.by_category(name).values()) for name in COUNTS}
+    totals = {name: sum(status.snapshot.by_category(name).values()) for name in COUNTS}
     shown = [name for name in COUNTS if name in ALWAYS or totals[name]]
     needed = [name for name in shown if totals[name]] or ["sent"]
     return Fitting(

@@ -43,8 +43,8 @@ def tables(status: Status, rows: Rows | None = None) -> Iterator[RenderableType]
     yield _summary(status)
     for table in (
         categories(status, rows.categories),
-        _deferred(status.look, rows.others),
-        _channels(status.look, rows.others),
+        _deferred(status.snapshot, rows.others),
+        _channels(status.snapshot, rows.others),
         _workers(status, rows.others),
     ):
         if table is not None:
@@ -53,32 +53,34 @@ def tables(status: Status, rows: Rows | None = None) -> Iterator[RenderableType]
 
 
 def _summary(status: Status) -> Table:
-    look, totals = status.look, status.look.overall()
+    snapshot, totals = status.snapshot, status.snapshot.overall()
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column()
-    grid.add_row("Queue", f"{look.waiting} waiting, {look.in_flight} in flight, {look.parked} parked")
+    grid.add_row("Queue", f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
-    if timers := look.timers - look.tallies_at("timer"):
-        when = "" if look.pause else f", the next {_in((look.next_timer_us or look.now_us) - look.now_us)}"
+    if timers := snapshot.timers - snapshot.tallies_at("timer"):
+        when = (
+            "" if snapshot.pause else f", the next {_in((snapshot.next_timer_us or snapshot.now_us) - snapshot.now_us)}"
+        )
         grid.add_row("Timers", f"{timers} parked{when}")
-    if look.tallies:
-        grid.add_row("Suppressed", Text(_suppressed(look)))
-    if look.dead_letters:
-        grid.add_row("Dead letters", f"{look.dead_letters} kept")
-    by_hand = look.paused.get(EVERYTHING)
+    if snapshot.tallies:
+        grid.add_row("Suppressed", Text(_suppressed(snapshot)))
+    if snapshot.dead_letters:
+        grid.add_row("Dead letters", f"{snapshot.dead_letters} kept")
+    by_hand = snapshot.paused.get(EVERYTHING)
     if by_hand is not None:
-        grid.add_row("Posting", Text(_by_hand(look, by_hand, "dispatcher resume"), style="bold red"))
-    elif look.pause is not None:
-        grid.add_row("Posting", Text(_pause(look), style="bold red"))
-    for name, paused in sorted(look.paused.items()):
+        grid.add_row("Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red"))
+    elif snapshot.pause is not None:
+        grid.add_row("Posting", Text(_pause(snapshot), style="bold red"))
+    for name, paused in sorted(snapshot.paused.items()):
         if name != EVERYTHING:
             grid.add_row(
-                "Paused", Text(f"{name} {_by_hand(look, paused, f'dispatcher resume {name}')}", style="yellow")
+                "Paused", Text(f"{name} {_by_hand(snapshot, paused, f'dispatcher resume {name}')}", style="yellow")
             )
-    for category, mute in sorted(look.muted.items()):
-        until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - look.now_us)})"
+    for category, mute in sorted(snapshot.muted.items()):
+        until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - snapshot.now_us)})"
         grid.add_row("Muted", Text(one_line(f"{category} {until} {mute.detail}", 200), style="yellow"))
     if not status.workers:
         grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
@@ -93,36 +95,41 @@ def _others(totals: dict[str, int]) -> list[str]:
     return [name for name in (*COUNTS, "replayed", "notices") if name not in ALWAYS and totals.get(name)]
 
 
-def _by_hand(look: Snapshot, paused: PausedByHand, command: str) -> str:
-    since = span(max(0.0, (look.now_us - paused.since_us) / US))
+def _by_hand(snapshot: Snapshot, paused: PausedByHand, command: str) -> str:
+    since = span(max(0.0, (snapshot.now_us - paused.since_us) / US))
     return one_line(
         f"paused for {since} by {paused.by}{': ' if paused.why else ''}{paused.why}; go on with '{command}'"
     )
 
 
-def _suppressed(look: Snapshot) -> str:
+def _suppressed(snapshot: Snapshot) -> str:
     """What the open digests and notices have counted, the most first."""
-    tallies = sorted(look.tallies.items(), key=lambda item: (-item[1].count, item[0]))
+    tallies = sorted(snapshot.tallies.items(), key=lambda item: (-item[1].count, item[0]))
     said = []
     for id_, tally in tallies[:_MOST_TALLIES]:
         telling, _, category = id_.partition(":")
-        said.append(f"{one_line(category)} {tally.count} in {span((look.now_us - tally.first_us) / US)} ({telling})")
-    more = (len(tallies) if look.has_all_tallies else look.all_tallies) - _MOST_TALLIES
+        said.append(
+            f"{one_line(category)} {tally.count} in {span((snapshot.now_us - tally.first_us) / US)} ({telling})"
+        )
+    more = (len(tallies) if snapshot.has_all_tallies else snapshot.all_tallies) - _MOST_TALLIES
     return ", ".join(said) + (f" and {more} more" if more > 0 else "")
 
 
-def _pause(look: Snapshot) -> str:
-    if look.pause is None:
+def _pause(snapshot: Snapshot) -> str:
+    if snapshot.pause is None:
         return ""
-    since_s, next_s = ((look.now_us - look.pause.since_us) / US, (look.pause.probe_us - look.now_us) / US)
+    since_s, next_s = (
+        (snapshot.now_us - snapshot.pause.since_us) / US,
+        (snapshot.pause.probe_us - snapshot.now_us) / US,
+    )
     tries = f"tries again in {span(next_s)}" if next_s > 0 else "tries again with the next event"
-    why = one_line(f"{look.pause.code}: {look.pause.detail}" if look.pause.detail else look.pause.code)
+    why = one_line(f"{snapshot.pause.code}: {snapshot.pause.detail}" if snapshot.pause.detail else snapshot.pause.code)
     return f"paused for {span(max(0.0, since_s))}, {tries}: {why}"
 
 
-def _deferred(look: Snapshot, rows: int) -> Table | None:
-    lines = {name: line for name, line in sorted(look.lines.items()) if line.scope is not None}
-    if not lines and not look.more_deferred:
+def _deferred(snapshot: Snapshot, rows: int) -> Table | None:
+    lines = {name: line for name, line in sorted(snapshot.lines.items()) if line.scope is not None}
+    if not lines and not snapshot.more_deferred:
         return None
     table = plain_table()
     table.add_column("Deferred")
@@ -132,18 +139,18 @@ def _deferred(look: Snapshot, rows: int) -> Table | None:
     chosen = most(list(lines), rows, lambda name: lines[name].waiting)
     for name in chosen:
         line = lines[name]
-        following = "now" if line.next_us is None else _in(line.next_us - look.now_us)
+        following = "now" if line.next_us is None else _in(line.next_us - snapshot.now_us)
         shown = one_line(name.removeprefix("category:").removeprefix("label:"))
         table.add_row(cut(shown), str(line.waiting), following, cut(one_line(line.scope or "")))
     hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
-    _say_what_is_left_out(table, len(lines) - len(chosen), hidden, look.more_deferred)
+    _say_what_is_left_out(table, len(lines) - len(chosen), hidden, snapshot.more_deferred)
     return table
 
 
-def _channels(look: Snapshot, rows: int) -> Table | None:
-    lines = {name.removeprefix(_CHANNEL): line for name, line in look.lines.items() if line.scope is None}
-    channels = sorted(lines.keys() | look.cooldowns.keys())
-    if not channels and not look.more_for_channels:
+def _channels(snapshot: Snapshot, rows: int) -> Table | None:
+    lines = {name.removeprefix(_CHANNEL): line for name, line in snapshot.lines.items() if line.scope is None}
+    channels = sorted(lines.keys() | snapshot.cooldowns.keys())
+    if not channels and not snapshot.more_for_channels:
         return None
     table = plain_table()
     table.add_column("Channel")
@@ -152,21 +159,21 @@ def _channels(look: Snapshot, rows: int) -> Table | None:
         table.add_column(heading, no_wrap=True)
     chosen = most(channels, rows, lambda channel: lines[channel].waiting if channel in lines else 0)
     for channel in chosen:
-        line, until_us = lines.get(channel), look.cooldowns.get(channel, 0)
+        line, until_us = lines.get(channel), snapshot.cooldowns.get(channel, 0)
         if line is None:
             following = ""
-        elif look.pause is not None:
+        elif snapshot.pause is not None:
             following = "when posting goes on"
         elif line.next_us is None:
             following = "after the one in flight"
         else:
-            following = _in(line.next_us - look.now_us)
-        cooldown = span((until_us - look.now_us) / US) if until_us > look.now_us else ""
+            following = _in(line.next_us - snapshot.now_us)
+        cooldown = span((until_us - snapshot.now_us) / US) if until_us > snapshot.now_us else ""
         table.add_row(cut(one_line(channel)), str(line.waiting if line else 0), following, Text(cooldown, "red"))
     hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
-    _say_what_is_left_out(table, len(channels) - len(chosen), hidden, look.more_for_channels)
-    if look.more_cooldowns:
-        table.add_row(Text(f"and {look.more_cooldowns} more that cool down", style="dim"))
+    _say_what_is_left_out(table, len(channels) - len(chosen), hidden, snapshot.more_for_channels)
+    if snapshot.more_cooldowns:
+        table.add_row(Text(f"and {snapshot.more_cooldowns} more that cool down", style="dim"))
     return table
 
 
@@ -196,7 +203,7 @@ def _worker_table(status: Status, rows: int, headings: tuple[str, ...]) -> Table
         table.add_column(heading, no_wrap=True)
     chosen = most(list(status.workers), rows, lambda each: not each.alive)
     for each in chosen:
-        ago = span(max(0.0, status.look.now_us / US - each.last_heartbeat))
+        ago = span(max(0.0, status.snapshot.now_us / US - each.last_heartbeat))
         facts = (Text(one_line(each.host)), str(each.pid)) if headings else ()
         heartbeat = Text(f"{ago} ago", style="" if each.alive else "red")
         table.add_row(cut(one_line(each.name)), *facts, _state(each), heartbeat)

@@ -68,7 +68,7 @@ def _end_with(guard: int) -> None:
     if sys.platform != "linux":
         return
     with contextlib.suppress(ImportError):  # some builds of Python come without ctypes
-        import ctypes  # noqa: PLC0415 - needed in this short-lived process alone
+        import ctypes  # needed in this short-lived process alone
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != guard:

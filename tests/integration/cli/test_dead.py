@@ -31,8 +31,7 @@ from dispatcher.producer import Producer
 from dispatcher.settings import shown_url
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
 from tests.support.commands import Result, Streams, ended, run, run_on, started, terminal
-from tests.support.forked import Forked
-from tests.support.letters import (
+from tests.support.dead_letters import (
     DENIED,
     EXHAUSTED,
     KEYS,
@@ -45,6 +44,7 @@ from tests.support.letters import (
     on_lanes,
     twice,
 )
+from tests.support.forked import Forked
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, policy_of

@@ -116,7 +116,7 @@ class Writes(io.StringIO):
     def __init__(self, seen: Emulator) -> None:
         super().__init__()
         self.seen = seen
-        self.looks: list[list[str]] = []
+        self.frames: list[list[str]] = []
 
     def isatty(self) -> bool:
         return True
@@ -124,7 +124,7 @@ class Writes(io.StringIO):
     def write(self, text: str) -> int:
         self.seen.feed(text)
         if _CODE_OF_DRAWING in text:
-            self.looks.append([line.rstrip() for line in self.seen.screen])
+            self.frames.append([line.rstrip() for line in self.seen.screen])
         return len(text)
 
 
@@ -151,14 +151,14 @@ def test_the_table_fits_any_screen_and_only_the_last_one_stays(
         for each in range(EACH):
             view.show(moment(each))
         view.end(summary(moment(EACH), Counter()))
-    assert len(writes.looks) == EACH, "every look at the books, and the end"
-    for look in writes.looks[:-1]:
-        assert any(line.startswith("Total") for line in look)
-        assert any("on the way" in line for line in look)
-        assert any(line.startswith("signups.odd") for line in look), "the busiest"
-        assert any(line.startswith("and ") for line in look) is not is_whole
-        assert "..." not in {line.strip() for line in look}
-    assert any(line.startswith("Total") for line in writes.looks[-1]), "there was no moment without a table"
+    assert len(writes.frames) == EACH, "every look at the books, and the end"
+    for frame in writes.frames[:-1]:
+        assert any(line.startswith("Total") for line in frame)
+        assert any("on the way" in line for line in frame)
+        assert any(line.startswith("signups.odd") for line in frame), "the busiest"
+        assert any(line.startswith("and ") for line in frame) is not is_whole
+        assert "..." not in {line.strip() for line in frame}
+    assert any(line.startswith("Total") for line in writes.frames[-1]), "there was no moment without a table"
     left = "\n".join(writes.seen.everything)
     assert [left.count(word) for word in ("Category", "on the way", " more\n")] == [1, 0, 0]
     assert all(left.count(kind.category) == 1 for kind in KINDS)

@@ -79,7 +79,7 @@ def test_a_set_up_without_fault_is_said_to_be_one(own_server: RedisServer, slack
     assert [each["about"] for each in document["findings"] if each["level"] != "ok"] == ["address"]
     assert [each["about"] for each in document["findings"]] == [
         "limits", "server", "eviction", "persistence", "memory", "clock", "namespace", "queue", "books", "waiting",
-        "workers", "leases", "dead letters", "slack", "scopes", "look-ups", "slack clock", "address",
+        "workers", "leases", "dead letters", "slack", "scopes", "reconciliation", "slack clock", "address",
     ]  # fmt: skip
     assert shown.code == 0
     assert "ok       workers       1 is running, the last heartbeat was" in shown.out
@@ -463,10 +463,10 @@ def test_the_scopes_of_the_token_are_read(scopes: tuple[str, ...], level: Level,
 
 def test_scopes_that_look_ups_need_are_missed() -> None:
     with StandIn() as slack:
-        found = one_about("look-ups", slack_token=slack.token, slack_base_url=slack.base_url)
-    assert found == (OK, "the token may read histories: posts of unknown fate are looked up")
+        found = one_about("reconciliation", slack_token=slack.token, slack_base_url=slack.base_url)
+    assert found == (OK, "the token may read histories: posts with an unknown delivery status are searched for")
     with StandIn(setup=Setup(scopes=("chat:write", "channels:history", "channels:read"))) as slack:
-        level, said = one_about("look-ups", slack_token=slack.token, slack_base_url=slack.base_url)
+        level, said = one_about("reconciliation", slack_token=slack.token, slack_base_url=slack.base_url)
     assert (level, said.partition(" absent")[0]) == (WARNING, "groups:history, groups:read")
 
 

@@ -8,26 +8,26 @@ from dispatcher.core.event import job_id_for
 from dispatcher.producer import Producer
 from dispatcher.settings import shown_url
 from tests.support.commands import run
-from tests.support.inside import Inside
-from tests.support.letters import DENIED, bury
+from tests.support.dead_letters import DENIED, bury
+from tests.support.in_process import InProcess
 from tests.support.servers import Database
 
 
 @pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
     monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
     monkeypatch.delenv("COLUMNS", raising=False)
-    return Inside(monkeypatch, capsys)
+    return InProcess(monkeypatch, capsys)
 
 
-def test_one_sentence_says_what_happened(redis: Database, redis_url: str, inside: Inside) -> None:
+def test_one_sentence_says_what_happened(redis: Database, redis_url: str, inside: InProcess) -> None:
     Producer(redis).send("errors", "x", id="disk-1")
     said = inside("explain", "disk-1")
     assert said.out == "Waits on the queue, on lane normal, as the next; no worker has taken it yet.\n"
     assert (said.code, said.err) == (0, f"dispatcher: namespace dispatcher on {shown_url(redis_url)}\n")
 
 
-def test_as_json_every_fact_has_its_key(redis: Database, inside: Inside) -> None:
+def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> None:
     bury(redis, [{"category": "errors", "text": "x", "id": "disk 1"}], DENIED)
     told = inside.json("explain", "disk 1")
     assert told.pop("fits_at") == pytest.approx(told.pop("at") + 90)
@@ -59,7 +59,7 @@ def test_as_json_every_fact_has_its_key(redis: Database, inside: Inside) -> None
 
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.usefixtures("redis_url")
-def test_an_id_that_nothing_is_known_of_exits_with_1(inside: Inside, *, as_json: bool) -> None:
+def test_an_id_that_nothing_is_known_of_exits_with_1(inside: InProcess, *, as_json: bool) -> None:
     if as_json:
         told = inside.json("explain", "nobody", code=1)
         assert (told["state"], told["outcome"]) == ("unknown", None)
@@ -68,7 +68,7 @@ def test_an_id_that_nothing_is_known_of_exits_with_1(inside: Inside, *, as_json:
         assert (said.code, "it was never handed over, or what became of it is no longer kept" in said.out) == (1, True)
 
 
-def test_what_is_asked_for_does_nothing_to_a_terminal(inside: Inside) -> None:
+def test_what_is_asked_for_does_nothing_to_a_terminal(inside: InProcess) -> None:
     for id_ in ("\x1b[31mred", "\ud800", "a" * 5_000, ""):
         said = inside("explain", id_)
         assert said.code == 1

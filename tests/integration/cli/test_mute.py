@@ -11,32 +11,32 @@ import pytest
 from dispatcher.producer import Producer
 from dispatcher.store.snapshot import Books
 from tests.support.commands import run
-from tests.support.inside import Inside
-from tests.support.letters import KEYS, QUEUE, balanced
+from tests.support.dead_letters import KEYS, QUEUE, balanced
+from tests.support.in_process import InProcess
 from tests.support.servers import Database
 
 MUTE: Final = ("mute", "errors", "--for", "2h", "--why", "maintenance of db1")
 
 
 @pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
     monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
     monkeypatch.setenv("USER", "ops")
     monkeypatch.setenv("LOGNAME", "ops")
     monkeypatch.delenv("COLUMNS", raising=False)
-    return Inside(monkeypatch, capsys)
+    return InProcess(monkeypatch, capsys)
 
 
 def muted(redis: Database) -> dict[str, tuple[int, str, str]]:
     """For how long from now on, by whom, why."""
-    look = Books(redis, KEYS, QUEUE).snapshot()
+    snapshot = Books(redis, KEYS, QUEUE).snapshot()
     return {
-        category: (round((mute.until_us - look.now_us) / 1e6), mute.who.split("@")[0], mute.why)
-        for category, mute in look.muted.items()
+        category: (round((mute.until_us - snapshot.now_us) / 1e6), mute.who.split("@")[0], mute.why)
+        for category, mute in snapshot.muted.items()
     }
 
 
-def test_a_category_is_muted_for_a_time_with_who_and_why(redis: Database, inside: Inside) -> None:
+def test_a_category_is_muted_for_a_time_with_who_and_why(redis: Database, inside: InProcess) -> None:
     said = inside(*MUTE)
     assert said.code == 0
     assert said.out.startswith("errors is muted until ")
@@ -48,7 +48,7 @@ def test_a_category_is_muted_for_a_time_with_who_and_why(redis: Database, inside
     assert set(muted(redis)) == {"errors", "deploys"}
 
 
-def test_a_mute_is_ended_once(redis: Database, inside: Inside) -> None:
+def test_a_mute_is_ended_once(redis: Database, inside: InProcess) -> None:
     inside(*MUTE)
     assert (inside("unmute", "errors").out, muted(redis)) == ("errors is no longer muted\n", {})
     again = inside("unmute", "errors")
@@ -72,7 +72,7 @@ def test_a_mute_is_ended_once(redis: Database, inside: Inside) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mute_that_is_not_complete_is_refused(
-    redis: Database, inside: Inside, arguments: tuple[str, ...], said: str
+    redis: Database, inside: InProcess, arguments: tuple[str, ...], said: str
 ) -> None:
     result = inside(*arguments)
     assert (result.code, result.out) == (2, "")
@@ -80,7 +80,7 @@ def test_a_mute_that_is_not_complete_is_refused(
     assert muted(redis) == {}
 
 
-def test_status_shows_what_is_muted(redis: Database, inside: Inside) -> None:
+def test_status_shows_what_is_muted(redis: Database, inside: InProcess) -> None:
     assert inside.json("status")["muted"] == []
     inside(*MUTE)
     (shown,) = inside.json("status")["muted"]

@@ -16,7 +16,7 @@ from dispatcher.core.event import job_id_for
 from dispatcher.settings import read_policy
 from tests.support.commands import Streams, ended, run, run_on, started
 from tests.support.deferral import run as work
-from tests.support.inside import Inside
+from tests.support.in_process import InProcess
 from tests.support.processes import until
 from tests.support.servers import Database
 from tests.support.stage import Stage
@@ -44,9 +44,9 @@ def stage(redis: Database, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+def inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
     monkeypatch.delenv("COLUMNS", raising=False)
-    return Inside(monkeypatch, capsys)
+    return InProcess(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ FILTERS: Final = [
 
 @pytest.mark.usefixtures("waiting")
 @pytest.mark.parametrize(("filters", "expected"), FILTERS)
-def test_a_list_shows_what_matches(inside: Inside, filters: tuple[str, ...], expected: set[str]) -> None:
+def test_a_list_shows_what_matches(inside: InProcess, filters: tuple[str, ...], expected: set[str]) -> None:
     found = inside.json("parked", "list", *filters)
     assert {each["id"] for each in found["parked"]} == expected
     assert (found["more"], found["total"]) == (False, 3)
 
 
 @pytest.mark.usefixtures("waiting")
-def test_a_list_says_of_each_what_it_waits_for(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_says_of_each_what_it_waits_for(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     said = inside("parked", "list")
     lines = {id_: line for line in said.out.splitlines() for id_ in ("deploy 2", "report-2", "report-3") if id_ in line}
@@ -115,14 +115,14 @@ def test_a_list_says_of_each_what_it_waits_for(inside: Inside, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("stage")
-def test_an_empty_list_says_so(inside: Inside) -> None:
+def test_an_empty_list_says_so(inside: InProcess) -> None:
     assert "nothing is parked" in inside("parked", "list").err
     assert inside.json("parked", "list") == {"parked": [], "more": False, "total": 0}
 
 
 @pytest.mark.usefixtures("waiting")
 @pytest.mark.parametrize("asked", ["deploy 2", job_id_for("deploy 2")])
-def test_everything_is_shown_of_one(inside: Inside, asked: str) -> None:
+def test_everything_is_shown_of_one(inside: InProcess, asked: str) -> None:
     shown = inside.json("parked", "show", asked)
     assert (shown["job_id"], shown["state"], shown["reason"]) == (job_id_for("deploy 2"), "parked", "limit:category")
     assert shown["event"] == {"v": 1, "category": "deploys", "text": "text of deploy 2", "id": "deploy 2"}
@@ -133,7 +133,7 @@ def test_everything_is_shown_of_one(inside: Inside, asked: str) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_is_not_parked_exits_with_1_and_says_where_it_is(inside: Inside) -> None:
+def test_what_is_not_parked_exits_with_1_and_says_where_it_is(inside: InProcess) -> None:
     for id_, said in (("report-1", "Sent to #ops at "), ("nobody", "There is nothing about 'nobody'")):
         result = inside("parked", "show", id_)
         assert (result.code, result.out) == (1, "")
@@ -154,12 +154,12 @@ def test_what_is_not_parked_exits_with_1_and_says_where_it_is(inside: Inside) ->
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_what_is_chosen_is_cancelled_and_nothing_else(
-    stage: Stage, inside: Inside, waiting: list[str], choice: tuple[str, ...], expected: set[str]
+    stage: Stage, inside: InProcess, waiting: list[str], choice: tuple[str, ...], expected: set[str]
 ) -> None:
     result = inside("parked", "cancel", *choice, "--yes")
     assert (result.code, result.out) == (0, f"{len(expected)} cancelled\n")
     assert parked(stage) == {job_id_for(id_) for id_ in waiting if id_ not in expected}
-    assert stage.look().totals.get("dropped", 0) == len(expected)
+    assert stage.snapshot().totals.get("dropped", 0) == len(expected)
     lines = settled(result.err)
     assert {line["event_id"] for line in lines} == expected
     assert {(line["outcome"], line["reason"]) for line in lines} <= {("dropped", "cancelled")}
@@ -168,7 +168,7 @@ def test_what_is_chosen_is_cancelled_and_nothing_else(
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_was_cancelled_is_explained(inside: Inside) -> None:
+def test_what_was_cancelled_is_explained(inside: InProcess) -> None:
     inside("parked", "cancel", "report-2", "--yes")
     told = inside.json("explain", "report-2")
     assert (told["state"], told["outcome"], told["reason"]) == ("settled", "dropped", "cancelled")
@@ -177,7 +177,7 @@ def test_what_was_cancelled_is_explained(inside: Inside) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
-def test_an_id_that_is_not_parked_exits_with_1_and_the_others_are_cancelled(stage: Stage, inside: Inside) -> None:
+def test_an_id_that_is_not_parked_exits_with_1_and_the_others_are_cancelled(stage: Stage, inside: InProcess) -> None:
     result = inside("parked", "cancel", "nobody", "report-2", "report-1", "--yes")
     assert (result.code, result.out) == (1, "1 cancelled\n")
     assert "'nobody' is not parked" in result.err
@@ -191,7 +191,7 @@ def test_an_id_that_is_not_parked_exits_with_1_and_the_others_are_cancelled(stag
 
 
 @pytest.mark.usefixtures("waiting")
-def test_nothing_is_chosen_by_saying_nothing(stage: Stage, inside: Inside) -> None:
+def test_nothing_is_chosen_by_saying_nothing(stage: Stage, inside: InProcess) -> None:
     for choice, said in (((), "Which parked events?"), (("report-2", "--all"), "not several of these")):
         result = inside("parked", "cancel", *choice, "--yes")
         assert (result.code, said in result.err) == (2, True)
@@ -199,7 +199,7 @@ def test_nothing_is_chosen_by_saying_nothing(stage: Stage, inside: Inside) -> No
 
 
 @pytest.mark.usefixtures("waiting")
-def test_without_a_terminal_nothing_is_cancelled_but_with_yes(stage: Stage, inside: Inside) -> None:
+def test_without_a_terminal_nothing_is_cancelled_but_with_yes(stage: Stage, inside: InProcess) -> None:
     for more in ((), ("--json",)):
         result = inside("parked", "cancel", "--all", *more)
         assert (result.code, result.out) == (2, "")

@@ -13,20 +13,20 @@ from dispatcher.producer import Producer
 from dispatcher.stand_in import StandIn
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.snapshot import Books
-from tests.support.inside import Inside
-from tests.support.letters import KEYS, QUEUE
+from tests.support.dead_letters import KEYS, QUEUE
+from tests.support.in_process import InProcess
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
 
 
 @pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
     monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
     monkeypatch.setenv("USER", "ops")
     monkeypatch.setenv("LOGNAME", "ops")
     monkeypatch.setenv("COLUMNS", "120")
-    return Inside(monkeypatch, capsys)
+    return InProcess(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def names(started: Sequence[Started]) -> list[str]:
 # What the commands say
 
 
-def test_posting_is_paused_and_goes_on(redis: Database, inside: Inside) -> None:
+def test_posting_is_paused_and_goes_on(redis: Database, inside: InProcess) -> None:
     assert (inside("pause", "--why", "a drill").out, inside("pause").out) == (
         "posting is paused\n",
         "posting was already paused\n",
@@ -62,7 +62,7 @@ def test_posting_is_paused_and_goes_on(redis: Database, inside: Inside) -> None:
     assert (again.code, again.out, "posting is not paused" in again.err) == (1, "", True)
 
 
-def test_a_category_is_paused_by_itself(inside: Inside) -> None:
+def test_a_category_is_paused_by_itself(inside: InProcess) -> None:
     assert inside.json("pause", "errors") == {"category": "errors", "paused": True, "was_paused": False}
     status = inside.json("status")
     assert status["paused"] is None
@@ -74,7 +74,7 @@ def test_a_category_is_paused_by_itself(inside: Inside) -> None:
     assert inside("pause", "no category").code == 2
 
 
-def test_workers_wait_and_go_on_at_once(redis: Database, redis_url: str, inside: Inside, tmp_path: Path) -> None:
+def test_workers_wait_and_go_on_at_once(redis: Database, redis_url: str, inside: InProcess, tmp_path: Path) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text(LIMITS, encoding="utf-8")
     inside("pause")
@@ -123,7 +123,7 @@ def test_a_paused_category_is_in_nobodys_way(stage: Stage, ann: Worker, pausing:
     ann.deliver(last)
     stage.send("d", channel=UNPACED)
     assert ann.go() == []
-    assert stage.look().parked == 2
+    assert stage.snapshot().parked == 2
     assert pausing.resume("errors") is True
     assert names(ann.go()) == ["b", "d"]
 

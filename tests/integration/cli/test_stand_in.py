@@ -96,8 +96,8 @@ def test_all_modes_are_said_and_in_force() -> None:
             "100% of calls go wrong; --seed 7 repeats the same faults.",
             "It is down from 500 s to 600 s after now.",
             "It is down from 700 s to 701.5 s after now.",
-            "Messages show up in readings after 2.5 s.",
-            "A reading returns 15 messages, and there is one a minute.",
+            "Messages show up in the history after 2.5 s.",
+            "A history call returns 15 messages, and there is one a minute.",
         ]
         expected = Chance(7, 1.0, EVERY_ROW).draw(POST)
         with suppress(OSError, http.client.HTTPException, ValueError):  # the fault's doing

@@ -21,6 +21,8 @@ except SystemExit as end:
     print(json.dumps({"code": end.code, "cpu_s": time.process_time(), "loaded": sorted(sys.modules)}))
 """
 
+HEAVY = {"rq", "slack_sdk", "aiohttp", "pydantic", "pydantic_settings", "rich", "structlog", "jinja2", "ruamel"}
+
 
 @pytest.mark.parametrize("arguments", [["--help"], ["send", "--help"], ["demo", "--help"]], ids=" ".join)
 def test_help_is_quick_and_loads_no_library_it_does_not_need(arguments: list[str]) -> None:
@@ -31,9 +33,8 @@ def test_help_is_quick_and_loads_no_library_it_does_not_need(arguments: list[str
     probe = json.loads(facts)
     assert shown[0].startswith("Usage: dispatcher")
     assert probe["code"] == 0
-    assert {"redis", "rq", "slack_sdk", "pydantic", "pydantic_settings", "rich", "structlog"} & {
-        *probe["loaded"]
-    } == set()
+    assert HEAVY.isdisjoint(probe["loaded"])
+    assert "redis" not in probe["loaded"]
     assert probe["cpu_s"] < 0.3
 
 
@@ -119,3 +120,89 @@ def test_every_fault_of_the_settings_is_said_at_once_and_no_secret() -> None:
     assert len(result.err.splitlines()) == 3
     assert all(line.startswith("dispatcher: error: DISPATCHER_") for line in result.err.splitlines())
     assert "sesame" not in result.err
+
+
+def _loaded(program: str, **env: str) -> set[str]:
+    """The modules that a program has loaded at its end, but for those of a bare Python."""
+    shown = "import sys; bare = set(sys.modules)\n" + program + "\nprint(*sorted(set(sys.modules) - bare))"
+    done = subprocess.run(
+        [sys.executable, "-c", shown], env=environment(env), capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def _of(package: str, loaded: set[str]) -> set[str]:
+    return {name for name in loaded if name.partition(".")[0] == package}
+
+
+FRONT = {"dispatcher", "dispatcher.errors", "dispatcher.front_door"}
+
+
+@pytest.mark.parametrize(
+    ("program", "ours"),
+    [
+        ("import dispatcher", set()),
+        ("import dispatcher.limiter", {"dispatcher.limiter"}),
+        ("import dispatcher.producer", {"dispatcher.producer"}),
+    ],
+)
+def test_a_package_loads_no_more_than_its_front_door(program: str, ours: set[str]) -> None:
+    loaded = _loaded(program)
+    assert _of("dispatcher", loaded) == FRONT | ours
+    assert not {name for name in loaded if "." not in name} & {*HEAVY, "redis", "orjson", "click", "asyncio"}
+
+
+def test_the_limiter_loads_of_other_packages_redis_and_orjson_alone() -> None:
+    loaded = _loaded("from dispatcher.limiter import Limiter, Limit, Scope")
+    assert HEAVY.isdisjoint(loaded)
+    assert _of("dispatcher", loaded) == {
+        *FRONT,
+        *(f"dispatcher.{name}" for name in ("core", "core.limits", "core.units", "data_files", "jsonio")),
+        *(f"dispatcher.limiter{name}" for name in ("", ".arguments", ".blocking", ".refusals", ".wakeups", ".wire")),
+        *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".connections", ".keys")),
+        *(f"dispatcher.server.{name}" for name in ("scripts", "sentinel_url")),
+    }
+
+
+PRODUCER = {
+    *FRONT,
+    *(f"dispatcher.{name}" for name in ("core", "core.event", "core.units", "data_files", "jsonio")),
+    *(f"dispatcher.producer{name}" for name in ("", ".blocking", ".chunks", ".target")),
+    *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".connections", ".keys")),
+    *(f"dispatcher.server.{name}" for name in ("scripts", "sentinel_url")),
+    *(f"dispatcher.store{name}" for name in ("", ".enqueue", ".intake", ".rq_keys", ".sealing")),
+}
+
+
+def test_a_producer_that_sends_loads_what_it_needs_and_nothing_later(redis_url: str) -> None:
+    made = f"import redis\nfrom dispatcher import Producer\nproducer = Producer(redis.Redis.from_url({redis_url!r}))"
+    assert _of("dispatcher", _loaded(made)) == PRODUCER
+    loaded = _loaded(f"{made}\nproducer.send('errors', 'disk full')")
+    assert _of("dispatcher", loaded) == PRODUCER
+    assert HEAVY.isdisjoint(loaded)
+
+
+SETTINGS = {f"dispatcher.settings{name}" for name in ("", ".plain", ".sources")}
+
+
+def test_a_producer_of_plain_settings_loads_no_library_that_checks_them(redis_url: str) -> None:
+    loaded = _loaded(
+        "from dispatcher import Producer\n"
+        "with Producer.from_env() as producer:\n  producer.send('errors', 'disk full')",
+        DISPATCHER_REDIS_URL=redis_url,
+    )
+    assert _of("dispatcher", loaded) == PRODUCER | SETTINGS
+    assert HEAVY.isdisjoint(loaded)
+
+
+def test_send_loads_what_it_needs_of_other_packages(redis_url: str) -> None:
+    probe = subprocess.run(
+        [sys.executable, "-c", PROBE, "send", "errors", "disk full"],
+        env=environment({"DISPATCHER_REDIS_URL": redis_url}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(json.loads(probe.stdout.splitlines()[-1])["loaded"])
+    assert HEAVY.isdisjoint(loaded)
+    assert {"redis", "orjson", "click"} <= loaded

@@ -144,7 +144,7 @@ def drawn(status: Status, rows: Rows | None = None, width: int = 160) -> str:
     return stream.getvalue()
 
 
-def look(**facts: object) -> Snapshot:
+def snapshot_of(**facts: object) -> Snapshot:
     nothing: dict[str, object] = {
         **dict.fromkeys(("waiting", "events", "leased", "requeued", "parked", "timers", "dead_letters"), 0),
         **{name: {} for name in ("lines", "deferred", "totals", "leases", "cooldowns")},
@@ -154,7 +154,7 @@ def look(**facts: object) -> Snapshot:
 
 
 def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
-    facts = look(
+    facts = snapshot_of(
         lines={"channel:#[red]\x1b[2Jops": Line(3, None), "channel:#late": Line(1, 1_090 * US)},
         cooldowns={"#late": 1_075 * US},
         parked=4,
@@ -177,7 +177,7 @@ def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
         "label:errors:host=db1": Line(2, None, "global"),
         "channel:#ops": Line(1, None),
     }
-    status = Status(look(lines=lines, deferred={"deploys": 12, "errors": 2}), {}, [], [])
+    status = Status(snapshot_of(lines=lines, deferred={"deploys": 12, "errors": 2}), {}, [], [])
     rows = [line.split() for line in drawn(status).splitlines()]
     assert ["deploys", "12", "in", "1m", "30s", "category:deploys"] in rows
     assert ["errors:host=db1", "2", "now", "global"] in rows
@@ -191,14 +191,14 @@ def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
 
 def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
     pause = Pause("invalid_auth", "set the \x07token", 940 * US, 1_030 * US, "operator")
-    shown = drawn(Status(look(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
+    shown = drawn(Status(snapshot_of(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
     assert "paused for 1m 0s, tries again in 30s: invalid_auth: set the \\x07token" in shown
     assert "none is running" in shown
     assert "██████████  10/10 in 1m  in 2.0s" in shown
 
 
 def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
-    facts = look(parked=2, timers=2, next_timer_us=1_004 * US, lines={"channel:#ops": Line(3, 1_090 * US)})
+    facts = snapshot_of(parked=2, timers=2, next_timer_us=1_004 * US, lines={"channel:#ops": Line(3, 1_090 * US)})
     status = Status(facts, {}, [], [])
     assert "2 parked, the next in 4.0s" in drawn(status)
     shown = document(status)
@@ -209,7 +209,7 @@ def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
 
 def test_room_that_parked_events_hold_is_no_matter_of_hours() -> None:
     held = Usage(Limit.parse("10/30m"), 10, 86_000 * US)
-    assert "10/10 in 30m  held" in drawn(Status(look(), {"errors": [held]}, [], []))
+    assert "10/10 in 30m  held" in drawn(Status(snapshot_of(), {"errors": [held]}, [], []))
 
 
 def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() -> None:
@@ -217,7 +217,7 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
     categories = {f"cat{n}": [Usage(limit, n, 0)] for n in (1, 9, 3, 7)}
     lines = {f"channel:#c{n}": Line(n, None) for n in range(1, 4)}
     workers = [Worker(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
-    shown = drawn(Status(look(lines=lines), categories, [], workers), Rows(categories=3, others=2))
+    shown = drawn(Status(snapshot_of(lines=lines), categories, [], workers), Rows(categories=3, others=2))
     rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
     assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
     assert shown.count("and 2 more") == 3
@@ -225,7 +225,9 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
 
 def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
     lines = {"category:deploys": Line(12, 1_090 * US, "category:deploys"), "channel:#ops": Line(3, 1_090 * US)}
-    facts = look(lines=lines, deferred={"deploys": 512}, parked_with_digests=1_000, timers=8, has_all_lines=False)
+    facts = snapshot_of(
+        lines=lines, deferred={"deploys": 512}, parked_with_digests=1_000, timers=8, has_all_lines=False
+    )
     status = Status(facts, {}, [], [])
     rows = [line.strip() for line in drawn(status).splitlines()]
     assert {"and 500 events in other lines", "and 477 events in other lines"} <= set(rows)
@@ -237,7 +239,7 @@ def test_tables_fit_the_screen_and_keep_each_name_on_its_line(width: int) -> Non
     names = ("errors", "deploys", "shop.checkout-errors.of-the-night", "shop.checkout-errors.of-the-day")
     full = Usage(Limit.parse("3/1m"), 3, 52 * US)
     workers = [Worker(f"{'host-in-a-rack' * 4}.1234.abcdef", "host-in-a-rack" * 4, 1234, "busy", 998.0)]
-    shown = drawn(Status(look(), {name: [full] for name in names}, [full], workers), width=width).splitlines()
+    shown = drawn(Status(snapshot_of(), {name: [full] for name in names}, [full], workers), width=width).splitlines()
     assert max(map(len, shown)) <= width
     assert len([line for line in shown if "3/3 in 1m" in line]) == len(names) + 1
     assert len([line for line in shown if line.startswith("host-in-a-rack")]) == 1
@@ -245,7 +247,7 @@ def test_tables_fit_the_screen_and_keep_each_name_on_its_line(width: int) -> Non
 
 def test_a_worker_is_idle_or_busy_in_the_words_of_people_and_as_rq_has_it_in_json() -> None:
     workers = [Worker(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
-    status = Status(look(), {}, [], workers)
+    status = Status(snapshot_of(), {}, [], workers)
     table = drawn(status).partition("Worker ")[2].splitlines()[2:]
     assert [row.split()[3] for row in table] == ["idle", "idle", "busy"]
     assert [each["state"] for each in document(status)["workers"]] == ["started", "idle", "busy"]
@@ -267,7 +269,7 @@ def test_a_worker_of_ours_without_a_lease_is_silent() -> None:
         beat = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {"name": name, "host": "h", "pid": "7", "state": "idle", "last_heartbeat": beat}
 
-    facts = look(leases={"h.7.held": 1_001 * US, "h.7.ended": 999 * US})
+    facts = snapshot_of(leases={"h.7.held": 1_001 * US, "h.7.ended": 999 * US})
     beats = {"h.7.held": 700, "h.7.ended": 980, "h.7.none": 980, "h.7.new": 998, "rq": 700}
     entries = [entry(name, at) for name, at in beats.items()]
     workers = fleet(entries, facts)

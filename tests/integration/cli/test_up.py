@@ -27,7 +27,7 @@ from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.settings import shown_url
-from dispatcher.slack.message_metadata import event_mark
+from dispatcher.slack.history import event_mark
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
@@ -136,7 +136,7 @@ def send(place: Path, *ids: str, category: str = "errors") -> None:
         Producer(client).send_many({"category": category, "text": each, "id": each} for each in ids)
 
 
-def look(place: Path) -> Snapshot:
+def snapshot_of(place: Path) -> Snapshot:
     """The books of the server that runs; they balance."""
     with connect(url_in(place)) as client:
         snapshot = Books(client, Keys("dispatcher"), QueueKeys("notifications")).snapshot()
@@ -145,13 +145,13 @@ def look(place: Path) -> Snapshot:
 
 
 def await_sent(place: Path, count: int) -> None:
-    until(lambda: look(place).overall()["sent"] == count, f"{count} sent", 2 * PATIENCE_S)
+    until(lambda: snapshot_of(place).overall()["sent"] == count, f"{count} sent", 2 * PATIENCE_S)
 
 
-def look_afterwards(place: Path) -> Snapshot:
+def snapshot_afterwards(place: Path) -> Snapshot:
     """The books when nothing runs any more."""
     with EmbeddedServer.join(place / ".dispatcher"):
-        return look(place)
+        return snapshot_of(place)
 
 
 # Before anything starts
@@ -296,7 +296,7 @@ def test_a_signal_finishes_the_post_in_flight_and_ends_everything(
     assert time.monotonic() - asked < SLACK_TIMEOUT_S + 5
     assert processes_in(place) == {}
     assert [line["outcome"] for line in command.named("event.settled")] == ["sent"]
-    assert look_afterwards(place).overall()["sent"] == 1
+    assert snapshot_afterwards(place).overall()["sent"] == 1
 
 
 def test_a_post_that_does_not_end_delays_the_stop_no_longer_than_its_deadline(
@@ -311,7 +311,7 @@ def test_a_post_that_does_not_end_delays_the_stop_no_longer_than_its_deadline(
     assert command.wait(0.5 + 5) == 0
     hold.release()
     assert processes_in(place) == {}
-    assert look_afterwards(place).parked == 1
+    assert snapshot_afterwards(place).parked == 1
 
 
 def test_a_second_signal_stops_at_once_and_the_event_is_posted_next_time(up: Up, place: Path, slack: StandIn) -> None:
@@ -328,7 +328,7 @@ def test_a_second_signal_stops_at_once_and_the_event_is_posted_next_time(up: Up,
     assert command.wait() == 128 + signal.SIGINT
     hold.release()
     assert processes_in(place) == {}
-    assert look_afterwards(place).in_flight == 1
+    assert snapshot_afterwards(place).in_flight == 1
     up()
     await_sent(place, 1)
     assert {posted.mark for posted in slack.ledger.posted()} == {event_mark("e1")}
@@ -351,7 +351,7 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
     assert set(processes_in(place)) <= everybody - {command.pid}
     hold.release()
     until(lambda: processes_in(place) == {}, "no process", SLACK_TIMEOUT_S + 5)
-    books = look_afterwards(place)
+    books = snapshot_afterwards(place)
     assert books.overall()["enqueued"] == 101
     assert books.in_flight == 0, "what was in flight was finished"
     up()
@@ -367,14 +367,14 @@ def test_kill_9_of_the_embedded_server_is_mended_and_loses_nothing(
     ids = [f"e{number}" for number in range(150)]
     command = up()
     find = {"server": server_pid, "guard": guard_pid}
-    doomed = [find[victim](place) for victim in victims]
+    killed = [find[victim](place) for victim in victims]
     send(place, *ids)
     until(lambda: len(slack.ledger) >= 20, "some posts")
-    for pid in doomed:
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
     until(lambda: len(command.named("redis.found")) >= 2, "both workers again")
     await_sent(place, len(ids))
-    assert server_pid(place) not in doomed
+    assert server_pid(place) not in killed
     marks = [posted.mark for posted in slack.ledger.posted()]
     assert set(marks) == {event_mark(each) for each in ids}
     assert len(marks) == len(ids), "a server that comes back costs no post twice"

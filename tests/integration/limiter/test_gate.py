@@ -14,8 +14,7 @@ import pytest
 from redis import Redis, ResponseError
 from redis.crc import key_slot
 
-from dispatcher.core.event import slot_id
-from dispatcher.core.limits import US, Admitted, Denied, Limit, Scope, Verdict
+from dispatcher.core.limits import US, Admitted, Denied, Limit, Scope, Verdict, slot_id
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.limiter import Limiter, Usage
 from dispatcher.server.keys import Keys

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.limits import (
     Ambiguous,
-    Look,
+    Identity,
     Message,
     Part,
     Paused,
@@ -30,8 +30,8 @@ from dispatcher.stand_in import STRICT, FaultReply, Hang, RateLimited, Setup, Sl
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
 from tests.support.slack import Clock, token_sink, webhook_sink
 
-LOOK = Look(username="Errors", icon_emoji=":bell:")
-STYLED = Message("e1", "#ops", "down", look=LOOK)
+STYLED_AS = Identity(username="Errors", icon_emoji=":bell:")
+STYLED = Message("e1", "#ops", "down", identity=STYLED_AS)
 NO_CUSTOMIZE = {"error": "missing_scope", "needed": "chat:write.customize", "provided": "chat:write"}
 
 
@@ -68,30 +68,30 @@ def sink_of(server: RawServer) -> SlackSink:
     return SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
 
 
-def looks(requests: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def identities(requests: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     names = ("username", "icon_emoji", "icon_url")
     return [{name: request[name] for name in names if name in request} for request in requests]
 
 
 @pytest.mark.parametrize(
-    ("look", "sent"),
+    ("identity", "sent"),
     [
-        (LOOK, {"username": "Errors", "icon_emoji": ":bell:"}),
-        (Look(icon_url="https://example.com/a.png"), {"icon_url": "https://example.com/a.png"}),
+        (STYLED_AS, {"username": "Errors", "icon_emoji": ":bell:"}),
+        (Identity(icon_url="https://example.com/a.png"), {"icon_url": "https://example.com/a.png"}),
         (None, {}),
     ],
 )
-def test_name_and_icon_go_with_the_message(look: Look | None, sent: dict[str, str]) -> None:
+def test_name_and_icon_go_with_the_message(identity: Identity | None, sent: dict[str, str]) -> None:
     with recorded(POSTED) as (server, requests):
-        assert sink_of(server).post(Message("e1", "#ops", "down", look=look)) == Receipt("C1", "1.000001")
-    assert looks(requests) == [sent]
+        assert sink_of(server).post(Message("e1", "#ops", "down", identity=identity)) == Receipt("C1", "1.000001")
+    assert identities(requests) == [sent]
 
 
 def test_a_webhook_is_told_name_and_icon_too() -> None:
     with recorded(http_reply(b"ok")) as (server, requests):
         sink = SlackSink(Webhook(f"http://127.0.0.1:{server.port}/services/x"))
         assert sink.post(STYLED) == Receipt("#ops", None)
-    assert looks(requests) == [{"username": "Errors", "icon_emoji": ":bell:"}]
+    assert identities(requests) == [{"username": "Errors", "icon_emoji": ":bell:"}]
 
 
 def test_without_the_scope_it_is_posted_at_once_under_the_apps_own_name_and_so_is_what_follows() -> None:
@@ -100,22 +100,22 @@ def test_without_the_scope_it_is_posted_at_once_under_the_apps_own_name_and_so_i
         first, second = sink.post(STYLED), sink.post(STYLED)
     assert isinstance(first, Receipt)
     (left_out,) = first.left_out
-    assert (left_out.part, left_out.code) == (Part.LOOK, "missing_scope")
+    assert (left_out.part, left_out.code) == (Part.IDENTITY, "missing_scope")
     assert "needed: chat:write.customize" in left_out.detail
     assert second == first
-    assert looks(requests) == [{"username": "Errors", "icon_emoji": ":bell:"}, {}, {}]
+    assert identities(requests) == [{"username": "Errors", "icon_emoji": ":bell:"}, {}, {}]
     assert [request["text"] for request in requests] == ["down"] * 3
     assert len({request["client_msg_id"] for request in requests}) == 1
 
 
-def test_a_token_that_may_not_post_at_all_pauses_and_nothing_is_learnt_of_looks() -> None:
+def test_a_token_that_may_not_post_at_all_pauses_and_nothing_is_learnt_of_names_and_icons() -> None:
     no_write = refusal(error="missing_scope", needed="chat:write", provided="")
     with recorded(no_write, no_write, POSTED) as (server, requests):
         sink = sink_of(server)
         first = sink.post(STYLED)
         assert isinstance(first, Paused)
         assert sink.post(STYLED) == Receipt("C1", "1.000001")
-    assert [bool(look) for look in looks(requests)] == [True, False, True]
+    assert [bool(identity) for identity in identities(requests)] == [True, False, True]
 
 
 def test_a_message_without_a_look_is_not_posted_again_for_a_missing_scope(slack: StandIn) -> None:
@@ -130,7 +130,7 @@ def test_the_answer_to_the_second_request_is_the_result(slack: StandIn) -> None:
     assert sink.post(STYLED) == RateLimitedBySlack(7_000_000, "ratelimited")
     receipt = sink.post(STYLED)  # the lesson was learnt before
     assert isinstance(receipt, Receipt)
-    assert [each.part for each in receipt.left_out] == [Part.LOOK]
+    assert [each.part for each in receipt.left_out] == [Part.IDENTITY]
 
 
 @pytest.mark.parametrize(("timeout_s", "by_s"), [(1.2, None), (30, 1.2)], ids=["time-out", "instant"])
@@ -258,8 +258,8 @@ def test_in_a_channel_that_takes_one_request_a_second_refused_blocks_do_not_keep
 
 def test_neither_scope_nor_blocks_leaves_the_text(slack: StandIn) -> None:
     slack.faults.add(not_landed(SlackError("missing_scope")), not_landed(SlackError("invalid_blocks")))
-    result = token_sink(slack).post(Message("e1", "#ops", "down", (SECTION,), look=LOOK))
-    assert parts(result) == [(Part.LOOK, "missing_scope"), (Part.BLOCKS, "invalid_blocks")]
+    result = token_sink(slack).post(Message("e1", "#ops", "down", (SECTION,), identity=STYLED_AS))
+    assert parts(result) == [(Part.IDENTITY, "missing_scope"), (Part.BLOCKS, "invalid_blocks")]
     assert [(posted.text, posted.blocks) for posted in slack.ledger.posted()] == [("down", ())]
 
 

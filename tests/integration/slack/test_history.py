@@ -1,4 +1,4 @@
-"""Reading what was posted, over HTTP: found, absent, later, never."""
+"""ScanResult what was posted, over HTTP: found, absent, later, never."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US, Message, Paused, Receipt
-from dispatcher.core.outcomes import MARGIN_US, Absent, ReadLater, Search, Unreadable
+from dispatcher.core.outcomes import MARGIN_US, Absent, ScanLater, Search, Unreadable
 from dispatcher.slack.credentials import BotToken
-from dispatcher.slack.history import PAGE, SHORT_PAGE
-from dispatcher.slack.message_metadata import event_mark, metadata_of
+from dispatcher.slack.history import PAGE, SHORT_PAGE, event_mark, metadata_of
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import (
     Close,
@@ -77,16 +76,16 @@ def test_a_post_is_found_by_its_mark_under_the_id_of_its_channel(start: Start) -
     post(slack, text="of somebody else")
     post(slack, metadata=metadata_of(event_mark("another")))
     post(slack, metadata={"event_type": "another_app", "event_payload": {"id": event_mark("event-2")}})
-    reading = token_sink(slack).look(search("event-1", "event-2"))
-    assert (reading.found, reading.rest) == ({"event-1": Receipt(OPS, ts)}, Absent())
+    result = token_sink(slack).scan(search("event-1", "event-2"))
+    assert (result.found, result.rest) == ({"event-1": Receipt(OPS, ts)}, Absent())
 
 
 def test_a_channel_without_messages_shows_nothing(start: Start) -> None:
-    reading = token_sink(start(channels=frozenset({"#ops"}))).look(search("event-1"))
-    assert (reading.found, reading.rest) == ({}, Absent())
+    result = token_sink(start(channels=frozenset({"#ops"}))).scan(search("event-1"))
+    assert (result.found, result.rest) == ({}, Absent())
 
 
-def test_a_reading_goes_back_as_far_as_it_was_asked_to(start: Start) -> None:
+def test_a_history_scan_goes_back_as_far_as_it_was_asked_to(start: Start) -> None:
     clock = Clock()
     slack = start(clock=clock)
     deliver(slack, "old")
@@ -94,26 +93,26 @@ def test_a_reading_goes_back_as_far_as_it_was_asked_to(start: Start) -> None:
     deliver(slack, "new")
     sink = token_sink(slack)
     begin_us = round(clock.now * US)
-    assert sink.look(search("old", "new", since_us=begin_us)).found.keys() == {"new"}
-    assert sink.look(search("old", "new", since_us=begin_us - 100 * US)).found.keys() == {"old", "new"}
+    assert sink.scan(search("old", "new", since_us=begin_us)).found.keys() == {"new"}
+    assert sink.scan(search("old", "new", since_us=begin_us - 100 * US)).found.keys() == {"old", "new"}
 
 
-def test_a_reading_takes_as_many_pages_as_it_needs(start: Start) -> None:
+def test_a_history_scan_takes_as_many_pages_as_it_needs(start: Start) -> None:
     slack = start()
     first = deliver(slack)
     for _ in range(2 * PAGE):
         post(slack)
-    reading = token_sink(slack).look(search("event-1"))
-    assert reading.found == {"event-1": Receipt(OPS, first)}
+    result = token_sink(slack).scan(search("event-1"))
+    assert result.found == {"event-1": Receipt(OPS, first)}
     assert calls(slack, HISTORY) == 3
 
 
-def test_a_reading_ends_when_everything_is_found(start: Start) -> None:
+def test_a_history_scan_ends_when_everything_is_found(start: Start) -> None:
     slack = start()
     for _ in range(PAGE):
         post(slack)
     deliver(slack)
-    assert token_sink(slack).look(search("event-1")).found.keys() == {"event-1"}
+    assert token_sink(slack).scan(search("event-1")).found.keys() == {"event-1"}
     assert calls(slack, HISTORY) == 1
 
 
@@ -122,15 +121,15 @@ def test_a_history_that_lags_does_not_show_what_has_landed_yet(start: Start) -> 
     slack = start(clock=clock, history_lag_s=5)
     deliver(slack)
     sink = token_sink(slack)
-    assert sink.look(search("event-1")).rest == Absent()
+    assert sink.scan(search("event-1")).rest == Absent()
     clock.now += 5
-    assert sink.look(search("event-1")).found.keys() == {"event-1"}
+    assert sink.scan(search("event-1")).found.keys() == {"event-1"}
 
 
 def test_of_two_copies_one_receipt_is_told(start: Start) -> None:
     slack = start()
     stamps = {deliver(slack), deliver(slack)}
-    (receipt,) = token_sink(slack).look(search("event-1")).found.values()
+    (receipt,) = token_sink(slack).scan(search("event-1")).found.values()
     assert receipt.ts in stamps
 
 
@@ -142,8 +141,8 @@ def test_a_reply_is_found_in_its_thread_and_not_in_the_channel(start: Start) -> 
     head = deliver(slack, "head")
     ts = deliver(slack, "reply", thread_ts=head)
     sink = token_sink(slack)
-    assert sink.look(search("reply", thread_ts=head)).found == {"reply": Receipt(OPS, ts)}
-    assert sink.look(search("reply")).found == {}
+    assert sink.scan(search("reply", thread_ts=head)).found == {"reply": Receipt(OPS, ts)}
+    assert sink.scan(search("reply")).found == {}
     assert (calls(slack, REPLIES), calls(slack, HISTORY)) == (1, 1)
 
 
@@ -153,26 +152,26 @@ def test_a_long_thread_is_read_in_pages(start: Start) -> None:
     for _ in range(PAGE + 1):
         post(slack, thread_ts=head)
     deliver(slack, "reply", thread_ts=head)
-    assert token_sink(slack).look(search("reply", thread_ts=head)).found.keys() == {"reply"}
+    assert token_sink(slack).scan(search("reply", thread_ts=head)).found.keys() == {"reply"}
     assert calls(slack, REPLIES) == 2
 
 
 def test_a_thread_that_is_gone_cannot_be_read(start: Start) -> None:
     slack = start()
     deliver(slack)
-    rest = token_sink(slack).look(search("event-1", thread_ts="1732100000.000100")).rest
+    rest = token_sink(slack).scan(search("event-1", thread_ts="1732100000.000100")).rest
     assert rest == Unreadable("thread_not_found", "conversations.replies: the thread is not there")
 
 
 # Names and ids of channels
 
 
-def test_the_id_of_a_channel_is_looked_up_once(start: Start) -> None:
+def test_the_id_of_a_channel_is_reconciled_once(start: Start) -> None:
     slack = start()
     deliver(slack)
     sink = token_sink(slack)
     for _ in range(2):
-        assert sink.look(search("event-1")).found.keys() == {"event-1"}
+        assert sink.scan(search("event-1")).found.keys() == {"event-1"}
     assert (calls(slack, LIST), calls(slack, HISTORY)) == (1, 2)
 
 
@@ -180,7 +179,7 @@ def test_a_post_tells_the_id_of_its_channel(start: Start) -> None:
     slack = start()
     sink = token_sink(slack)
     sink.post(Message("event-1", "#ops", "disk full"))
-    assert sink.look(search("event-1")).found.keys() == {"event-1"}
+    assert sink.scan(search("event-1")).found.keys() == {"event-1"}
     assert calls(slack, LIST) == 0
 
 
@@ -188,26 +187,26 @@ def test_a_post_tells_the_id_of_its_channel(start: Start) -> None:
 def test_a_channel_is_known_by_its_id_and_its_name(start: Start, channel: str) -> None:
     slack = start()
     deliver(slack, channel="#ops")
-    assert token_sink(slack).look(search("event-1", channel=channel)).found.keys() == {"event-1"}
+    assert token_sink(slack).scan(search("event-1", channel=channel)).found.keys() == {"event-1"}
     assert calls(slack, LIST) == (channel != OPS)
 
 
 def test_a_private_channel_is_found_too(start: Start) -> None:
     slack = start(private=frozenset({"#secret"}))
     deliver(slack, channel="#secret")
-    assert token_sink(slack).look(search("event-1", channel="#secret")).found.keys() == {"event-1"}
+    assert token_sink(slack).scan(search("event-1", channel="#secret")).found.keys() == {"event-1"}
 
 
 def test_where_private_channels_may_not_be_listed_public_ones_are(start: Start) -> None:
     slack = start(scopes=tuple(scope for scope in SCOPES if scope != "groups:read"))
     deliver(slack)
-    assert token_sink(slack).look(search("event-1")).found.keys() == {"event-1"}
+    assert token_sink(slack).scan(search("event-1")).found.keys() == {"event-1"}
     assert calls(slack, LIST) == 2
 
 
 def test_a_channel_that_the_list_does_not_show_cannot_be_read(start: Start) -> None:
     slack = start(channels=frozenset({"#ops"}))
-    rest = token_sink(slack).look(search("event-1", channel="#gone")).rest
+    rest = token_sink(slack).scan(search("event-1", channel="#gone")).rest
     assert rest == Unreadable("channel_not_listed", "conversations.list does not show it: name it by its id")
     assert calls(slack, HISTORY) == 0
 
@@ -215,7 +214,7 @@ def test_a_channel_that_the_list_does_not_show_cannot_be_read(start: Start) -> N
 def test_a_channel_that_may_be_a_private_one_that_is_not_listed_cannot_be_read(start: Start) -> None:
     slack = start(scopes=tuple(scope for scope in SCOPES if scope != "groups:read"), private=frozenset({"#secret"}))
     deliver(slack, channel="#secret")
-    rest = token_sink(slack).look(search("event-1", channel="#secret")).rest
+    rest = token_sink(slack).scan(search("event-1", channel="#secret")).rest
     assert isinstance(rest, Unreadable)
     assert rest.code == "channel_not_found"
 
@@ -223,7 +222,7 @@ def test_a_channel_that_may_be_a_private_one_that_is_not_listed_cannot_be_read(s
 @pytest.mark.parametrize("person", ["@anna", "U0123456789", "W0123456789"])
 def test_a_person_is_no_channel_and_cannot_be_read(start: Start, person: str) -> None:
     slack = start()
-    rest = token_sink(slack).look(search("event-1", channel=person)).rest
+    rest = token_sink(slack).scan(search("event-1", channel=person)).rest
     assert isinstance(rest, Unreadable)
     assert (rest.code, calls(slack, LIST)) == ("no_channel_id", 0)
 
@@ -233,10 +232,10 @@ def test_a_list_of_channels_in_pages_is_read_until_the_name_is_found(start: Star
     slack = start(channels=names)
     deliver(slack, channel="#c1100")
     sink = token_sink(slack)
-    assert sink.look(search("event-1", channel="#c1100")).found.keys() == {"event-1"}
+    assert sink.scan(search("event-1", channel="#c1100")).found.keys() == {"event-1"}
     pages = calls(slack, LIST)
     assert pages > 1
-    assert sink.look(search("event-1", channel="#c0001")).rest == Absent()
+    assert sink.scan(search("event-1", channel="#c0001")).rest == Absent()
     assert calls(slack, LIST) == pages, "what was listed on the way is known"
 
 
@@ -249,7 +248,7 @@ def test_without_the_scope_nothing_can_be_read(start: Start, missing: str) -> No
     scopes = tuple(scope for scope in SCOPES if scope != missing)
     slack = start(scopes=scopes, private=frozenset({"#secret"}))
     deliver(slack, channel=channel)
-    rest = token_sink(slack).look(search("event-1", channel=channel)).rest
+    rest = token_sink(slack).scan(search("event-1", channel=channel)).rest
     assert isinstance(rest, Unreadable)
     assert rest.code == "missing_scope"
     assert missing in rest.detail
@@ -258,7 +257,7 @@ def test_without_the_scope_nothing_can_be_read(start: Start, missing: str) -> No
 def test_in_a_channel_that_the_app_is_not_in_nothing_can_be_read(start: Start) -> None:
     slack = start(uninvited=frozenset({"#open"}))
     deliver(slack, channel="#open")
-    rest = token_sink(slack).look(search("event-1", channel="#open")).rest
+    rest = token_sink(slack).scan(search("event-1", channel="#open")).rest
     assert isinstance(rest, Unreadable)
     assert rest.code == "not_in_channel"
 
@@ -271,19 +270,19 @@ def test_a_history_of_fifteen_messages_and_one_page_a_minute_cannot_be_read_to_i
         post(slack)
     deliver(slack, "late")
     sink = token_sink(slack)
-    reading = sink.look(search("early", "late"))
-    assert reading.found.keys() == {"late"}
-    assert reading.rest == ReadLater("ratelimited", f"Slack limits {HISTORY}", 60 * US, reached=True)
+    result = sink.scan(search("early", "late"))
+    assert result.found.keys() == {"late"}
+    assert result.rest == ScanLater("ratelimited", f"Slack limits {HISTORY}", 60 * US, reached=True)
     assert calls(slack, HISTORY) == 2
     clock.now += 60
-    reading = sink.look(search("early", "late"))
-    assert reading.found.keys() == {"late"}
-    assert reading.rest == Unreadable("history_cut_short", "Slack shows this app 15 messages at a time")
-    assert calls(slack, HISTORY) == 3, "what the first reading met is known"
+    result = sink.scan(search("early", "late"))
+    assert result.found.keys() == {"late"}
+    assert result.rest == Unreadable("history_cut_short", "Slack shows this app 15 messages at a time")
+    assert calls(slack, HISTORY) == 3, "what the first history scan met is known"
 
 
 def page_of(*messages: object, cursor: str | None = None, has_more: bool | None = None) -> Text:
-    """An answer to a reading."""
+    """An answer to a result."""
     body: dict[str, object] = {"ok": True, "messages": list(messages)}
     if cursor is not None:
         body["response_metadata"] = {"next_cursor": cursor}
@@ -314,15 +313,15 @@ def test_a_page_with_a_cursor_is_followed_however_short_it_is(
     slack = start()
     method = HISTORY if thread_ts is None else REPLIES
     slack.faults.add(*map(not_landed, pages), kind=method)
-    reading = token_sink(slack).look(search("event-1", channel=OPS, thread_ts=thread_ts))
-    assert reading.found.keys() == {"event-1"}
+    result = token_sink(slack).scan(search("event-1", channel=OPS, thread_ts=thread_ts))
+    assert result.found.keys() == {"event-1"}
     assert calls(slack, method) == len(pages)
 
 
 def test_more_without_a_cursor_cannot_be_read(start: Start) -> None:
     slack = start()
     slack.faults.add(not_landed(page_of(OTHER, has_more=True)), kind=HISTORY)
-    rest = token_sink(slack).look(search("event-1", channel=OPS)).rest
+    rest = token_sink(slack).scan(search("event-1", channel=OPS)).rest
     assert rest == Unreadable("history_cut_short", "Slack shows this app 1 messages at a time")
 
 
@@ -331,23 +330,23 @@ def test_a_longer_page_shows_that_a_429_after_fifteen_messages_was_a_passing_one
     fifteen = page_of(*[OTHER] * 15, cursor="a", has_more=True)
     sink = token_sink(slack)
     slack.faults.add(not_landed(fifteen), not_landed(RateLimited("7")), kind=HISTORY)
-    assert isinstance(sink.look(search("event-1", channel=OPS)).rest, ReadLater)
+    assert isinstance(sink.scan(search("event-1", channel=OPS)).rest, ScanLater)
     longer = page_of(*[OTHER] * 16, cursor="a", has_more=True)
     slack.faults.add(not_landed(longer), not_landed(fifteen), not_landed(page_of(SHOWN)), kind=HISTORY)
-    assert sink.look(search("event-1", channel=OPS)).found.keys() == {"event-1"}
+    assert sink.scan(search("event-1", channel=OPS)).found.keys() == {"event-1"}
 
 
 def test_a_history_of_fifteen_messages_that_shows_all_there_is_is_complete(start: Start) -> None:
     slack = start(history_items=SHORT_PAGE)
     for _ in range(SHORT_PAGE):
         post(slack)
-    assert token_sink(slack).look(search("event-1")).rest == Absent()
+    assert token_sink(slack).scan(search("event-1")).rest == Absent()
 
 
 def test_through_a_webhook_nothing_can_be_read(start: Start) -> None:
     slack = start()
-    assert webhook_sink(slack).look(search("event-1")) == webhook_sink(slack).look(search("event-2"))
-    rest = webhook_sink(slack).look(search("event-1")).rest
+    assert webhook_sink(slack).scan(search("event-1")) == webhook_sink(slack).scan(search("event-2"))
+    rest = webhook_sink(slack).scan(search("event-1")).rest
     assert rest == Unreadable("webhook", "nothing can be read through a webhook")
 
 
@@ -355,7 +354,7 @@ def test_through_a_webhook_nothing_can_be_read(start: Start) -> None:
 
 
 def apart(start: Start, ahead_s: float) -> tuple[StandIn, Search]:
-    """A Slack with one message, and a look-up by a clock that is so far ahead of Slack's, ten seconds later."""
+    """A Slack with one message, and a history scan by a clock that is so far ahead of Slack's, ten seconds later."""
     clock = Clock()
     slack = start(clock=clock)
     deliver(slack)
@@ -366,10 +365,10 @@ def apart(start: Start, ahead_s: float) -> tuple[StandIn, Search]:
 
 
 @pytest.mark.parametrize("ahead_s", [-3_600, -90, -5, 0, 5, 50])
-def test_within_the_margin_a_reading_says_what_is_absent(start: Start, ahead_s: float) -> None:
+def test_within_the_margin_a_history_scan_says_what_is_absent(start: Start, ahead_s: float) -> None:
     slack, asked = apart(start, ahead_s)
-    reading = token_sink(slack).look(asked)
-    assert (set(reading.found), reading.rest) == ({"event-1"}, Absent())
+    result = token_sink(slack).scan(asked)
+    assert (set(result.found), result.rest) == ({"event-1"}, Absent())
 
 
 @pytest.mark.parametrize("ahead_s", [57, 61, 90, 3_600, 86_400])
@@ -377,9 +376,9 @@ def test_with_the_servers_clock_further_ahead_an_arrived_message_is_found_and_no
     start: Start, ahead_s: float
 ) -> None:
     slack, asked = apart(start, ahead_s)
-    reading = token_sink(slack).look(asked)
-    assert reading.found.keys() == {"event-1"}
-    assert reading.rest == ReadLater(
+    result = token_sink(slack).scan(asked)
+    assert result.found.keys() == {"event-1"}
+    assert result.rest == ScanLater(
         "clock_skew",
         f"the Redis server's clock is {ahead_s:.0f} s ahead of Slack's, so a message that is not found may have "
         "arrived: set the clocks right (NTP)",
@@ -389,19 +388,19 @@ def test_with_the_servers_clock_further_ahead_an_arrived_message_is_found_and_no
 
 def test_the_list_of_channels_shows_the_clocks_too(start: Start) -> None:
     slack, asked = apart(start, 90)
-    assert token_sink(slack).look(replace(asked, channel="#ops")).found.keys() == {"event-1"}
+    assert token_sink(slack).scan(replace(asked, channel="#ops")).found.keys() == {"event-1"}
     assert (calls(slack, LIST), calls(slack, HISTORY)) == (1, 1)
 
 
-def test_a_reading_that_was_late_itself_still_finds_what_arrived(start: Start) -> None:
+def test_a_history_scan_that_was_late_itself_still_finds_what_arrived(start: Start) -> None:
     slack, asked = apart(start, 65)
     slack.workspace.setup.clock.now += 20  # type: ignore[attr-defined]
-    reading = token_sink(slack).look(asked)
-    assert (set(reading.found), reading.rest) == ({"event-1"}, Absent())
+    result = token_sink(slack).scan(asked)
+    assert (set(result.found), result.rest) == ({"event-1"}, Absent())
 
 
 @pytest.mark.parametrize("thread", [False, True], ids=["channel", "thread"])
-def test_a_reading_of_several_pages_begins_again_from_further_back(start: Start, thread: bool) -> None:  # noqa: FBT001 - a case
+def test_a_history_scan_of_several_pages_begins_again_from_further_back(start: Start, thread: bool) -> None:  # noqa: FBT001 - a case
     clock = Clock()
     slack = start(clock=clock)
     head = deliver(slack, "head")
@@ -411,7 +410,7 @@ def test_a_reading_of_several_pages_begins_again_from_further_back(start: Start,
         post(slack, **{"thread_ts": head} if thread else {})
     now_us = round((clock.now + 90) * US)
     asked = search("early", channel=OPS, since_us=now_us - 90 * US, now_us=now_us, thread_ts=head if thread else None)
-    assert token_sink(slack).look(asked).found.keys() == {"early"}
+    assert token_sink(slack).scan(asked).found.keys() == {"early"}
 
 
 @pytest.mark.parametrize("date", [None, "yesterday", "Fri, 20 Nov 99999999999999999999 10:00:00 GMT"])
@@ -423,7 +422,7 @@ def test_an_answer_without_a_date_that_can_be_read_is_taken_as_it_is(date: str |
 
     with RawServer(serve) as server:
         sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
-        assert sink.look(search("event-1", channel=OPS, now_us=round(time.time() * US))).rest == Absent()
+        assert sink.scan(search("event-1", channel=OPS, now_us=round(time.time() * US))).rest == Absent()
 
 
 # What cannot be read now
@@ -447,25 +446,25 @@ def test_an_answer_without_a_date_that_can_be_read_is_taken_as_it_is(date: str |
     ids=str,
 )
 @pytest.mark.parametrize("method", [HISTORY, LIST])
-def test_a_reading_that_breaks_off_is_made_later_and_did_not_reach_slack(
+def test_a_history_scan_that_breaks_off_is_made_later_and_did_not_reach_slack(
     start: Start, method: str, reply: FaultReply, code: str
 ) -> None:
     slack = start()
     deliver(slack)
     slack.faults.add(not_landed(reply), kind=method)
-    reading = token_sink(slack, timeout_s=0.3 if isinstance(reply, Hang) else 5).look(search("event-1"))
-    assert reading.found == {}
-    assert isinstance(reading.rest, ReadLater)
-    assert (reading.rest.code, reading.rest.reached, reading.rest.retry_after_us) == (code, False, None)
+    result = token_sink(slack, timeout_s=0.3 if isinstance(reply, Hang) else 5).scan(search("event-1"))
+    assert result.found == {}
+    assert isinstance(result.rest, ScanLater)
+    assert (result.rest.code, result.rest.reached, result.rest.retry_after_us) == (code, False, None)
 
 
-def test_an_answer_without_messages_is_no_reading(start: Start) -> None:
+def test_an_answer_without_messages_is_no_history_scan(start: Start) -> None:
     slack = start()
     deliver(slack)
     slack.faults.add(not_landed(Text('{"ok": true, "messages": null}')), kind=HISTORY)
     sink = token_sink(slack)
-    assert isinstance(sink.look(search("event-1")).rest, ReadLater)
-    assert sink.look(search("event-1")).found.keys() == {"event-1"}
+    assert isinstance(sink.scan(search("event-1")).rest, ScanLater)
+    assert sink.scan(search("event-1")).found.keys() == {"event-1"}
 
 
 def test_what_the_pages_before_a_failure_showed_is_found(start: Start) -> None:
@@ -474,17 +473,17 @@ def test_what_the_pages_before_a_failure_showed_is_found(start: Start) -> None:
     shown = {"ts": "1.1", "metadata": metadata_of(event_mark("late"))}
     page = {"ok": True, "messages": [shown] * PAGE, "has_more": True, "response_metadata": {"next_cursor": "x"}}
     slack.faults.add(not_landed(Text(json.dumps(page))), not_landed(Page(503)), kind=HISTORY)
-    reading = token_sink(slack).look(search("event-1", "late"))
-    assert reading.found == {"late": Receipt(OPS, "1.1")}
-    assert isinstance(reading.rest, ReadLater)
+    result = token_sink(slack).scan(search("event-1", "late"))
+    assert result.found == {"late": Receipt(OPS, "1.1")}
+    assert isinstance(result.rest, ScanLater)
 
 
 def test_connections_that_are_refused_did_not_reach_slack(start: Start) -> None:
     slack = start()
     sink = token_sink(slack)
     with slack.down():
-        rest = sink.look(search("event-1")).rest
-    assert isinstance(rest, ReadLater)
+        rest = sink.scan(search("event-1")).rest
+    assert isinstance(rest, ScanLater)
     assert (rest.code, rest.reached) == ("connection_refused", False)
 
 
@@ -493,8 +492,8 @@ def test_a_429_names_the_time_for_which_nobody_reads(start: Start, method: str) 
     slack = start()
     deliver(slack)
     slack.faults.add(not_landed(RateLimited("17")), kind=method)
-    rest = token_sink(slack).look(search("event-1")).rest
-    assert rest == ReadLater("ratelimited", f"Slack limits {method}", 17 * US, reached=True)
+    rest = token_sink(slack).scan(search("event-1")).rest
+    assert rest == ScanLater("ratelimited", f"Slack limits {method}", 17 * US, reached=True)
 
 
 @pytest.mark.parametrize("code", ["invalid_auth", "token_revoked", "account_inactive"])
@@ -502,8 +501,8 @@ def test_a_token_that_is_refused_pauses_posting_too(start: Start, code: str) -> 
     slack = start()
     deliver(slack)
     slack.workspace.revoke_token(code)
-    rest = token_sink(slack).look(search("event-1")).rest
-    assert isinstance(rest, ReadLater)
+    rest = token_sink(slack).scan(search("event-1")).rest
+    assert isinstance(rest, ScanLater)
     assert isinstance(rest.pause, Paused)
     assert (rest.code, rest.pause.code, rest.reached) == (code, code, True)
 
@@ -520,27 +519,27 @@ def test_a_token_that_is_refused_pauses_posting_too(start: Start, code: str) -> 
         "enterprise_is_restricted",
     ],
 )
-def test_a_reading_that_slack_refuses_is_never_complete(start: Start, code: str) -> None:
+def test_a_history_scan_that_slack_refuses_is_never_complete(start: Start, code: str) -> None:
     slack = start()
     deliver(slack)
     slack.faults.add(not_landed(SlackError(code)), kind=HISTORY)
-    rest = token_sink(slack).look(search("event-1")).rest
+    rest = token_sink(slack).scan(search("event-1")).rest
     assert isinstance(rest, Unreadable)
     assert rest.code == code
 
 
 @pytest.mark.parametrize("code", ["invalid_cursor", "request_timeout"])
-def test_a_reading_that_slack_refuses_for_now_is_made_later(start: Start, code: str) -> None:
+def test_a_history_scan_that_slack_refuses_for_now_is_made_later(start: Start, code: str) -> None:
     slack = start()
     deliver(slack)
     slack.faults.add(not_landed(SlackError(code)), kind=HISTORY)
-    rest = token_sink(slack).look(search("event-1")).rest
-    assert isinstance(rest, ReadLater)
+    rest = token_sink(slack).scan(search("event-1")).rest
+    assert isinstance(rest, ScanLater)
     assert (rest.code, rest.reached, rest.retry_after_us) == (code, True, None)
 
 
-def test_the_token_is_in_no_reading(start: Start) -> None:
+def test_the_token_is_in_no_history_scan(start: Start) -> None:
     slack = start()
     deliver(slack)
     slack.workspace.revoke_token()
-    assert slack.token not in repr(token_sink(slack).look(search("event-1")))
+    assert slack.token not in repr(token_sink(slack).scan(search("event-1")))

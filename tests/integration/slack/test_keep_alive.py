@@ -21,12 +21,11 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.boottime import boottime_s
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.limits import Ambiguous, Message, PostResult, Receipt, Retryable
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.idle import IDLE_S, MAX_AGE_S, MOST_IDLE
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.transport import ExchangeFailed, Transport
+from dispatcher.slack.transport import IDLE_S, MAX_AGE_S, MOST_IDLE, ExchangeFailed, Transport
 from tests.support.processes import until
 from tests.support.raw_server import (
     POSTED,
@@ -158,7 +157,7 @@ def test_a_connection_in_use_is_replaced_after_its_age() -> None:
         assert counts(server) == [int(MAX_AGE_S), 1]
 
 
-def test_a_name_is_looked_up_once_for_each_connection() -> None:
+def test_a_name_is_reconciled_once_for_each_connection() -> None:
     asked: list[str] = []
     with KeepingServer() as server:
 
@@ -353,7 +352,7 @@ def second_post(reading: int, tls: ssl.SSLContext | None, end: Callable[[socket.
 WHEN_CONNECTED: Final = 4
 """When a first post reads its clock: twice for its deadline, once for the time to connect, and then."""
 
-BEFORE_THE_CHECK, BEFORE_THE_WRITE, BEFORE_THE_READING = (1, 2, 3), 4, 5
+BEFORE_THE_CHECK, BEFORE_THE_WRITE, BEFORE_THE_READ = (1, 2, 3), 4, 5
 """When a post reads its clock: twice for its deadline and once for the connection's age, then before each operation."""
 
 
@@ -381,7 +380,7 @@ def test_of_a_request_that_has_arrived_the_fate_is_unknown_when_its_connection_e
     spoken: ssl.SSLContext | None, end: Callable[[socket.socket], None]
 ) -> None:
     """The server may have read it: to the client it looks the same."""
-    assert second_post(BEFORE_THE_READING, spoken, end) == "connection_lost"
+    assert second_post(BEFORE_THE_READ, spoken, end) == "connection_lost"
 
 
 def test_no_post_is_made_twice_or_denied_whenever_a_server_ends_its_idle_connections() -> None:

@@ -11,7 +11,7 @@ from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Lane, Rejected, Retryable
 from dispatcher.server.connection import connect
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Taken
 from tests.support.cut_proxy import CutProxy
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import START_US
@@ -87,7 +87,7 @@ def test_what_became_free_before_a_batch_was_taken_opens_nothing_for_what_is_ref
 
 @pytest.fixture
 def candidate(stage: Stage, ann: Worker) -> str:
-    """One with which two workers died while they posted it: it waits on its timer to be looked up."""
+    """One with which two workers died while they posted it: it waits on its timer to be reconciled."""
     stage.send("x", channel=UNPACED)
     for owner in ("cid", "dan"):
         assert [each.candidate.leased.id for each in stage.worker(owner).go_on()] == ["x"]

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US, Ambiguous, Paused, RateLimitedBySlack, Receipt, Retryable
-from dispatcher.core.outcomes import GRACE_US, LAST_LOOK, MARGIN_US, Absent, Reading, Search
+from dispatcher.core.outcomes import GRACE_US, LAST_SCAN, MARGIN_US, Absent, ScanResult, Search
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -115,7 +115,7 @@ def test_after_a_step_back_a_paced_channel_waits_for_its_window_at_most(stage: S
     assert stage.total("sent") == 2
 
 
-def test_a_post_marked_before_a_step_back_is_looked_up_a_grace_after_it_failed(stage: Stage, ann: Worker) -> None:
+def test_a_post_marked_before_a_step_back_is_reconciled_a_grace_after_it_failed(stage: Stage, ann: Worker) -> None:
     stage.send("x", channel=UNPACED)
     (started,) = ann.go()
     step(stage, -BACK_US)
@@ -123,7 +123,7 @@ def test_a_post_marked_before_a_step_back_is_looked_up_a_grace_after_it_failed(s
     assert ahead(stage, stage.keys.timers, "x") == GRACE_US
 
 
-def test_a_dead_workers_post_from_before_a_step_back_is_looked_up_a_grace_after_its_lease(stage: Stage) -> None:
+def test_a_dead_workers_post_from_before_a_step_back_is_reconciled_a_grace_after_its_lease(stage: Stage) -> None:
     stage.send("x", channel=UNPACED)
     stage.worker("dead").go()
     step(stage, -BACK_US)
@@ -132,7 +132,7 @@ def test_a_dead_workers_post_from_before_a_step_back_is_looked_up_a_grace_after_
     assert ahead(stage, stage.keys.timers, "x") == GRACE_US
 
 
-def test_after_a_step_back_a_reading_begins_before_the_post_by_the_clock_of_now(stage: Stage, ann: Worker) -> None:
+def test_after_a_step_back_a_history_scan_begins_before_the_post_by_the_clock_of_now(stage: Stage, ann: Worker) -> None:
     """The clock was ahead when the post was made: Slack's history has it under an earlier instant."""
     stage.send("x", channel=UNPACED)
     ann.answer(ann.go()[0], LOST)
@@ -140,9 +140,9 @@ def test_after_a_step_back_a_reading_begins_before_the_post_by_the_clock_of_now(
     step(stage, -BACK_US)
     searches: list[Search] = []
 
-    def shows(search: Search) -> Reading:
+    def shows(search: Search) -> ScanResult:
         searches.append(search)
-        return Reading({"x": Receipt(UNPACED, "1.1")} if search.since_us <= posted_us else {}, Absent())
+        return ScanResult({"x": Receipt(UNPACED, "1.1")} if search.since_us <= posted_us else {}, Absent())
 
     ann.desk.shows = shows
     stage.clock.now_us += GRACE_US
@@ -165,17 +165,17 @@ def test_a_step_forward_makes_no_post_under_way_a_lost_one(stage: Stage, ann: Wo
     """All its graces have passed by the new clock, and none by any other."""
     stage.send("x", channel=UNPACED)
     ann.answer(ann.go()[0], LOST)
-    step(stage, LAST_LOOK * GRACE_US)
+    step(stage, LAST_SCAN * GRACE_US)
     assert ann.go_on() == []
-    assert ahead(stage, stage.keys.timers, "x") == LAST_LOOK * GRACE_US
+    assert ahead(stage, stage.keys.timers, "x") == LAST_SCAN * GRACE_US
 
 
 def test_one_post_waits_for_one_interruption_and_not_for_each(stage: Stage, ann: Worker) -> None:
     stage.send("x", channel=UNPACED)
     ann.answer(ann.go()[0], LOST)
-    step(stage, LAST_LOOK * GRACE_US)
+    step(stage, LAST_SCAN * GRACE_US)
     assert ann.go_on() == []
-    step(stage, LAST_LOOK * GRACE_US)
+    step(stage, LAST_SCAN * GRACE_US)
     assert [each.candidate.leased.id for each in ann.go_on()] == ["x"]
 
 

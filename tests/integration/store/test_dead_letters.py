@@ -105,7 +105,7 @@ def test_a_replayed_letter_goes_the_normal_way_again(stage: Stage, letters: Dead
     worker.deliver(worker.dispatch(batch))
     worker.run()
     assert worker.desk.posts == ["b", "a"]
-    overall = stage.look().overall()
+    overall = stage.snapshot().overall()
     assert (overall["received"], overall["sent"], overall["dead"], overall["replayed"]) == (3, 2, 1, 1)
 
 
@@ -198,7 +198,7 @@ def test_a_replayed_event_that_the_limits_deny_is_a_dead_letter_again_or_waits(
     letters.replay(letters.find(Filter()))
     worker.run()
     if on_limit is OnLimit.DEFER:
-        assert (list(letters.find(Filter())), stage.look().deferred) == ([], {"errors": 1})
+        assert (list(letters.find(Filter())), stage.snapshot().deferred) == ([], {"errors": 1})
         return
     (letter,) = letters.find(Filter())
     assert (letter.id, letter.reason, letter.scope, letter.limit) == ("a", "limit:global", "global", "2/30m")

@@ -128,7 +128,7 @@ def test_of_many_that_are_dropped_at_once_each_has_the_reason_of_its_category(st
     dropped = {decision.id: decision for decision in record(stage).all()}
     assert len(dropped) == stage.total("dropped") == 480 - 3
     assert Counter(decision.category for decision in dropped.values()) == {"x": 79, "y": 159, "z": 239}
-    assert stage.look().by_category("dropped") == {"x": 79, "y": 159, "z": 239}
+    assert stage.snapshot().by_category("dropped") == {"x": 79, "y": 159, "z": 239}
     assert all(decision.scope == f"category:{decision.category}" for decision in dropped.values())
     assert all("xyz"[int(id_[2:]) % 3] == decision.category for id_, decision in dropped.items())
 
@@ -153,7 +153,7 @@ def test_of_what_is_dropped_at_once_only_what_is_still_leased_ends(stage: Stage,
     assert [each.candidate.leased.id for each in started] == ["a", "x", "k"]
     assert [each.id for each in ann.told.losses] == ["b", "y"]
     assert {decision.id for decision in record(stage).all()} == {"c", "z", "l"}
-    assert (stage.total("dropped"), stage.look().by_category("dropped")) == (2, {"errors": 1, "deploys": 1})
+    assert (stage.total("dropped"), stage.snapshot().by_category("dropped")) == (2, {"errors": 1, "deploys": 1})
     assert sorted(map(bytes.decode, stage.redis.zrange(stage.keys.seen, 0, -1))) == ["c", "l", "z"]
     assert {each.subject.id for each in ann.told.settlements} == {"c", "z", "l"}
 

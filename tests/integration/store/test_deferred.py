@@ -31,7 +31,7 @@ def test_what_is_over_the_limit_waits_in_order_until_there_is_room(stage: Stage,
     send(stage, "a", "b", "c", "d", "e")
     ann.run()
     assert (posted(stage), category_line(stage)) == (["a", "b"], ["c", "d", "e"])
-    assert stage.look().deferred == {"errors": 3}
+    assert stage.snapshot().deferred == {"errors": 3}
     assert opens_at(stage, "category:errors") == START_US + WINDOW_US
     stage.clock.now_us = START_US + WINDOW_US - 1
     ann.run()
@@ -204,7 +204,7 @@ def test_a_channel_that_cools_down_does_not_hold_up_another(redis: Database) -> 
         ann.run()
         stage.clock.forward(1)
     assert [id_ for id_ in posted(stage) if id_.startswith("warm")] == [f"warm{n}" for n in range(6)]
-    assert stage.look().totals["sent"] == 6
+    assert stage.snapshot().totals["sent"] == 6
 
 
 # Order among workers

@@ -23,7 +23,7 @@ from dispatcher.core.limits import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.outcomes import Absent, Reading, Told, Unreadable
+from dispatcher.core.outcomes import Absent, ScanResult, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
@@ -70,7 +70,7 @@ def test_the_only_suppressed_event_is_parked(stage: Stage, ann: Worker) -> None:
     storm(stage, 2)
     (alone,) = storm(stage, 1)
     ann.run()
-    assert stage.look().parked == 1
+    assert stage.snapshot().parked == 1
     assert stage.header(alone)["timer"] is True
     assert stage.total("digested") == 0
     (waiting,) = ann.told.waits
@@ -84,7 +84,7 @@ def test_the_only_suppressed_event_is_posted_as_itself_in_the_slot_that_is_kept(
     wait_until(stage, DELAY_S, ann)
     assert ann.desk.posts[2:] == [alone]
     assert stage.total("sent") == 3
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
     assert tally(stage) == {}
 
 
@@ -94,7 +94,7 @@ def test_a_second_one_ends_both_in_one_step(stage: Stage, ann: Worker) -> None:
     stage.clock.forward(10)
     (second,) = storm(stage, 1)
     ann.run()
-    assert stage.look().parked == 0
+    assert stage.snapshot().parked == 0
     assert stage.total("digested") == 2
     assert stage.total("digested errors") == 2
     assert [each.name for each in ann.told.digests] == [first, second]
@@ -162,7 +162,7 @@ def test_a_lone_one_that_waits_too_long_expires(stage: Stage, ann: Worker) -> No
     stage.send("old", max_age=30.0)
     wait_until(stage, 40, ann)
     assert [letter["reason"] for letter in stage.letters()] == ["expired"]
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
 
 
 def test_a_lone_one_whose_worker_dies_is_posted_once_more_as_itself(stage: Stage, ann: Worker) -> None:
@@ -309,8 +309,8 @@ def test_a_digest_is_closed_with_a_last_edit_when_the_next_could_be_posted(stage
     (last,) = edits(ann)
     assert last.startswith("3 more *errors* suppressed from <!date^")
     assert last.splitlines()[0].endswith("(limit 3/30m), closed")
-    assert stage.look().tallies == {}
-    assert stage.look().events == 0
+    assert stage.snapshot().tallies == {}
+    assert stage.snapshot().events == 0
     assert tally(stage) == {}
 
 
@@ -373,7 +373,7 @@ def test_with_a_guarantee_the_last_slot_of_it_is_the_digests(redis: Database) ->
     storm(stage, 20, category="other")
     storm(stage, 20)
     wait_until(stage, DELAY_S, ann)
-    assert stage.look().by_category("sent") == {"other": 3, "errors": 2}
+    assert stage.snapshot().by_category("sent") == {"other": 3, "errors": 2}
     assert len(digest_posts(ann)) == 1
     assert len(stage.slots("global")) == 6
     assert "(limit 3/30m for all events together)" in texts(ann)[0]
@@ -385,7 +385,7 @@ def test_a_guarantee_of_one_is_the_digests_alone(redis: Database) -> None:
     storm(stage, 20, category="other")
     storm(stage, 20)
     wait_until(stage, DELAY_S, ann)
-    assert stage.look().by_category("sent") == {"other": 3}
+    assert stage.snapshot().by_category("sent") == {"other": 3}
     assert len(digest_posts(ann)) == 1
 
 
@@ -487,7 +487,7 @@ def test_a_digest_waits_for_the_pace_of_its_channel_with_its_slots_held(redis: D
     (started,) = [each for each in bob.dispatch(bob.take(due=0).batch) if each.candidate.leased.id == "x"]
     assert ann.go() == []
     assert stage.line("#ops") == [DIGEST]
-    assert stage.look().parked == 0
+    assert stage.snapshot().parked == 0
     assert stage.held("digest:errors") != {}
     bob.deliver([started])
     wait_until(stage, DELAY_S + 5, ann)
@@ -520,11 +520,11 @@ def test_a_digest_is_tried_again_after_a_failure_that_may_pass(stage: Stage, ann
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["edited later", "posted once"])
-def test_a_digest_that_perhaps_arrived_is_looked_up_and_found(stage: Stage, ann: Worker, *, ends: bool) -> None:
+def test_a_digest_that_perhaps_arrived_is_reconciled_and_found(stage: Stage, ann: Worker, *, ends: bool) -> None:
     ann.desk.can_update = not ends
     storm(stage, 5)
     ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
-    ann.desk.shows = lambda search: Reading({name: Receipt("C1", "7.7") for name in search.event_ids}, Absent())
+    ann.desk.shows = lambda search: ScanResult({name: Receipt("C1", "7.7") for name in search.event_ids}, Absent())
     wait_until(stage, DELAY_S, ann)
     storm(stage, 2)
     ann.run()
@@ -553,10 +553,10 @@ def test_a_digest_that_never_arrived_is_posted_again_on_its_slot(stage: Stage, a
     assert len(stage.slots("digest:errors")) == 1
 
 
-def test_a_digest_that_cannot_be_looked_up_takes_another_slot(stage: Stage, ann: Worker) -> None:
+def test_a_digest_that_cannot_be_reconciled_takes_another_slot(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
-    ann.desk.shows = lambda _: Reading({}, Unreadable("webhook", "nothing can be read"))
+    ann.desk.shows = lambda _: ScanResult({}, Unreadable("webhook", "nothing can be read"))
     wait_until(stage, DELAY_S, ann)
     ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
@@ -570,7 +570,7 @@ def test_a_digest_that_may_not_be_posted_twice_is_tried_a_window_later(redis: Da
     ann = stage.worker()
     storm(stage, 5)
     ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
-    ann.desk.shows = lambda _: Reading({}, Unreadable("webhook", "nothing can be read"))
+    ann.desk.shows = lambda _: ScanResult({}, Unreadable("webhook", "nothing can be read"))
     wait_until(stage, DELAY_S + WINDOW_S, ann)
     assert stage.letters() == []
     assert "failed" in tally(stage)
@@ -640,7 +640,7 @@ def test_where_an_edit_is_refused_a_new_message_tells_of_what_came_later(stage: 
     ann.desk.reply = refuse_digests(result)  # type: ignore[assignment]
     storm(stage, 2)
     wait_until(stage, DELAY_S + 30, ann)
-    assert stage.look().pause is None
+    assert stage.snapshot().pause is None
     ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "2"]
@@ -658,7 +658,7 @@ def test_what_cannot_be_edited_is_posted_once_when_it_has_been_quiet(stage: Stag
     assert digest_posts(ann) == []
     wait_until(stage, 50 + DELAY_S, ann)
     assert texts(ann)[0].startswith("4 more *errors* suppressed from")
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
     assert ann.desk.edits == []
 
 
@@ -683,7 +683,7 @@ def test_a_change_of_the_limits_file_leaves_nothing_untold(stage: Stage, ann: Wo
     wait_until(stage, WINDOW_S, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3"]
     wait_until(stage, 2 * WINDOW_S, ann)
-    assert stage.look().events == 0
+    assert stage.snapshot().events == 0
 
 
 def test_an_id_that_somebody_pushes_by_hand_is_no_own_event(stage: Stage, ann: Worker) -> None:
@@ -716,7 +716,7 @@ def test_a_digest_of_two_categories_is_one_for_each(redis: Database) -> None:
     storm(stage, 5, category="news")
     wait_until(stage, DELAY_S, ann)
     assert sorted(text.split(" suppressed")[0] for text in texts(ann)) == ["2 more *errors*", "3 more *news*"]
-    assert set(stage.look().tallies) == {"digest:errors", "digest:news"}
+    assert set(stage.snapshot().tallies) == {"digest:errors", "digest:news"}
 
 
 def test_in_fixed_windows_each_has_its_digest(redis: Database) -> None:
@@ -725,7 +725,7 @@ def test_in_fixed_windows_each_has_its_digest(redis: Database) -> None:
     mark_s = WINDOW_S - START_US / US % WINDOW_S
     storm(stage, 5)
     wait_until(stage, mark_s, ann)
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
     assert len(edits(ann)) == 1
     storm(stage, 5)
     wait_until(stage, mark_s + DELAY_S, ann)
@@ -750,7 +750,7 @@ def test_where_a_tally_was_taken_away_by_hand_its_digest_message_ends(stage: Sta
     assert [each.id for each in batch] == [DIGEST]
     ann.dispatch(batch)
     assert digest_posts(ann) == []
-    assert stage.look().events == 0
+    assert stage.snapshot().events == 0
 
 
 def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: Stage, ann: Worker) -> None:

@@ -86,7 +86,7 @@ def ann(stage: Stage) -> Worker:
     ann.answer(first, Retryable("refused", "connection refused"))
     send(stage, "b")
     ann.run()
-    assert stage.look().deferred == {"errors": 1}
+    assert stage.snapshot().deferred == {"errors": 1}
     stage.clock.now_us += BACKOFF_US
     return ann
 

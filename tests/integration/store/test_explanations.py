@@ -20,7 +20,7 @@ from dispatcher.core.event import job_id_for
 from dispatcher.core.explain import State
 from dispatcher.core.limits import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
 from dispatcher.core.outcomes import GRACE_US, Bounds
-from dispatcher.logs.facts import facts_of
+from dispatcher.logs.event_log import facts_of
 from dispatcher.server.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
@@ -302,7 +302,7 @@ def test_what_waits_for_another_attempt_is_told_how_often_it_was_tried_and_when_
     )  # fmt: skip
 
 
-def test_what_a_dead_worker_was_posting_is_looked_up_for_no_old_reason(stage: Stage, ann: Worker) -> None:
+def test_what_a_dead_worker_was_posting_is_reconciled_for_no_old_reason(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()
     ann.answer(started, Retryable("http_502", "bad gateway"))
@@ -317,13 +317,13 @@ def test_what_a_dead_worker_was_posting_is_looked_up_for_no_old_reason(stage: St
     assert (told.state, told.reason, told.code, told.attempts) == (State.PARKED, "reconcile", None, 2)
 
 
-def test_of_a_post_without_a_clear_answer_is_told_when_it_is_looked_up(stage: Stage, ann: Worker) -> None:
+def test_of_a_post_without_a_clear_answer_is_told_when_it_is_reconciled(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()
     ann.answer(started, Ambiguous("timeout", "no answer"))
     told = explain(stage, "a")
     assert told.sentence == (
-        "Posted with no clear answer (reconcile: timeout); whether it has arrived is looked up at 10:53:30."
+        "Posted with no clear answer (reconcile: timeout); the channel's history is searched for it at 10:53:30."
     )
     assert (told.reason, told.next_at) == ("reconcile", (START_US + GRACE_US) / US)
 

@@ -154,7 +154,7 @@ def test_what_a_worker_has_taken_or_parked_counts_as_held_until_it_ends(redis: D
     (started,) = worker.dispatch([parked])
     worker.answer(started, Retryable("refused", "connection refused"))
     assert redis.llen(stage.queue.lanes[1]) == 0
-    assert (stage.look().in_flight, stage.look().parked) == (1, 1)
+    assert (stage.snapshot().in_flight, stage.snapshot().parked) == (1, 1)
     assert intake.enqueue(more) == [FULL]
     worker.deliver(worker.dispatch([leased]))
     assert intake.enqueue(more * 2) == [DONE, DUPLICATE]

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import US, Ambiguous, PostResult, RateLimitedBySlack, Receipt
-from dispatcher.core.outcomes import GRACE_US, LAST_LOOK
+from dispatcher.core.outcomes import GRACE_US, LAST_SCAN
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.settings import read_policy
 from tests.support.servers import Database
@@ -128,12 +128,12 @@ def fail(worker: Worker, *ids: str) -> None:
         (started,) = worker.go()
         assert id_of(started) == id_
         worker.answer(started, LOST)
-        stage.clock.now_us = max(stage.clock.now_us + US, int(stage.look().cooldowns.get(OPS, 0)))
+        stage.clock.now_us = max(stage.clock.now_us + US, int(stage.snapshot().cooldowns.get(OPS, 0)))
 
 
 def come_again(worker: Worker) -> None:
-    """Time passes until those that failed were looked up and are to be posted again; the server is not interrupted."""
-    for _ in range(LAST_LOOK * GRACE_US // US + 1):
+    """Time passes until those that failed were reconciled and are to be posted again; the server is not interrupted."""
+    for _ in range(LAST_SCAN * GRACE_US // US + 1):
         worker.stage.clock.forward(1)
         assert worker.go_on() == []
 

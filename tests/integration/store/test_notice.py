@@ -65,8 +65,8 @@ def test_another_line_says_that_it_has_ended_and_how_many_there_were(stage: Stag
     wait_until(stage, WINDOW_S, ann)
     ended = CLOCK.format(START_US // US + 50, "10:54")
     assert texts(ann)[1:] == [f"*errors*: over 3/30m from {BEGUN}, ended {ended}: 13 dropped"]
-    assert stage.look().tallies == {}
-    assert stage.look().events == 0
+    assert stage.snapshot().tallies == {}
+    assert stage.snapshot().events == 0
     assert stage.total("notices") == 2
 
 
@@ -151,7 +151,7 @@ def test_deferred_events_are_noticed_each_once(redis: Database) -> None:
     wait_until(stage, 7_200, ann)
     assert stage.total("sent") == 7
     assert texts(ann)[1].endswith(": 5 delayed")
-    assert stage.look().tallies == {}
+    assert stage.snapshot().tallies == {}
 
 
 def test_what_a_dead_worker_held_is_counted_once(stage: Stage, ann: Worker) -> None:
@@ -171,7 +171,7 @@ def test_a_notice_with_a_guarantee_takes_the_slot_that_is_kept(redis: Database) 
     storm(stage, 20, category="other")
     storm(stage, 20)
     ann.run()
-    assert stage.look().by_category("sent") == {"other": 3, "errors": 2}
+    assert stage.snapshot().by_category("sent") == {"other": 3, "errors": 2}
     assert len(digest_posts(ann)) == 1
 
 
@@ -198,7 +198,7 @@ def test_a_notice_is_for_its_category_alone(redis: Database) -> None:
     storm(stage, 10, category="news")
     ann.run()
     assert digest_posts(ann) == []
-    assert stage.look().by_category("sent") == {"news": 3}
+    assert stage.snapshot().by_category("sent") == {"news": 3}
 
 
 def test_an_end_that_has_its_turn_when_suppression_goes_on_gives_its_slots_back(redis: Database) -> None:

@@ -14,7 +14,7 @@ from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Ambiguous, Limit, Receipt, Rejected, Retryable
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
-from tests.support.places import INF
+from tests.support.invariants import INF
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
 
@@ -227,7 +227,7 @@ def test_a_head_that_is_refused_again_finds_its_place_in_a_full_line(redis: Data
     ann.dispatch(head)
     assert category_line(stage) == ["b", "c", "d"]
     assert stage.letters() == []
-    assert stage.look().deferred == {"errors": 3}
+    assert stage.snapshot().deferred == {"errors": 3}
 
 
 def test_an_admitted_event_asks_again_without_standing_in_line(stage: Stage, ann: Worker) -> None:
@@ -272,7 +272,7 @@ def test_an_admitted_event_that_was_refused_for_a_held_slot_asks_again_within_a_
     (second,) = ann.go(due=0)
     ann.answer(second, Retryable("refused", "connection refused"))
     run(ann)
-    assert stage.look().timers == 2
+    assert stage.snapshot().timers == 2
     stage.clock.now_us += BACKOFF_US
     run(ann)
     assert posted(stage) == ["unknown", "held", "held"]
@@ -330,7 +330,7 @@ def test_an_event_that_was_deferred_and_then_admitted_waits_for_its_channel_alon
     stage.clock.forward(5)
     (head,) = ann.take().batch
     assert ann.dispatch([head]) == []
-    assert (stage.line("#ops"), category_line(stage), stage.look().deferred) == (["b"], [], {})
+    assert (stage.line("#ops"), category_line(stage), stage.snapshot().deferred) == (["b"], [], {})
     stage.clock.now_us = START_US + 86_400 * US
     stage.prolongs = True
     (again,) = ann.take().batch
@@ -352,7 +352,7 @@ def test_a_head_whose_worker_dies_stands_in_its_line_again(stage: Stage, ann: Wo
     keep_beating(stage, LEASE_US // US, "bob")
     bob.decided()
     assert category_line(stage) == ["c", "d"]
-    assert (stage.look().requeued, stage.look().deferred, marks(stage)) == (0, {"errors": 2}, set())
+    assert (stage.snapshot().requeued, stage.snapshot().deferred, marks(stage)) == (0, {"errors": 2}, set())
     assert stage.header("c")["takes"] == 2
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.limits import US, Ambiguous, Lane, PostResult, RateLimitedBySlack, Reason, Receipt, Retryable
-from dispatcher.core.outcomes import GRACE_US, Dropped, Reading, Unreadable
+from dispatcher.core.outcomes import GRACE_US, Dropped, ScanResult, Unreadable
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.operator_controls import Pausing
@@ -49,7 +49,7 @@ def listed(stage: Stage, wanted: ParkedFilter | None = None) -> list[str]:
 
 def cancel(stage: Stage, *ids: str) -> list[Cancelled]:
     """Cancel those that are parked now, as an operator would; everything fits afterwards."""
-    return cancel_found(stage, hands(stage).look(ids))
+    return cancel_found(stage, hands(stage).by_ids(ids))
 
 
 def cancel_found(stage: Stage, found: list[ParkedEvent]) -> list[Cancelled]:
@@ -154,9 +154,9 @@ def test_what_was_admitted_is_found_with_the_channel_it_waits_for_though_its_cat
 
 def test_what_is_cancelled_is_dropped_counted_and_on_record(full: Stage) -> None:
     assert cancel(full, "b", "c", "d", "e") == [Cancelled.DONE] * 4
-    look = full.look()
-    assert (look.parked, look.timers, look.lines, look.deferred) == (0, 0, {}, {})
-    assert look.by_category("dropped") == {"errors": 3, "deploys": 1}
+    snapshot = full.snapshot()
+    assert (snapshot.parked, snapshot.timers, snapshot.lines, snapshot.deferred) == (0, 0, {}, {})
+    assert snapshot.by_category("dropped") == {"errors": 3, "deploys": 1}
     assert full.redis.exists(full.keys.events, full.keys.parked, full.keys.timers, full.keys.lines) == 0
     decision = Decisions(full.redis, full.keys).find("b")
     assert decision is not None
@@ -167,7 +167,7 @@ def test_what_is_cancelled_is_dropped_counted_and_on_record(full: Stage) -> None
 
 
 def test_whoever_cancels_is_told_what_to_log(full: Stage) -> None:
-    ((_, settlement),) = hands(full).cancel(hands(full).look(["b"]), "ops@here")
+    ((_, settlement),) = hands(full).cancel(hands(full).by_ids(["b"]), "ops@here")
     assert settlement.outcome == Dropped(None, Reason.CANCELLED, "by ops@here")
 
 
@@ -184,7 +184,7 @@ def test_the_slots_of_an_admitted_event_are_free_at_once_for_who_waits(full: Sta
 def test_a_slot_that_comes_free_while_others_decide_is_not_missed(full: Stage) -> None:
     ann = full.worker("ann")
     full.send("f")
-    full.watch = Between(lambda: hands(full).cancel(hands(full).look(["c"]), "ops@here"))
+    full.watch = Between(lambda: hands(full).cancel(hands(full).by_ids(["c"]), "ops@here"))
     full.policy = replace(full.policy, categories={})
     ann.go()
     assert opens_at(full, "global") == full.clock.now_us
@@ -228,14 +228,14 @@ def test_what_waits_since_its_category_was_paused_leaves_its_line(redis: Databas
     stage.worker("ann").go()
     assert listed(stage, ParkedFilter(reason="paused")) == ["a", "b"]
     assert cancel(stage, "a", "b") == [Cancelled.DONE] * 2
-    assert (stage.look().lines, stage.slots("global")) == ({}, {})
+    assert (stage.snapshot().lines, stage.slots("global")) == ({}, {})
 
 
 def test_a_post_of_unknown_fate_keeps_its_slot(redis: Database) -> None:
     stage = Stage(redis, policy_of("2/30m", ""))
     ann = stage.worker("ann")
     stage.send("a", channel=UNPACED)
-    ann.desk.shows = lambda _: Reading({}, Unreadable("missing_scope", "it may not read"))
+    ann.desk.shows = lambda _: ScanResult({}, Unreadable("missing_scope", "it may not read"))
     (a,) = ann.go()
     ann.answer(a, Ambiguous("timeout", "no answer"))
     stage.clock.forward(GRACE_US / US)
@@ -278,7 +278,7 @@ def test_what_a_worker_has_taken_meanwhile_stays_its(deferring: Stage) -> None:
     ann = deferring.worker("ann")
     send(deferring, "a", "b", "c")
     run(ann)
-    found = hands(deferring).look(["b", "c"])
+    found = hands(deferring).by_ids(["b", "c"])
     deferring.clock.forward(WINDOW_S)
     (b,) = ann.go()
     assert cancel_found(deferring, found) == [Cancelled.IN_HANDS, Cancelled.DONE]
@@ -292,7 +292,7 @@ def test_another_event_that_has_come_under_the_same_id_stays(redis: Database) ->
     ann = stage.worker("ann")
     send(stage, "a", "b")
     run(ann)
-    found = hands(stage).look(["b"])
+    found = hands(stage).by_ids(["b"])
     cancel(stage, "b")
     stage.clock.forward(2)
     send(stage, "b")
@@ -303,9 +303,9 @@ def test_another_event_that_has_come_under_the_same_id_stays(redis: Database) ->
 
 def test_what_is_not_parked_is_not_found(deferring: Stage) -> None:
     send(deferring, "a")
-    assert hands(deferring).look(["a", "nobody"]) == []
+    assert hands(deferring).by_ids(["a", "nobody"]) == []
     deferring.worker("ann").take()
-    assert hands(deferring).look(["a"]) == []
+    assert hands(deferring).by_ids(["a"]) == []
 
 
 def test_a_dead_letter_that_was_replayed_and_waits_can_be_cancelled(redis: Database) -> None:
@@ -365,7 +365,7 @@ def test_after_any_cancel_the_books_balance_and_everything_fits(redis: Database,
     for _ in range(60):
         stage.clock.forward(10)
         run(ann)
-    assert stage.look().events == 0
+    assert stage.snapshot().events == 0
 
 
 def test_a_slot_that_guarantees_leave_comes_back_at_one_cost_however_many_lines_wait(redis: Database) -> None:

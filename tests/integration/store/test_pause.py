@@ -18,7 +18,7 @@ from dispatcher.core.limits import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.outcomes import GRACE_US, Absent, Parked, Reading, ReadLater, Turned
+from dispatcher.core.outcomes import GRACE_US, Absent, Parked, ScanLater, ScanResult, Turned
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
@@ -66,7 +66,7 @@ def kind(stage: Stage) -> str | None:
 
 def probe_in(stage: Stage) -> float:
     """Seconds until the next one may try."""
-    pause = stage.look().pause
+    pause = stage.snapshot().pause
     assert pause is not None
     return (pause.probe_us - stage.clock.now_us) / US
 
@@ -122,16 +122,16 @@ def test_what_slack_says_itself_is_no_failure_to_reach_it(stage: Stage, ann: Wor
     assert stage.redis.exists(stage.keys.failures) == 0
 
 
-def test_failed_readings_count_as_failures(stage: Stage, ann: Worker) -> None:
-    ann.desk.shows = lambda _: Reading({}, ReadLater("http_503", "no answer"))
+def test_failed_scans_count_as_failures(stage: Stage, ann: Worker) -> None:
+    ann.desk.shows = lambda _: ScanResult({}, ScanLater("http_503", "no answer"))
     fail(ann, OUTAGE - 2, LOST)
     stage.clock.now_us += GRACE_US
     ann.go(new=0)
     assert kind(stage) == "outage"
 
 
-def test_failed_readings_of_one_channel_are_no_outage(stage: Stage, ann: Worker) -> None:
-    ann.desk.shows = lambda _: Reading({}, ReadLater("http_503", "no answer"))
+def test_failed_scans_of_one_channel_are_no_outage(stage: Stage, ann: Worker) -> None:
+    ann.desk.shows = lambda _: ScanResult({}, ScanLater("http_503", "no answer"))
     fail(ann, 1, LOST)
     stage.clock.now_us += GRACE_US
     for _ in range(2 * OUTAGE):
@@ -141,7 +141,9 @@ def test_failed_readings_of_one_channel_are_no_outage(stage: Stage, ann: Worker)
     assert kind(stage) is None
 
 
-def test_a_reading_that_slack_answers_does_not_end_an_outage_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_that_slack_answers_does_not_end_an_outage_and_costs_it_no_time(
+    stage: Stage, ann: Worker
+) -> None:
     """What takes no posts may well be read."""
     fail(ann, OUTAGE, LOST)
     stage.clock.now_us += GRACE_US
@@ -154,8 +156,8 @@ def test_a_reading_that_slack_answers_does_not_end_an_outage_and_costs_it_no_tim
 
 
 def show_all(worker: Worker) -> None:
-    """From now on a reading finds whatever it looks for."""
-    worker.desk.shows = lambda search: Reading(dict.fromkeys(search.event_ids, ARRIVED), Absent())
+    """From now on a history scan finds whatever it looks for."""
+    worker.desk.shows = lambda search: ScanResult(dict.fromkeys(search.event_ids, ARRIVED), Absent())
 
 
 def test_a_post_made_before_the_outage_that_is_found_does_not_end_it(stage: Stage, ann: Worker) -> None:
@@ -237,14 +239,14 @@ def test_a_prober_whose_worker_dies_is_followed_by_another(stage: Stage, ann: Wo
     assert other.candidate.leased.id != prober.candidate.leased.id
 
 
-def test_a_reading_may_be_the_prober(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_a_history_scan_may_be_the_prober(stage: Stage, ann: Worker, bob: Worker) -> None:
     fail(ann, OUTAGE, LOST)
     stage.clock.now_us += GRACE_US
     batch = ann.take(due=1).batch
-    (lookup,) = ann.dispatcher.lookups(batch, stage.clock.now_us)
+    (lookup,) = ann.dispatcher.scans(batch, stage.clock.now_us)
     assert (probe_in(stage), bob.go()) == (30, [])
-    ann.desk.shows = lambda _: Reading({}, ReadLater("http_503", "no answer"))
-    ann.settle(ann.dispatcher.look(lookup))
+    ann.desk.shows = lambda _: ScanResult({}, ScanLater("http_503", "no answer"))
+    ann.settle(ann.dispatcher.scan(lookup))
     assert probe_in(stage) == 2
 
 
@@ -335,11 +337,11 @@ def test_two_channels_one_after_the_other_are_no_matter_of_the_workspace(stage: 
     assert kind(stage) is None
 
 
-def test_a_429_on_reading_is_no_matter_of_the_posts(stage: Stage, ann: Worker) -> None:
+def test_a_429_on_history_scans_is_no_matter_of_the_posts(stage: Stage, ann: Worker) -> None:
     one, two, *_ = begin(ann, 5)
     ann.answer(one, LOST)
     stage.clock.now_us += GRACE_US
-    ann.desk.shows = lambda _: Reading({}, ReadLater("ratelimited", "Slack limits it", 60 * US, reached=True))
+    ann.desk.shows = lambda _: ScanResult({}, ScanLater("ratelimited", "Slack limits it", 60 * US, reached=True))
     ann.go(new=0, due=1)
     ann.answer(two, COOL)
     assert kind(stage) is None
@@ -377,7 +379,7 @@ def test_another_429_for_the_prober_lengthens_it(stage: Stage, ann: Worker) -> N
     assert len(turned(ann)) == 1
 
 
-def test_a_reading_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
     first, *_ = widen(ann)
     ann.answer(first, LOST)
     stage.clock.forward(30)
@@ -519,7 +521,7 @@ def test_an_answer_within_the_cool_down_does_not_end_it(stage: Stage, ann: Worke
     one, two = ann.go()
     ann.answer(one, COOL)
     ann.answer(two, ARRIVED)
-    assert stage.look().cooldowns == {UNPACED: START_US + 30 * US}
+    assert stage.snapshot().cooldowns == {UNPACED: START_US + 30 * US}
 
 
 def test_a_solo_post_whose_worker_dies_frees_its_channel(stage: Stage, ann: Worker, bob: Worker) -> None:
@@ -592,7 +594,7 @@ def test_one_event_that_is_denied_while_others_are_posted_pauses_the_fleet_once_
 
 
 def deny_until_there_is_something_to_read(worker: Worker) -> None:
-    """The one event that waits beside is denied again and again, until a look-up is due and one may try."""
+    """The one event that waits beside is denied again and again, until a history scan is due and one may try."""
     stage = worker.stage
     while stage.clock.now_us < START_US + GRACE_US:
         stage.clock.now_us += round(probe_in(stage) * US)
@@ -600,7 +602,7 @@ def deny_until_there_is_something_to_read(worker: Worker) -> None:
             worker.answer(started, TOKEN)
 
 
-def test_a_reading_that_slack_answers_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_that_slack_answers_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
     first, second, _ = begin(ann, 3)
     ann.answer(first, TOKEN)
     ann.answer(second, LOST)
@@ -616,7 +618,7 @@ def test_a_reading_that_slack_answers_does_not_end_it_and_costs_it_no_time(stage
 def test_a_prober_that_hears_nothing_of_slack_lets_the_next_one_try_at_once(
     stage: Stage, ann: Worker, result: PostResult, so_many: int
 ) -> None:
-    """Through a webhook nothing can be looked up, and nobody is asked."""
+    """Through a webhook nothing can be reconciled, and nobody is asked."""
     *others, lost, _ = begin(ann, so_many + 2)
     for each in others:
         ann.answer(each, result)

@@ -13,10 +13,10 @@ from dispatcher.core.limits import US, Denied, Lane, Limit, Receipt, Rejected, R
 from dispatcher.core.outcomes import Bounds, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.envelope import seal
 from dispatcher.store.intake import Intake
+from dispatcher.store.leases import Taken
 from dispatcher.store.operator_controls import Muting
-from dispatcher.store.take import Taken
+from dispatcher.store.sealing import seal
 from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
@@ -91,9 +91,9 @@ def test_what_is_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Wor
     taken = ann.take()
     denied = Denied("category:errors", Limit.parse("1/30m"), HALF_HOUR_US - 60 * US)
     assert (taken.batch, taken.prefiltered) == ([], [Prefiltered("errors", denied, ["a", "b"])])
-    look = stage.look()
-    assert (look.received, look.totals["dropped"], look.by_category("dropped")) == (4, 3, {"errors": 3})
-    assert (look.leased, stage.redis.exists(stage.keys.events, stage.keys.leased("ann"))) == (0, 0)
+    snapshot = stage.snapshot()
+    assert (snapshot.received, snapshot.totals["dropped"], snapshot.by_category("dropped")) == (4, 3, {"errors": 3})
+    assert (snapshot.leased, stage.redis.exists(stage.keys.events, stage.keys.leased("ann"))) == (0, 0)
     assert stage.redis.exists("rq:job:a", "rq:job:b") == 0
     assert not taken.more
 
@@ -263,7 +263,7 @@ def test_categories_that_no_limits_file_names_are_counted_by_name_only_when_they
     stage.send("m", category="mystery")
     assert gone(ann.take()) == ["e", "m"]
     assert stage.redis.smembers(stage.keys.names) == {b"mystery"}
-    assert stage.look().by_category("dropped") == {"errors": 2, "mystery": 2}
+    assert stage.snapshot().by_category("dropped") == {"errors": 2, "mystery": 2}
 
 
 def test_beyond_as_many_names_as_are_kept_others_are_counted_as_other(stage: Stage, ann: Worker) -> None:
@@ -271,7 +271,7 @@ def test_beyond_as_many_names_as_are_kept_others_are_counted_as_other(stage: Sta
     stage.redis.sadd(stage.keys.names, *(f"name{n}" for n in range(1_000)))
     stage.send("a", "b")
     assert gone(ann.take()) == ["a", "b"]
-    assert stage.look().by_category("dropped") == {"errors": 1, "other": 2}
+    assert stage.snapshot().by_category("dropped") == {"errors": 1, "other": 2}
 
 
 def test_no_more_decisions_are_kept_than_may(stage: Stage, ann: Worker) -> None:
@@ -347,7 +347,7 @@ def test_an_id_that_is_known_is_a_duplicate_and_not_dropped(stage: Stage) -> Non
     assert cid.answer(leased, Receipt(UNPACED, "1.2"))
     stage.clock.now_us += BACKOFF_US
     cid.run()
-    assert stage.look().by_category("sent") == {"errors": 1, "others": 3}
+    assert stage.snapshot().by_category("sent") == {"errors": 1, "others": 3}
 
 
 @pytest.mark.parametrize("second", list(Lane))
@@ -540,7 +540,7 @@ def test_no_more_are_looked_at_while_nothing_is_refused(stage: Stage) -> None:
     ann.follow(stage.put_in_force(OURS))
     stage.send(*(f"e{n}" for n in range(12)))
     assert len(ann.taken(new=4)) == 4
-    assert stage.look().received == 4
+    assert stage.snapshot().received == 4
 
 
 def test_lanes_are_taken_in_order_and_in_the_order_of_each(stage: Stage, ann: Worker) -> None:
@@ -766,7 +766,7 @@ def test_with_a_poison_candidate_in_hand_nothing_is_asked_for_ahead(stage: Stage
     assert not is_asked_ahead(busy, candidate)
 
 
-def test_with_a_poison_candidate_whose_post_is_to_be_looked_up_nothing_is_asked_for_ahead(stage: Stage) -> None:
+def test_with_a_poison_candidate_whose_post_is_to_be_reconciled_nothing_is_asked_for_ahead(stage: Stage) -> None:
     stage.send("x", channel=UNPACED)
     ann = stage.worker("ann")
     for owner in ("cid", "dan"):

@@ -41,6 +41,6 @@ def test_who_may_not_read_every_key_has_the_same_dropped_by_more_commands() -> N
                     f"more-{n}" for n in range(100)
                 ]
                 assert [each.id for each in taken.batch] == ["again", "odd"]
-                assert stage.look().overall()["dropped"] == 101
+                assert stage.snapshot().overall()["dropped"] == 101
             singly.append(calls(admin, "hmget") - read >= 100)
         assert singly == [False, True]

@@ -1,4 +1,4 @@
-"""Posts of unknown fate: looked up before anything else becomes of them, and made again only when they are absent."""
+"""Unconfirmed posts: reconciled before anything else becomes of them, and made again only when they are absent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dispatcher.core.outcomes import (
     GRACE_US,
     MARGIN_US,
     Absent,
-    Lookup,
+    HistoryScan,
     Parked,
     Place,
-    Reading,
-    ReadLater,
+    ScanLater,
+    ScanResult,
     Search,
     Sent,
     Unreadable,
@@ -33,11 +33,11 @@ from tests.support.stage import BACKOFF_US, HOUR_MS, LEASE_US, UNPACED, Stage, W
 DAY_US: Final = 86_400 * US
 LAST_US: Final = 3 * GRACE_US
 GAP_US: Final = 1_200_000
-"""Between two readings, for ten minutes after a 429 on reading."""
+"""Between two history scans, for ten minutes after a 429 on history scans."""
 
 LOST: Final = Ambiguous("connection_lost", "the connection ended before the answer")
-BROKEN: Final = ReadLater("http_503", "no answer of Slack's own came back")
-LIMITED: Final = ReadLater("ratelimited", "Slack limits conversations.history", 40 * US, reached=True)
+BROKEN: Final = ScanLater("http_503", "no answer of Slack's own came back")
+LIMITED: Final = ScanLater("ratelimited", "Slack limits conversations.history", 40 * US, reached=True)
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def lose_one(worker: Worker, started: Started) -> None:
 
 
 def show(worker: Worker, rest: Any, **found: str) -> None:  # noqa: ANN401 - a Rest
-    """From now on a reading finds these, by event id, and says so much of the rest."""
+    """From now on a history scan finds these, by event id, and says so much of the rest."""
     receipts = {id_: Receipt("C0GENERAL", ts) for id_, ts in found.items()}
-    worker.desk.shows = lambda search: Reading(
+    worker.desk.shows = lambda search: ScanResult(
         {id_: receipts[id_] for id_ in search.event_ids if id_ in receipts},
         rest,
     )
@@ -90,7 +90,7 @@ def timer(stage: Stage, id_: str) -> float | None:
     return instant
 
 
-def let_readings_cool_down(stage: Stage, until_us: int) -> None:
+def let_scans_cool_down(stage: Stage, until_us: int) -> None:
     stage.redis.zadd(stage.keys.cooldowns, {"conversations.history": until_us})
     stage.redis.pexpire(stage.keys.cooldowns, HOUR_MS)
 
@@ -115,7 +115,7 @@ def last_outcome(worker: Worker) -> Any:  # noqa: ANN401 - an Outcome
     return worker.told.settlements[-1].outcome
 
 
-# When it is looked up, and what a complete reading means
+# When it is reconciled, and what a complete history scan means
 
 
 def test_the_grace_counts_from_the_post_and_not_from_its_failure(stage: Stage, ann: Worker) -> None:
@@ -132,7 +132,7 @@ def test_the_grace_counts_from_the_post_and_not_from_its_failure(stage: Stage, a
     assert len(ann.desk.searches) == 1
 
 
-def test_a_post_that_failed_after_its_grace_is_looked_up_at_once(stage: Stage, ann: Worker) -> None:
+def test_a_post_that_failed_after_its_grace_is_reconciled_at_once(stage: Stage, ann: Worker) -> None:
     stage.send("x")
     (started,) = ann.go()
     stage.clock.forward(12)
@@ -148,10 +148,10 @@ def test_a_post_that_is_found_was_sent(stage: Stage, ann: Worker) -> None:
     assert ann.desk.posts == []
     assert last_outcome(ann) == Sent(Receipt("C0GENERAL", "7.000001"), found=True)
     assert stage.slots("category:errors") == {"x": START_US}
-    assert (stage.total("sent"), stage.look().events, stage.letters()) == (2, 0, [])
+    assert (stage.total("sent"), stage.snapshot().events, stage.letters()) == (2, 0, [])
 
 
-def test_what_is_absent_is_looked_up_again_at_three_graces_and_posted_only_then(stage: Stage, ann: Worker) -> None:
+def test_what_is_absent_is_reconciled_again_at_three_graces_and_posted_only_then(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
     assert ann.go_on() == []
@@ -163,7 +163,7 @@ def test_what_is_absent_is_looked_up_again_at_three_graces_and_posted_only_then(
     assert (again.attempt, again.candidate.leased.resent, len(ann.desk.searches)) == (2, 1, 2)
 
 
-def test_what_shows_up_at_the_second_look_is_not_posted_again(stage: Stage, ann: Worker) -> None:
+def test_what_shows_up_at_the_second_scan_is_not_posted_again(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
     ann.go_on()
@@ -181,8 +181,8 @@ def test_what_is_posted_again_takes_its_own_slot_which_was_held_for_it(redis: Da
     ann.answer(ann.go()[0], LOST)
     assert stage.held("category:errors") == {}
     at(stage, LAST_US)
-    (lookup,) = ann.dispatcher.lookups(ann.take().batch, stage.clock.now_us)
-    ann.settle(ann.dispatcher.look(lookup))
+    (lookup,) = ann.dispatcher.scans(ann.take().batch, stage.clock.now_us)
+    ann.settle(ann.dispatcher.scan(lookup))
     assert stage.held("category:errors") == {"x": START_US + DAY_US}
     (again,) = ann.go()
     assert stage.slots("category:errors") == {"x": stage.clock.now_us}
@@ -265,7 +265,7 @@ def test_the_count_of_posts_made_again_survives_a_refusal_in_between(redis: Data
     assert letters(stage) == [("x", "ambiguous", LOST.code)]
 
 
-def test_a_reading_begins_before_the_first_of_all_posts(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_begins_before_the_first_of_all_posts(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, LAST_US)
     (again,) = ann.go_on()
@@ -285,22 +285,22 @@ def test_posts_to_a_channel_go_on_while_one_delivery_is_unknown(stage: Stage, an
 # What cannot be read now
 
 
-def test_a_reading_that_fails_is_made_again_with_back_off(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_that_fails_is_made_again_with_back_off(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     show(ann, BROKEN)
     at(stage, GRACE_US)
-    for looks in (1, 2, 3):
+    for failed_scans in (1, 2, 3):
         ann.go()
         waits = last_outcome(ann)
         assert waits == Parked(Place.TIMER, Reason.RECONCILE, BACKOFF_US, BROKEN.code, detail=BROKEN.detail)
-        assert (stage.header("x")["unconfirmed"], timer(stage, "x")) == (looks, stage.clock.now_us + BACKOFF_US)
+        assert (stage.header("x")["unconfirmed"], timer(stage, "x")) == (failed_scans, stage.clock.now_us + BACKOFF_US)
         stage.clock.now_us += BACKOFF_US
     show(ann, Absent(), x="7.000001")
     ann.go()
     assert stage.total("sent") == 2
 
 
-def test_a_failed_reading_does_not_bring_the_last_look_forward(stage: Stage, ann: Worker) -> None:
+def test_a_failed_scan_does_not_bring_the_last_scan_forward(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     show(ann, BROKEN)
     at(stage, GRACE_US)
@@ -311,7 +311,7 @@ def test_a_failed_reading_does_not_bring_the_last_look_forward(stage: Stage, ann
     assert timer(stage, "x") == START_US + LAST_US
 
 
-def test_nobody_reads_before_the_end_of_a_429_on_reading(stage: Stage, ann: Worker) -> None:
+def test_nobody_reads_before_the_end_of_a_429_on_history_scans(stage: Stage, ann: Worker) -> None:
     bob = stage.worker("bob", lease_us=DAY_US)
     ann.outbox._lease_us = DAY_US  # noqa: SLF001 - neither is to be taken over
     lose(ann, "x")
@@ -336,19 +336,23 @@ def test_nobody_reads_before_the_end_of_a_429_on_reading(stage: Stage, ann: Work
     assert ann.taken() == ["y"]
 
 
-def test_after_a_429_on_reading_all_events_of_a_channel_still_share_a_reading(stage: Stage, ann: Worker) -> None:
+def test_after_a_429_on_history_scans_all_events_of_a_channel_still_share_a_history_scan(
+    stage: Stage, ann: Worker
+) -> None:
     lose(ann, "x")
     lose(ann, "y")
-    let_readings_cool_down(stage, START_US + US)
+    let_scans_cool_down(stage, START_US + US)
     at(stage, GRACE_US)
     assert ann.taken() == ["x", "y"]
 
 
-def test_after_a_429_on_reading_what_is_due_right_after_a_reading_waits_for_the_gap(stage: Stage, ann: Worker) -> None:
+def test_after_a_429_on_history_scans_what_is_due_right_after_a_history_scan_waits_for_the_gap(
+    stage: Stage, ann: Worker
+) -> None:
     lose(ann, "x")
     stage.clock.now_us += GAP_US // 2
     lose(ann, "y", channel="#b")
-    let_readings_cool_down(stage, START_US + US)
+    let_scans_cool_down(stage, START_US + US)
     at(stage, GRACE_US)
     assert ann.taken() == ["x"]
     stage.clock.now_us += GAP_US - 1
@@ -357,8 +361,8 @@ def test_after_a_429_on_reading_what_is_due_right_after_a_reading_waits_for_the_
     assert ann.taken() == ["y"]
 
 
-def test_ten_minutes_after_a_429_readings_are_made_side_by_side_again(stage: Stage, ann: Worker) -> None:
-    let_readings_cool_down(stage, START_US)
+def test_ten_minutes_after_a_429_history_scans_are_made_side_by_side_again(stage: Stage, ann: Worker) -> None:
+    let_scans_cool_down(stage, START_US)
     at(stage, 600 * US)
     lose(ann, "x")
     lose(ann, "y", channel="#b")
@@ -366,7 +370,7 @@ def test_ten_minutes_after_a_429_readings_are_made_side_by_side_again(stage: Sta
     assert ann.taken() == ["x", "y"]
 
 
-def test_posts_go_on_while_readings_cool_down(stage: Stage, ann: Worker) -> None:
+def test_posts_go_on_while_history_scans_cool_down(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     show(ann, LIMITED)
     at(stage, GRACE_US)
@@ -374,10 +378,12 @@ def test_posts_go_on_while_readings_cool_down(stage: Stage, ann: Worker) -> None
     stage.send("y")
     ann.run()
     assert ann.desk.posts == ["y"]
-    assert (len(ann.desk.searches), stage.look().pause) == (1, None)
+    assert (len(ann.desk.searches), stage.snapshot().pause) == (1, None)
 
 
-def test_what_a_dead_worker_was_to_look_up_waits_for_the_end_of_a_429_on_reading(stage: Stage, ann: Worker) -> None:
+def test_what_a_dead_worker_was_to_reconcile_waits_for_the_end_of_a_429_on_history_scans(
+    stage: Stage, ann: Worker
+) -> None:
     bob = stage.worker("bob")
     lose(ann, "x")
     lose(ann, "y", channel="#b")
@@ -391,16 +397,16 @@ def test_what_a_dead_worker_was_to_look_up_waits_for_the_end_of_a_429_on_reading
     assert timer(stage, "x") == end_us
 
 
-def test_a_poison_candidate_with_unknown_delivery_waits_for_the_end_of_a_429_on_reading(stage: Stage) -> None:
+def test_a_poison_candidate_with_unknown_delivery_waits_for_the_end_of_a_429_on_history_scans(stage: Stage) -> None:
     """Two workers died with it: it is handed out alone, yet not before anybody may read."""
     ann, bob = stage.worker("ann"), stage.worker("bob")
     lose(ann, "x")
     at(stage, GRACE_US)
     for n in range(2):
-        assert stage.worker(f"mortal{n}").taken() == ["x"]
+        assert stage.worker(f"worker{n}").taken() == ["x"]
         let_lease_end(bob)
     assert stage.header("x")["deaths"] == 2
-    let_readings_cool_down(stage, stage.clock.now_us + US)
+    let_scans_cool_down(stage, stage.clock.now_us + US)
     assert bob.taken() == []
     stage.clock.now_us += US
     assert bob.taken() == ["x"]
@@ -409,7 +415,7 @@ def test_a_poison_candidate_with_unknown_delivery_waits_for_the_end_of_a_429_on_
 # Deadlines
 
 
-def test_an_event_with_unknown_delivery_outlives_its_deadline_until_it_is_looked_up(stage: Stage, ann: Worker) -> None:
+def test_an_event_with_unknown_delivery_outlives_its_deadline_until_it_is_reconciled(stage: Stage, ann: Worker) -> None:
     lose(ann, "x", max_age=5)
     show(ann, Absent(), x="7.000001")
     at(stage, 5 * US)
@@ -431,7 +437,7 @@ def test_an_event_of_a_dead_worker_with_unknown_delivery_outlives_its_deadline_t
     assert (stage.total("sent"), stage.letters()) == (1, [])
 
 
-def test_past_its_deadline_it_is_looked_up_at_the_last_look_and_no_sooner(stage: Stage, ann: Worker) -> None:
+def test_past_its_deadline_it_is_reconciled_at_the_last_look_and_no_sooner(stage: Stage, ann: Worker) -> None:
     """Absent at the first look: until the second it is neither read again and again nor given up."""
     lose(ann, "x", max_age=15)
     at(stage, GRACE_US)
@@ -446,7 +452,7 @@ def test_past_its_deadline_it_is_looked_up_at_the_last_look_and_no_sooner(stage:
     assert stage.slots("category:errors") == {}
 
 
-def test_past_its_deadline_a_reading_that_fails_is_the_last(stage: Stage, ann: Worker) -> None:
+def test_past_its_deadline_a_history_scan_that_fails_is_the_last(stage: Stage, ann: Worker) -> None:
     lose(ann, "x", max_age=12)
     show(ann, BROKEN)
     at(stage, GRACE_US)
@@ -459,10 +465,10 @@ def test_past_its_deadline_a_reading_that_fails_is_the_last(stage: Stage, ann: W
     assert len(ann.desk.searches) == 2
 
 
-def test_past_its_deadline_nobody_reads_before_the_end_of_a_429_on_reading(stage: Stage, ann: Worker) -> None:
+def test_past_its_deadline_nobody_reads_before_the_end_of_a_429_on_history_scans(stage: Stage, ann: Worker) -> None:
     lose(ann, "x", max_age=12)
     lose(ann, "y", channel="#b")
-    let_readings_cool_down(stage, START_US + 40 * US)
+    let_scans_cool_down(stage, START_US + 40 * US)
     at(stage, 12 * US)
     assert ann.taken() == []
     assert {timer(stage, "x"), timer(stage, "y")} == {START_US + 40 * US}
@@ -477,7 +483,7 @@ def test_past_its_deadline_nobody_reads_before_the_end_of_a_429_on_reading(stage
 # What can never be read
 
 
-def test_what_cannot_be_looked_up_is_posted_again_on_a_slot_of_its_own(stage: Stage, ann: Worker) -> None:
+def test_what_cannot_be_reconciled_is_posted_again_on_a_slot_of_its_own(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     ann.desk.shows = lambda _: NOTHING_TO_READ
     at(stage, GRACE_US)
@@ -517,7 +523,7 @@ def test_what_was_perhaps_posted_and_expires_before_it_is_posted_again_is_ambigu
     assert stage.slots("category:errors") == {"x": START_US}
 
 
-def test_where_the_category_says_so_what_cannot_be_looked_up_is_a_dead_letter(redis: Database) -> None:
+def test_where_the_category_says_so_what_cannot_be_reconciled_is_a_dead_letter(redis: Database) -> None:
     stage = Stage(redis, with_rule(policy_of(), OnAmbiguous.DEAD_LETTER))
     ann = stage.worker("ann")
     lose(ann, "x")
@@ -529,7 +535,7 @@ def test_where_the_category_says_so_what_cannot_be_looked_up_is_a_dead_letter(re
 
 
 @pytest.mark.parametrize("others", ["answer", "fail too", "are not there"])
-def test_what_cannot_be_looked_up_is_posted_eight_times_at_most_and_over_more_than_an_hour(
+def test_what_cannot_be_reconciled_is_posted_eight_times_at_most_and_over_more_than_an_hour(
     stage: Stage, ann: Worker, others: str
 ) -> None:
     """Whether its channel takes others, the whole fleet has an outage, or it is the only event."""
@@ -551,14 +557,14 @@ def test_what_cannot_be_looked_up_is_posted_eight_times_at_most_and_over_more_th
         assert instants[-1] - instants[0] > 3_600 * US
     assert {(reason, code) for _, reason, code in letters(stage)} == {("ambiguous", LOST.code)}
     assert {each["detail"] for each in stage.letters()} == {
-        "perhaps posted 8 times, and it cannot be looked up: nothing can be read"
+        "perhaps posted 8 times, and the channel's history cannot be read: nothing can be read"
     }
 
 
 # Never gated, dropped or refused before the look
 
 
-def test_an_event_with_unknown_delivery_asks_for_no_slot_before_the_look(redis: Database) -> None:
+def test_an_event_with_unknown_delivery_asks_for_no_slot_before_the_scan(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/2s"))
     ann = stage.worker("ann")
     stage.send("x")
@@ -571,7 +577,7 @@ def test_an_event_with_unknown_delivery_asks_for_no_slot_before_the_look(redis: 
     assert (stage.total("sent"), stage.total("dropped")) == (1, 0)
 
 
-def test_an_event_with_unknown_delivery_whose_category_is_rejected_since_is_looked_up(
+def test_an_event_with_unknown_delivery_whose_category_is_rejected_since_is_reconciled(
     stage: Stage, ann: Worker
 ) -> None:
     lose(ann, "x", category="unheard-of")
@@ -592,7 +598,7 @@ def test_a_repeat_of_an_event_with_unknown_delivery_is_a_duplicate(stage: Stage,
 # Death, stops, lost answers
 
 
-def test_a_post_whose_worker_died_is_looked_up_a_grace_after_it_was_marked(stage: Stage, ann: Worker) -> None:
+def test_a_post_whose_worker_died_is_reconciled_a_grace_after_it_was_marked(stage: Stage, ann: Worker) -> None:
     bob = stage.worker("bob")
     stage.send("x")
     ann.go()
@@ -638,7 +644,7 @@ def test_a_post_of_a_dead_worker_that_arrived_is_not_made_again(stage: Stage, an
 
 
 @pytest.mark.parametrize("way", ["dies", "gives back", "keeps nothing"])
-def test_a_look_up_that_was_under_way_is_made_by_another(stage: Stage, ann: Worker, way: str) -> None:
+def test_a_history_scan_that_was_under_way_is_made_by_another(stage: Stage, ann: Worker, way: str) -> None:
     bob = stage.worker("bob")
     lose(ann, "x")
     at(stage, GRACE_US)
@@ -651,54 +657,54 @@ def test_a_look_up_that_was_under_way_is_made_by_another(stage: Stage, ann: Work
         assert ann.keep_only() == 1
     show(bob, Absent(), x="7.000001")
     bob.take(0, 0)
-    assert (stage.look().timers, timer(stage, "x")) == (1, stage.clock.now_us)
+    assert (stage.snapshot().timers, timer(stage, "x")) == (1, stage.clock.now_us)
     assert (stage.header("x")["unconfirmed"], stage.header("x")["attempt"]) == (0, 1)
     bob.go()
     assert (stage.total("sent"), bob.desk.posts) == (2, [])
 
 
-def test_a_look_up_that_is_kept_over_a_lost_answer_is_concluded(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_that_is_kept_over_a_lost_answer_is_concluded(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
-    (lookup,) = ann.dispatcher.lookups(ann.take().batch, stage.clock.now_us)
+    (lookup,) = ann.dispatcher.scans(ann.take().batch, stage.clock.now_us)
     assert ann.keep_only("x") == 0
     show(ann, Absent(), x="7.000001")
-    assert ann.settle(ann.dispatcher.look(lookup)) == [True]
+    assert ann.settle(ann.dispatcher.scan(lookup)) == [True]
     assert stage.total("sent") == 2
 
 
 @pytest.mark.parametrize(
     "rest", [Absent(), BROKEN, LIMITED, NOTHING_TO_READ.rest], ids=lambda rest: type(rest).__name__
 )
-def test_a_look_up_that_comes_after_the_lease_changes_nothing(stage: Stage, ann: Worker, rest: Any) -> None:  # noqa: ANN401 - a Rest
+def test_a_history_scan_that_comes_after_the_lease_changes_nothing(stage: Stage, ann: Worker, rest: Any) -> None:  # noqa: ANN401 - a Rest
     bob = stage.worker("bob")
     lose(ann, "x")
     at(stage, GRACE_US)
-    (lookup,) = ann.dispatcher.lookups(ann.take().batch, stage.clock.now_us)
+    (lookup,) = ann.dispatcher.scans(ann.take().batch, stage.clock.now_us)
     let_lease_end(bob)
     assert bob.taken() == ["x"]
     before = stage.header("x")
     show(ann, rest)
-    assert ann.settle(ann.dispatcher.look(lookup)) == [False]
+    assert ann.settle(ann.dispatcher.scan(lookup)) == [False]
     assert stage.header("x") == before
-    assert stage.look().cooldowns == {}
+    assert stage.snapshot().cooldowns == {}
 
 
-def test_a_look_up_that_two_workers_died_with_is_made_alone(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_that_two_workers_died_with_is_made_alone(stage: Stage, ann: Worker) -> None:
     bob = stage.worker("bob")
     lose(ann, "x")
     lose(ann, "y")
     at(stage, GRACE_US)
     for n in range(2):
-        assert stage.worker(f"mortal{n}").taken(due=1) == ["x", "y"], "one reading for both"
+        assert stage.worker(f"worker{n}").taken(due=1) == ["x", "y"], "one history scan for both"
         let_lease_end(bob)
     assert [bob.taken(), bob.taken()] == [["x"], ["y"]]
 
 
-# One reading for all
+# One history scan for all
 
 
-def test_one_reading_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> None:
+def test_one_history_scan_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> None:
     lose(ann, "a")
     stage.clock.forward(1)
     lose(ann, "b")
@@ -713,7 +719,7 @@ def test_one_reading_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> 
     assert stage.total("sent") == 6
 
 
-def test_readings_of_many_events_of_one_channel_count_as_one_scan(stage: Stage, ann: Worker) -> None:
+def test_events_of_one_channel_share_one_history_scan(stage: Stage, ann: Worker) -> None:
     ids = [f"e{n}" for n in range(30)]
     for id_ in ids:
         lose(ann, id_, category="many", channel=UNPACED)
@@ -726,7 +732,7 @@ def test_readings_of_many_events_of_one_channel_count_as_one_scan(stage: Stage, 
     assert ann.taken(due=2) == ["line"]
 
 
-def test_a_reading_leaves_the_other_senders_to_posts(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_leaves_the_other_senders_to_posts(stage: Stage, ann: Worker) -> None:
     for id_ in ("x", "y", "z"):
         lose(ann, id_, category="many", channel=UNPACED)
     stage.send("line", channel="#line")
@@ -787,20 +793,20 @@ def test_what_is_found_and_what_is_not_part_ways(redis: Database) -> None:
     assert stage.total("sent") == 3
 
 
-def test_what_cannot_be_handled_any_more_ends_without_a_look(stage: Stage, ann: Worker) -> None:
+def test_what_cannot_be_handled_any_more_ends_without_a_scan(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
     (leased,) = ann.take().batch
     assert isinstance(leased, Leased)
     broken = leased._replace(seen_us=None)  # type: ignore[arg-type]  # a defect of ours
-    assert ann.dispatcher.lookups([broken], stage.clock.now_us) == []
+    assert ann.dispatcher.scans([broken], stage.clock.now_us) == []
     assert letters(stage) == [("x", "invalid", "")]
 
 
 # What the core leaves alone
 
 
-def test_the_core_decides_nothing_about_what_is_to_be_looked_up(stage: Stage, ann: Worker) -> None:
+def test_the_core_decides_nothing_about_what_is_to_be_reconciled(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
     batch = ann.take().batch
@@ -809,13 +815,13 @@ def test_the_core_decides_nothing_about_what_is_to_be_looked_up(stage: Stage, an
     assert stage.header("x") == before
 
 
-def test_a_reading_that_an_operator_has_to_mend_pauses_everybody(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_that_an_operator_has_to_mend_pauses_everybody(stage: Stage, ann: Worker) -> None:
     pause = Paused("token_revoked", "Slack does not accept the token")
     lose(ann, "x")
-    show(ann, ReadLater(pause.code, pause.detail, reached=True, pause=pause))
+    show(ann, ScanLater(pause.code, pause.detail, reached=True, pause=pause))
     at(stage, GRACE_US)
     ann.go()
-    found = stage.look().pause
+    found = stage.snapshot().pause
     assert found is not None
     assert (found.code, found.detail) == (pause.code, pause.detail)
     stage.send("y", channel="#y")
@@ -826,8 +832,8 @@ def test_a_lookup_names_its_events_and_begins_when_they_were_taken(stage: Stage,
     lose(ann, "x")
     at(stage, GRACE_US)
     batch = ann.take().batch
-    (lookup,) = ann.dispatcher.lookups(batch, stage.clock.now_us)
-    assert isinstance(lookup, Lookup)
+    (lookup,) = ann.dispatcher.scans(batch, stage.clock.now_us)
+    assert isinstance(lookup, HistoryScan)
     assert lookup.now_us == stage.clock.now_us
     assert lookup.search == Search("#general", ("x",), START_US - MARGIN_US, now_us=stage.clock.now_us)
 

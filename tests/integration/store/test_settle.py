@@ -36,8 +36,8 @@ def test_every_outcome_is_counted_in_all_and_by_category(redis: Database) -> Non
     ann.deliver([a])
     ann.answer(b, Rejected("is_archived", "archived"))
     ann.answer(d, Retryable("refused", "connection refused"))
-    look = stage.look()
-    assert look.overall() == {
+    snapshot = stage.snapshot()
+    assert snapshot.overall() == {
         "enqueued": 4,
         "received": 4,
         "sent": 1,
@@ -48,11 +48,11 @@ def test_every_outcome_is_counted_in_all_and_by_category(redis: Database) -> Non
         "replayed": 0,
         "notices": 0,
     }
-    by_category = {outcome: look.by_category(outcome) for outcome in ("sent", "dropped", "dead", "parked")}
+    by_category = {outcome: snapshot.by_category(outcome) for outcome in ("sent", "dropped", "dead", "parked")}
     errors = {"errors": 1}
     assert by_category == {"sent": errors, "dropped": errors, "dead": errors, "parked": {"deploys": 1}}
-    assert look.parked == 1
-    assert "parked" not in look.totals  # what waits is no outcome
+    assert snapshot.parked == 1
+    assert "parked" not in snapshot.totals  # what waits is no outcome
 
 
 def test_beyond_a_thousand_unknown_categories_others_are_counted_together(redis: Database) -> None:
@@ -65,7 +65,7 @@ def test_beyond_a_thousand_unknown_categories_others_are_counted_together(redis:
     stage.send("named", category="errors")
     stage.send("old", category="c7")
     ann.go()
-    dropped = stage.look().by_category("dropped")
+    dropped = stage.snapshot().by_category("dropped")
     assert (dropped["other"], dropped["errors"], dropped["c7"]) == (10, 1, 2)
     assert len(dropped) == 1_001  # 999 unknown ones, since c0 was admitted, `errors`, and the others
     assert redis.scard(stage.keys.names) == 1_000
@@ -103,7 +103,7 @@ def test_a_snapshot_writes_nothing(stage: Stage, ann: Worker, redis: Database) -
     stage.send("a", "b")
     ann.go()
     before = redis.info("persistence")["rdb_changes_since_last_save"]
-    stage.look()
+    stage.snapshot()
     assert redis.info("persistence")["rdb_changes_since_last_save"] == before
 
 
@@ -116,12 +116,19 @@ def test_a_snapshot_shows_everything_at_one_instant(stage: Stage, ann: Worker) -
     ann.answer(t, Retryable("refused", "connection refused"))
     stage.send("d", "e")
     assert bob.taken(new=1) == ["d"]
-    look = stage.look()
-    assert (look.now_us, look.waiting, look.events, look.leased, look.parked, look.timers) == (START_US, 1, 5, 2, 3, 1)
-    assert look.lines["channel:#general"].waiting == 2
-    assert look.lines["channel:#general"].next_us is None
-    assert look.leases == {"ann": START_US + 30 * US, "bob": START_US + 60 * US}
-    assert look.in_flight == 2
+    snapshot = stage.snapshot()
+    assert (snapshot.now_us, snapshot.waiting, snapshot.events, snapshot.leased, snapshot.parked, snapshot.timers) == (
+        START_US,
+        1,
+        5,
+        2,
+        3,
+        1,
+    )
+    assert snapshot.lines["channel:#general"].waiting == 2
+    assert snapshot.lines["channel:#general"].next_us is None
+    assert snapshot.leases == {"ann": START_US + 30 * US, "bob": START_US + 60 * US}
+    assert snapshot.in_flight == 2
     assert not stage.books.is_drained()
 
 
@@ -133,7 +140,7 @@ def test_books_that_do_not_balance_are_told(stage: Stage, ann: Worker, field: st
     stage.send("a", "b")
     ann.go()
     stage.redis.hincrby(stage.keys.totals, field, 1)
-    assert stage.look().imbalances()[0].startswith(said)
+    assert stage.snapshot().imbalances()[0].startswith(said)
 
 
 # Dead letters
@@ -182,7 +189,7 @@ def test_the_oldest_dead_letters_go_first(stage: Stage) -> None:
     ann.run()
     assert [letter["id"] for letter in stage.letters()] == [f"e{n}" for n in range(7, 12)]
     assert set(stage.redis.hkeys(stage.keys.dead_ids)) == {f"e{n}".encode() for n in range(7, 12)}
-    assert (stage.look().dead_letters, stage.total("dead"), ann.told.trims) == (5, 12, 7)
+    assert (stage.snapshot().dead_letters, stage.total("dead"), ann.told.trims) == (5, 12, 7)
 
 
 def test_the_oldest_dead_letters_go_when_all_of_them_have_too_many_bytes(stage: Stage) -> None:
@@ -297,7 +304,7 @@ def test_of_a_batch_only_what_is_still_leased_is_settled(stage: Stage, ann: Work
     assert ann.keep_only("a") == 1
     settlements = [after_post(each, Receipt(UNPACED, "1.1"), lambda _: BACKOFF_US) for each in (a, b)]
     assert ann.settle(settlements) == [True, False]
-    assert (stage.total("sent"), stage.look().requeued) == (1, 1)
+    assert (stage.total("sent"), stage.snapshot().requeued) == (1, 1)
 
 
 def test_an_unknown_event_settles_nothing(stage: Stage, ann: Worker) -> None:

@@ -8,8 +8,8 @@ from redis.exceptions import ResponseError
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Undecodable
 from dispatcher.core.limits import US, Lane, Paused, Reason, Rejected, Retryable
-from dispatcher.store.envelope import seal
-from dispatcher.store.take import Taken
+from dispatcher.store.leases import Taken
+from dispatcher.store.sealing import seal
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
 
@@ -185,7 +185,7 @@ def test_whatever_was_pushed_as_an_id_is_settled_under_printable_characters(
     worker.run()
     (letter,) = stage.letters()
     assert (letter["id"], letter["reason"]) == (id_, "expired")
-    assert stage.look().overall()["received"] == 1
+    assert stage.snapshot().overall()["received"] == 1
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_what_is_no_event_is_a_dead_letter_with_its_raw_payload(stage: Stage, da
     ((_, letter),) = stage.redis.xrange(stage.keys.dead)
     assert detail in letter[b"detail"].decode()
     assert letter[b"payload"] == data
-    assert stage.look().totals["dead -"] == 1
+    assert stage.snapshot().totals["dead -"] == 1
     assert worker.desk.posts == ["y"]
 
 
@@ -280,7 +280,7 @@ def test_a_stock_workers_job_is_adopted_as_if_it_had_been_taken(stage: Stage) ->
     stage.check()
     assert worker.outbox.adopt("x", seal(Event("errors", "text"))).duplicates == ["x"]
     stage.check()
-    assert stage.look().overall()["received"] == 2
+    assert stage.snapshot().overall()["received"] == 2
 
 
 def test_an_adopter_gets_its_digest_message_alone(stage: Stage) -> None:
@@ -333,7 +333,7 @@ def test_events_are_taken_over_when_the_lease_ends_and_not_before(stage: Stage) 
     stage.clock.now_us += 1
     stage.send("d")
     assert bob.taken() == ["a", "b", "c", "d"]
-    assert stage.look().leases.keys() == {"bob"}
+    assert stage.snapshot().leases.keys() == {"bob"}
 
 
 def test_what_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
@@ -413,7 +413,7 @@ def test_the_events_of_many_dead_workers_are_taken_over_in_old_order(stage: Stag
     keep_beating(stage, 30, "bob")
     taken = [id_ for _ in range(3) for id_ in bob.taken()]
     assert sorted(taken) == [f"{n}{part}" for n in range(9) for part in "ab"]
-    assert stage.look().leases.keys() == {"bob"}
+    assert stage.snapshot().leases.keys() == {"bob"}
 
 
 def test_requeued_events_are_taken_in_their_old_order_up_to_the_number_asked_for(stage: Stage) -> None:
@@ -468,7 +468,7 @@ def die(stage: Stage, worker: Worker) -> None:
     """Its lease ends; another one that lives takes over what it held, and has no room for it."""
     keep_beating(stage, 30, "witness")
     stage.worker("witness").take(new=0, due=0)
-    assert worker.owner not in stage.look().leases
+    assert worker.owner not in stage.snapshot().leases
 
 
 def test_events_that_two_workers_died_with_are_handed_out_one_by_one(stage: Stage) -> None:
@@ -552,7 +552,7 @@ def test_after_an_interruption_live_workers_renew_before_anybody_is_taken_over(s
     assert taken.batch == []
     assert taken.next_us == stage.clock.now_us + 2_000_000
     stage.clock.now_us += 2_000_000 - 1
-    assert (bob.taken(), stage.look().leased) == ([], 1)
+    assert (bob.taken(), stage.snapshot().leased) == ([], 1)
     ann.renew()
     stage.clock.forward(10)
     assert bob.taken() == []
@@ -588,7 +588,7 @@ def test_what_a_stopping_worker_gives_back_is_taken_next_in_order(stage: Stage) 
     ann.take()
     stage.send("c")
     assert ann.give_back() == 2
-    assert stage.look().leases == {}
+    assert stage.snapshot().leases == {}
     assert stage.redis.llen(stage.keys.wake) == 1
     assert bob.taken() == ["a", "b", "c"]
 
@@ -632,7 +632,7 @@ def test_a_worker_that_lost_an_answer_keeps_only_what_it_knows_of(stage: Stage) 
     ann.take()
     assert ann.keep_only("b", "d", "unknown") == 2
     assert bob.taken() == ["a", "c"]
-    assert stage.look().leases.keys() == {ann.outbox.owner, "bob"}
+    assert stage.snapshot().leases.keys() == {ann.outbox.owner, "bob"}
 
 
 def test_a_post_that_was_given_back_uses_no_attempt(stage: Stage) -> None:
@@ -662,7 +662,7 @@ def test_an_admitted_event_that_was_given_back_is_not_dropped_by_a_limit(redis: 
     bob = stage.worker("bob")
     bob.deliver(bob.go())
     assert ann.dispatch([x]) == []
-    assert (stage.total("dropped"), stage.look().parked) == (0, 1)
+    assert (stage.total("dropped"), stage.snapshot().parked) == (0, 1)
 
 
 def test_an_event_that_ends_dropped_leaves_no_slot_of_an_earlier_admission(redis: Database) -> None:

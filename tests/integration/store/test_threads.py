@@ -52,7 +52,7 @@ def worker_of(stage: Stage, name: str, slack: Slack) -> Worker:
 
 def run(stage: Stage, worker: Worker) -> None:
     """Post all that waits, one after another in each channel."""
-    while stage.look().parked or stage.look().waiting:
+    while stage.snapshot().parked or stage.snapshot().waiting:
         worker.run()
         stage.clock.forward(1)
     worker.decided()

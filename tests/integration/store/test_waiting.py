@@ -26,7 +26,7 @@ from dispatcher.core.outcomes import GRACE_US
 from dispatcher.core.policy import again_after_us
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
-from tests.support.places import INF
+from tests.support.invariants import INF
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, with_limits
 
@@ -228,7 +228,7 @@ def test_an_outage_does_not_end_in_a_burst_over_the_limit(redis: Database) -> No
         stage.send(f"e{n}", channel=f"#{n}")
         ann.run()
         stage.clock.forward(300)
-    assert (stage.look().parked, stage.total("dropped")) == (3, 37)
+    assert (stage.snapshot().parked, stage.total("dropped")) == (3, 37)
     ann.desk.reply = lambda message: Receipt(message.channel, "1.1")
     ann.desk.posts.clear()
     stage.clock.forward(5)
@@ -259,7 +259,7 @@ def test_an_event_that_ends_unposted_gives_its_slots_back(stage: Stage, ann: Wor
         ann.run()
     assert [letter["reason"] for letter in stage.letters()] == [end]
     assert "x" not in {**stage.slots("global"), **stage.slots("category:errors")}
-    assert stage.look().events == 0
+    assert stage.snapshot().events == 0
 
 
 def test_a_post_of_unknown_fate_keeps_its_slot_and_the_next_takes_another(stage: Stage, ann: Worker) -> None:
@@ -306,7 +306,7 @@ def test_an_admitted_event_is_only_delayed_by_a_limit(redis: Database, on_limit:
     (y,) = ann.go(due=0)
     ann.deliver([y])
     assert ann.go() == []
-    assert (stage.look().timers, set(stage.held("global"))) == (1, {"x"})
+    assert (stage.snapshot().timers, set(stage.held("global"))) == (1, {"x"})
     assert ann.take().next_us == stage.clock.now_us + 30 * US
     stage.clock.forward(30)
     assert names(ann.go()) == ["x"]
@@ -326,7 +326,7 @@ def test_what_has_used_no_attempt_yet_is_only_delayed_by_a_limit(redis: Database
     (x,) = ann.take(new=0).batch
     assert stage.gate.try_acquire_many([("y", stage.policy.scopes("errors"))]) == [Admitted()]
     assert ann.dispatch([x]) == []
-    assert (stage.look().timers, stage.total("dropped")) == (1, 0)
+    assert (stage.snapshot().timers, stage.total("dropped")) == (1, 0)
 
 
 def test_the_channel_is_free_for_others_while_an_event_waits_for_room(redis: Database) -> None:
@@ -341,7 +341,7 @@ def test_the_channel_is_free_for_others_while_an_event_waits_for_room(redis: Dat
     (other,) = ann.go(due=0)
     ann.deliver([*first, other])
     assert ann.go() == []  # the turn of b, which waits for deploys to have room
-    assert stage.look().timers == 1
+    assert stage.snapshot().timers == 1
     assert names(ann.go()) == ["c"]
 
 
@@ -353,7 +353,7 @@ def test_a_cool_down_holds_up_its_channel_and_no_other(stage: Stage, ann: Worker
     (started,) = ann.go()
     ann.answer(started, RateLimitedBySlack(30 * US, "ratelimited"))
     assert (stage.line("#a"), stage.line_at("#a")) == (["a", "b"], START_US + 30 * US)
-    assert stage.look().cooldowns == {"#a": START_US + 30 * US}
+    assert stage.snapshot().cooldowns == {"#a": START_US + 30 * US}
     stage.send("c", channel="#a")
     stage.send("other", channel="#b")
     assert names(ann.go()) == ["other"]
@@ -384,7 +384,7 @@ def test_of_two_cool_downs_the_later_end_holds(redis: Database, second_s: int, u
     ann.answer(a, RateLimitedBySlack(30 * US, "ratelimited"))
     stage.clock.forward(1)
     ann.answer(b, RateLimitedBySlack(second_s * US, "ratelimited"))
-    assert stage.look().cooldowns == {UNPACED: START_US + until_s * US}
+    assert stage.snapshot().cooldowns == {UNPACED: START_US + until_s * US}
     assert stage.line_at(UNPACED) == START_US + until_s * US
 
 
@@ -394,7 +394,7 @@ def test_cool_downs_that_ended_leave_nothing_behind(stage: Stage, ann: Worker) -
         (started,) = ann.go(due=0)
         ann.answer(started, RateLimitedBySlack(30 * US, "ratelimited"))
         stage.clock.forward(31)
-    assert stage.look().cooldowns == {}
+    assert stage.snapshot().cooldowns == {}
     assert len(stage.redis.zrange(stage.keys.cooldowns, 0, -1)) == 5  # until a post arrives, or ten minutes
     stage.clock.forward(600)
     stage.send("last", channel="#last")
@@ -426,7 +426,7 @@ def test_while_posting_is_paused_everything_waits_but_a_probe(stage: Stage, ann:
     stage.send("b", channel="#b")
     a, b = ann.go()
     ann.answer(a, Paused("invalid_auth", "the token is not valid"))
-    pause = stage.look().pause
+    pause = stage.snapshot().pause
     assert pause is not None
     assert (pause.code, pause.detail) == ("invalid_auth", "the token is not valid")
     assert (pause.since_us, pause.probe_us) == (START_US, START_US + US)
@@ -440,11 +440,11 @@ def test_while_posting_is_paused_everything_waits_but_a_probe(stage: Stage, ann:
     stage.clock.now_us += 1
     (probe,) = ann.go()
     assert names([probe]) == ["new"], "another event than the one that was denied"
-    assert stage.look().parked == 2
-    assert stage.look().pause == replace(pause, probe_us=stage.clock.now_us + MINUTE_US)
+    assert stage.snapshot().parked == 2
+    assert stage.snapshot().pause == replace(pause, probe_us=stage.clock.now_us + MINUTE_US)
     assert ann.go() == []
     ann.answer(probe, Paused("account_inactive", "the account is gone"))
-    later = stage.look().pause
+    later = stage.snapshot().pause
     assert later is not None
     assert (later.code, later.since_us) == ("account_inactive", START_US)
 
@@ -455,7 +455,7 @@ def test_the_gap_between_two_probes_doubles_up_to_a_minute(stage: Stage, ann: Wo
     for _ in range(9):
         (started,) = ann.go()
         ann.answer(started, Paused("invalid_auth", "the token is not valid"))
-        pause = stage.look().pause
+        pause = stage.snapshot().pause
         assert pause is not None
         gaps.append((pause.probe_us - stage.clock.now_us) / US)
         stage.clock.now_us = pause.probe_us
@@ -474,7 +474,7 @@ def test_the_gap_stays_short_while_a_dozen_other_channels_are_tried(
     while len(tried) < channels - 1:
         for each in tried[len(gaps) and -1 :]:
             ann.answer(each, result)
-        pause = stage.look().pause
+        pause = stage.snapshot().pause
         assert pause is not None
         gaps.append((pause.probe_us - stage.clock.now_us) / US)
         stage.clock.now_us = pause.probe_us
@@ -489,7 +489,7 @@ def test_an_event_for_a_channel_that_was_not_tried_brings_the_next_try_forward(s
     for _ in range(5):
         (started,) = ann.go()
         ann.answer(started, Paused("invalid_auth", "the token is not valid"))
-        pause = stage.look().pause
+        pause = stage.snapshot().pause
         assert pause is not None
         stage.clock.now_us = pause.probe_us
     (started,) = ann.go()
@@ -499,7 +499,7 @@ def test_an_event_for_a_channel_that_was_not_tried_brings_the_next_try_forward(s
     assert reasons(ann)[-1] == ("b", Reason.PAUSED, US)
     stage.clock.forward(1)
     ann.deliver(ann.go())
-    assert (ann.desk.posts, stage.look().pause) == (["b"], None)
+    assert (ann.desk.posts, stage.snapshot().pause) == (["b"], None)
 
 
 def test_a_probe_that_is_posted_ends_the_pause(stage: Stage, ann: Worker) -> None:
@@ -509,7 +509,7 @@ def test_a_probe_that_is_posted_ends_the_pause(stage: Stage, ann: Worker) -> Non
         ann.answer(started, Paused("invalid_auth", "the token is not valid"))
     stage.clock.forward(1)
     ann.deliver(ann.go())
-    assert stage.look().pause is None
+    assert stage.snapshot().pause is None
     assert stage.rung == 1
     ann.run()
     assert ann.desk.posts == ["a", "b"]
@@ -557,7 +557,7 @@ def test_a_retry_waits_for_its_own_instant(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b")
     (a,) = ann.go()
     ann.answer(a, Retryable("refused", "connection refused"))
-    assert (stage.look().timers, set(stage.held("global"))) == (1, {"a", "b"})
+    assert (stage.snapshot().timers, set(stage.held("global"))) == (1, {"a", "b"})
     (b,) = ann.go()
     assert b.candidate.leased.id == "b"
     ann.deliver([b])
@@ -603,8 +603,8 @@ def test_what_has_waited_as_long_as_it_may_is_a_dead_letter(stage: Stage, ann: W
     assert ann.dispatch([expired]) == []
     (letter,) = stage.letters()
     assert (letter["id"], letter["reason"], letter["category"]) == ("x", "expired", "errors")
-    assert stage.look().lines == {}
-    assert stage.look().by_category("parked") == {"errors": 0}
+    assert stage.snapshot().lines == {}
+    assert stage.snapshot().by_category("parked") == {"errors": 0}
 
 
 def test_a_line_goes_on_after_its_head_has_expired(stage: Stage, ann: Worker) -> None:
@@ -645,10 +645,10 @@ def test_parked_events_are_counted_by_category(stage: Stage, ann: Worker) -> Non
     stage.send("a", "b", "c")
     stage.send("d", category="unheard-of")
     started = ann.go()
-    assert stage.look().by_category("parked") == {"errors": 2, "unheard-of": 1}
+    assert stage.snapshot().by_category("parked") == {"errors": 2, "unheard-of": 1}
     ann.deliver(started)
     ann.run()
-    assert stage.look().by_category("parked") == {"errors": 0, "unheard-of": 0}
+    assert stage.snapshot().by_category("parked") == {"errors": 0, "unheard-of": 0}
 
 
 def test_what_waits_keeps_its_channel_when_the_policy_changes(stage: Stage, ann: Worker) -> None:
@@ -681,7 +681,7 @@ def test_what_waits_finds_room_under_limits_that_were_lowered(stage: Stage, ann:
     ann.deliver(ann.go())
     stage.policy = with_limits(stage.policy, "1/30m")
     assert ann.go() == []
-    assert stage.look().timers == 1
+    assert stage.snapshot().timers == 1
     for _ in range(6):
         stage.clock.forward(1_800)
         ann.run()

@@ -14,9 +14,9 @@ from dispatcher.core.limits import Message, PostResult, Receipt
 from dispatcher.settings import Settings
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.worker import STOP_GRACE_S
+from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
-from tests.support.stand import Stand, send
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Seconds:
         return self.now
 
 
-def test_a_post_that_outlasts_the_stop_of_its_worker_is_looked_up_and_not_taken_as_not_made(
+def test_a_post_that_outlasts_the_stop_of_its_worker_is_reconciled_and_not_taken_as_not_made(
     redis: Database, tmp_path: Path
 ) -> None:
     settings, clock, answer = Settings.isolated(), Seconds(), threading.Event()
@@ -39,23 +39,23 @@ def test_a_post_that_outlasts_the_stop_of_its_worker_is_looked_up_and_not_taken_
         assert answer.wait(20)
         return Receipt(message.channel, "1.1")
 
-    stand = Stand(redis, 10, tmp_path, clock)
-    stand.desk.reply = slow
-    send(stand, "e1", "e2")
-    batch, rest = stand.outbox.take(1, 1), stand.outbox.take(1, 1)
-    assert (stand.ids_of(batch), stand.ids_of(rest)) == (["e1"], ["e2"])
-    stand.worker.request_stop(signal.SIGTERM, None)
-    clock.now += stand.POST_DEADLINE_S + STOP_GRACE_S - 3.0  # a server that is slow: the post begins late
-    stand.worker.dispatch(batch)
-    until(lambda: stand.desk.posts, "the post")
+    driven = HandDrivenWorker(redis, 10, tmp_path, clock)
+    driven.desk.reply = slow
+    send(driven, "e1", "e2")
+    batch, rest = driven.outbox.take(1, 1), driven.outbox.take(1, 1)
+    assert (driven.ids_of(batch), driven.ids_of(rest)) == (["e1"], ["e2"])
+    driven.worker.request_stop(signal.SIGTERM, None)
+    clock.now += driven.POST_DEADLINE_S + STOP_GRACE_S - 3.0  # a server that is slow: the post begins late
+    driven.worker.dispatch(batch)
+    until(lambda: driven.desk.posts, "the post")
     clock.now += 3.0
-    stand.worker.sign_off()
+    driven.worker.sign_off()
     answer.set()
-    look = Books(redis, keys, queue).snapshot()
-    assert (look.leased, look.requeued) == (1, 1), "the post is still leased; what was not begun is given back"
+    snapshot = Books(redis, keys, queue).snapshot()
+    assert (snapshot.leased, snapshot.requeued) == (1, 1), "the post is still leased; what was not begun is given back"
     bob = build_outbox(settings, redis, "bob")
     assert [each.id for each in bob.take(10, 10).batch] == ["e2"]
-    assert timers(redis, keys.timers) == ["e1"], "it waits to be looked up"
+    assert timers(redis, keys.timers) == ["e1"], "it waits to be reconciled"
 
 
 def timers(redis: Database, key: str) -> list[str]:

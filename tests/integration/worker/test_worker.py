@@ -19,7 +19,7 @@ from dispatcher.core.event import Event
 from dispatcher.producer import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings import Settings
-from dispatcher.slack.message_metadata import event_mark
+from dispatcher.slack.history import event_mark
 from dispatcher.stand_in import Held, Hold, RateLimited, Reset, SlackError, StandIn, landed, not_landed
 from dispatcher.stand_in.faults import Fault
 from dispatcher.store.rq_keys import QueueKeys
@@ -65,7 +65,7 @@ def producer(redis: Database) -> Producer:
     return Producer(redis)
 
 
-def look(redis: Database) -> Snapshot:
+def snapshot_of(redis: Database) -> Snapshot:
     snapshot = Books(redis, KEYS, QUEUE).snapshot()
     assert snapshot.imbalances() == []
     return snapshot
@@ -93,7 +93,7 @@ def test_four_workers_post_exactly_what_the_limits_allow(
     assert {posted.mark for posted in slack.ledger.posted()} == {event_mark(event_id) for event_id in sent}
     assert len(slack.ledger) == 100
     assert max(slack.ledger.per_channel().values()) <= 10
-    snapshot = look(redis)
+    snapshot = snapshot_of(redis)
     assert snapshot.overall()["sent"] == 100
     assert snapshot.overall()["dropped"] == 200
     assert max(snapshot.by_category("sent").values()) <= 10
@@ -111,7 +111,7 @@ def test_the_articles_small_demo(start: Start, redis: Database, limits: Path, pr
     denied = next(line for line in lines if line["outcome"] == "dropped")
     assert denied["scope"] == "category:deploys"
     assert 0 < denied["retry_after_s"] <= 60
-    assert look(redis).overall()["dropped"] == 7
+    assert snapshot_of(redis).overall()["dropped"] == 7
 
 
 def test_messages_of_one_channel_arrive_in_order(start: Start, slack: StandIn, producer: Producer) -> None:
@@ -154,7 +154,7 @@ def test_what_is_no_event_becomes_a_dead_letter_and_the_worker_goes_on(
     assert lines["vanished"][0]["reason"] == "expired"
     letters = {fields[b"id"].decode(): fields for _, fields in redis.xrange(KEYS.dead)}
     assert {job_id: letters[job_id][b"payload"] for job_id in payloads} == payloads
-    assert look(redis).dead_letters == 5
+    assert snapshot_of(redis).dead_letters == 5
     assert len(slack.ledger) == 1
 
 
@@ -167,7 +167,7 @@ def test_stock_rq_producers_are_understood(start: Start, redis: Database, slack:
     (worker,) = drain(start)
     assert [line["outcome"] for line in worker.named("event.settled")] == ["duplicate"]
     assert sorted(posted.text for posted in slack.ledger.posted()) == ["first", "from rq"]
-    assert look(redis).overall()["duplicate"] == 1
+    assert snapshot_of(redis).overall()["duplicate"] == 1
     assert redis.keys("rq:job:*") == []
 
 
@@ -179,15 +179,15 @@ def test_slack_being_down_delays_and_loses_nothing(
         worker = start("--burst")
         until(lambda: len({line["event_id"] for line in worker.named("event.parked")}) == 5, "five parked events")
         assert worker.named("event.settled") == []
-        assert look(redis).overall()["dead"] == 0
+        assert snapshot_of(redis).overall()["dead"] == 0
     assert worker.wait() == 0
     assert {line["event_id"]: line["outcome"] for line in worker.named("event.settled")} == dict.fromkeys(ids, "sent")
     assert len(slack.ledger) == 5
-    assert look(redis).overall()["sent"] == 5
+    assert snapshot_of(redis).overall()["sent"] == 5
 
 
 @pytest.mark.parametrize("fate", [landed, not_landed])
-def test_a_post_without_an_answer_is_looked_up_and_arrives_once_on_one_slot(
+def test_a_post_without_an_answer_is_reconciled_and_arrives_once_on_one_slot(
     start: Start, redis: Database, slack: StandIn, producer: Producer, fate: Callable[[Reset], Fault]
 ) -> None:
     slack.faults.add(fate(Reset()))
@@ -222,7 +222,7 @@ def test_a_rejected_message_is_a_dead_letter_and_gives_its_slot_back(
     (line,) = worker.named("event.settled")
     assert (line["outcome"], line["reason"], line["code"]) == ("dead", "rejected", "channel_not_found")
     assert redis.zcard(KEYS.scope("global")) == 0
-    assert look(redis).dead_letters == 1
+    assert snapshot_of(redis).dead_letters == 1
 
 
 def test_a_revoked_token_pauses_the_fleet_and_says_so_until_a_post_succeeds(
@@ -232,8 +232,8 @@ def test_a_revoked_token_pauses_the_fleet_and_says_so_until_a_post_succeeds(
     worker = start(DISPATCHER_SLACK_TOKEN="xoxb-revoked-by-somebody")
     paused = worker.await_line("slack.paused")
     assert paused["code"] == "invalid_auth"
-    until(lambda: look(redis).parked == 4, "all four parked")
-    pause = look(redis).pause
+    until(lambda: snapshot_of(redis).parked == 4, "all four parked")
+    pause = snapshot_of(redis).pause
     assert pause is not None
     assert pause.code == "invalid_auth"
     assert len(slack.ledger) == 0
@@ -243,7 +243,7 @@ def test_a_revoked_token_pauses_the_fleet_and_says_so_until_a_post_succeeds(
     redis.hset(KEYS.pause, "probe", 1)  # the minute until the next event tries has passed
     drain(start)
     assert len(slack.ledger) == len(ids)
-    assert look(redis).pause is None
+    assert snapshot_of(redis).pause is None
 
 
 def test_a_worker_that_is_told_to_stop_finishes_its_post_and_exits_with_0(
@@ -258,7 +258,7 @@ def test_a_worker_that_is_told_to_stop_finishes_its_post_and_exits_with_0(
     hold.release()
     assert worker.wait() == 0
     assert [line["event_id"] for line in worker.named("event.settled")] != []
-    snapshot = look(redis)
+    snapshot = snapshot_of(redis)
     assert snapshot.in_flight == 0
     assert snapshot.leases == {}
     drain(start)
@@ -284,7 +284,7 @@ def test_an_idle_worker_asks_the_server_nothing(
     worker = start()
     producer.send("errors", "x")
     until(lambda: len(slack.ledger) == 1, "the post")
-    until(lambda: look(redis).events == 0, "the settle")
+    until(lambda: snapshot_of(redis).events == 0, "the settle")
     calls = until(lambda: _calls_at_rest(redis), "a worker at rest")
     assert calls is not None
     worker.signal(signal.SIGTERM)

@@ -168,7 +168,7 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
         (Rejected("no_text", "d"), DeadLettered(Reason.REJECTED, "d", "no_text"), Slots.RELEASE, 1, 0),
         (
             Ambiguous("http_500", "d"),
-            Parked(Place.LOOK, Reason.RECONCILE, GRACE_US, "http_500", detail="d"),
+            Parked(Place.SCAN, Reason.RECONCILE, GRACE_US, "http_500", detail="d"),
             Slots.KEEP,
             1,
             0,
@@ -197,7 +197,7 @@ def test_the_last_attempt_ends_in_a_dead_letter() -> None:
     assert refused.outcome == DeadLettered(Reason.EXHAUSTED, "d", "refused")
     assert refused.slots is Slots.RELEASE
     unconfirmed = after_post(last, Ambiguous("http_500", "d"), backoff)
-    assert unconfirmed.outcome == Parked(Place.LOOK, Reason.RECONCILE, GRACE_US, "http_500", detail="d")
+    assert unconfirmed.outcome == Parked(Place.SCAN, Reason.RECONCILE, GRACE_US, "http_500", detail="d")
     assert unconfirmed.slots is Slots.KEEP
 
 

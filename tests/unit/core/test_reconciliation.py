@@ -1,4 +1,4 @@
-"""What a reading means for each event, by values alone."""
+"""What a history scan means for each event, by values alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
 from dispatcher.core.limits import US, Paused, Reason, Receipt
 from dispatcher.core.outcomes import (
-    LAST_LOOK,
+    LAST_SCAN,
     MARGIN_US,
     Absent,
     DeadLettered,
-    Lookup,
+    HistoryScan,
     Parked,
     Place,
-    Reading,
-    ReadLater,
     Rest,
+    ScanLater,
+    ScanResult,
     Search,
     Sent,
     Settlement,
@@ -29,7 +29,7 @@ from dispatcher.core.outcomes import (
     Unreadable,
 )
 from dispatcher.core.policy import Policy, again_after_us
-from dispatcher.core.reconciliation import MAX_RESENT, after_look, lookups
+from dispatcher.core.reconciliation import MAX_RESENT, after_scan, scans
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.stage import policy_of
 
@@ -39,51 +39,51 @@ DEADLINE_US: Final = POLICY.defaults.max_age_us
 NEVER: Final = Unreadable("missing_scope", "conversations.history: the token lacks a scope")
 
 
-def unconfirmed(id_: str = "x", *, sent_us: int = 0, first_us: int = 0, looks: int = 0, **facts: Any) -> Leased:  # noqa: ANN401 - fields
-    fields: dict[str, Any] = {"attempt": 1, "unconfirmed": Unconfirmed(sent_us, first_us, looks), **facts}
+def unconfirmed(id_: str = "x", *, sent_us: int = 0, first_us: int = 0, failed_scans: int = 0, **facts: Any) -> Leased:  # noqa: ANN401 - fields
+    fields: dict[str, Any] = {"attempt": 1, "unconfirmed": Unconfirmed(sent_us, first_us, failed_scans), **facts}
     return Leased(id_, Event("errors", "x", id=id_), 1, 0)._replace(**fields)
 
 
 def concluded(leased: Leased, rest: Rest, now_us: int = 0, policy: Policy = POLICY) -> Settlement:
-    """What a reading at ``now_us`` that found nothing means."""
+    """What a history scan at ``now_us`` that found nothing means."""
     candidate = Candidate(leased, policy.terms(leased))
-    lookup = Lookup((candidate,), Search("#general", (leased.id,), 0), now_us)
-    (settlement,) = after_look(lookup, Reading({}, rest), policy, lambda n: n * US, GRACE_US)
+    scan = HistoryScan((candidate,), Search("#general", (leased.id,), 0), now_us)
+    (settlement,) = after_scan(scan, ScanResult({}, rest), policy, lambda n: n * US, GRACE_US)
     return settlement
 
 
 @pytest.mark.parametrize(
-    ("now_us", "place"), [(LAST_LOOK * GRACE_US - 1, Place.LOOK), (LAST_LOOK * GRACE_US, Place.TIMER)]
+    ("now_us", "place"), [(LAST_SCAN * GRACE_US - 1, Place.SCAN), (LAST_SCAN * GRACE_US, Place.TIMER)]
 )
 def test_absent_is_final_at_the_last_look_to_the_microsecond(now_us: int, place: Place) -> None:
     settlement = concluded(unconfirmed(), Absent(), now_us)
     assert isinstance(settlement.outcome, Parked)
     assert settlement.outcome.place is place
     assert settlement.slots is (Slots.HOLD if place is Place.TIMER else Slots.KEEP)
-    assert settlement.looks == (0 if place is Place.LOOK else None)
+    assert settlement.failed_scans == (0 if place is Place.SCAN else None)
 
 
-def test_the_last_look_counts_from_the_last_post_and_a_reading_begins_at_the_first() -> None:
+def test_the_last_scan_counts_from_the_last_post_and_a_history_scan_begins_at_the_first() -> None:
     leased = unconfirmed(sent_us=100 * US, first_us=0)
-    assert concluded(leased, Absent(), 100 * US).looks == 0
-    ((lookup,), ended) = lookups([leased], POLICY, 100 * US)
-    assert (lookup.search.since_us, ended) == (-MARGIN_US, [])
+    assert concluded(leased, Absent(), 100 * US).failed_scans == 0
+    ((scan,), ended) = scans([leased], POLICY, 100 * US)
+    assert (scan.search.since_us, ended) == (-MARGIN_US, [])
 
 
 @pytest.mark.parametrize(
     ("resent", "attempt", "ends"), [(MAX_RESENT - 1, 2, False), (MAX_RESENT, 3, True), (0, MAX_ATTEMPTS, True)]
 )
 def test_the_posts_made_again_have_an_end(resent: int, attempt: int, *, ends: bool) -> None:
-    settlement = concluded(unconfirmed(resent=resent, attempt=attempt), Absent(), LAST_LOOK * GRACE_US)
+    settlement = concluded(unconfirmed(resent=resent, attempt=attempt), Absent(), LAST_SCAN * GRACE_US)
     assert isinstance(settlement.outcome, DeadLettered) is ends
     assert settlement.resent == (resent if ends else resent + 1)
     assert settlement.attempt == attempt
 
 
 @pytest.mark.parametrize(("now_us", "ends"), [(DEADLINE_US - 1, False), (DEADLINE_US, True)])
-def test_a_failed_reading_is_repeated_until_the_deadline(now_us: int, *, ends: bool) -> None:
-    settlement = concluded(unconfirmed(looks=3), ReadLater("http_503", "no answer"), now_us)
-    assert (settlement.looks, settlement.reached) == (4, False)
+def test_a_failed_scan_is_repeated_until_the_deadline(now_us: int, *, ends: bool) -> None:
+    settlement = concluded(unconfirmed(failed_scans=3), ScanLater("http_503", "no answer"), now_us)
+    assert (settlement.failed_scans, settlement.reached) == (4, False)
     if ends:
         assert isinstance(settlement.outcome, DeadLettered)
         assert (settlement.outcome.reason, settlement.slots) == (Reason.AMBIGUOUS, Slots.KEEP)
@@ -92,14 +92,14 @@ def test_a_failed_reading_is_repeated_until_the_deadline(now_us: int, *, ends: b
 
 
 def test_slacks_own_wish_goes_before_our_back_off_and_holds_for_all() -> None:
-    settlement = concluded(unconfirmed(looks=3), ReadLater("ratelimited", "", 60 * US, reached=True))
+    settlement = concluded(unconfirmed(failed_scans=3), ScanLater("ratelimited", "", 60 * US, reached=True))
     assert isinstance(settlement.outcome, Parked)
-    assert (settlement.outcome.wait_us, settlement.reading_us, settlement.reached) == (60 * US, 60 * US, True)
+    assert (settlement.outcome.wait_us, settlement.scan_wait_us, settlement.reached) == (60 * US, 60 * US, True)
 
 
-def test_a_pause_that_a_reading_met_is_handed_on() -> None:
+def test_a_pause_that_a_history_scan_met_is_handed_on() -> None:
     pause = Paused("invalid_auth", "Slack does not accept the token")
-    assert concluded(unconfirmed(), ReadLater("invalid_auth", "", reached=True, pause=pause)).pause == pause
+    assert concluded(unconfirmed(), ScanLater("invalid_auth", "", reached=True, pause=pause)).pause == pause
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_where_nothing_can_be_read_the_category_says_what_follows(
         assert settlement.unknown == unknown
     else:
         assert isinstance(settlement.outcome, Parked)
-        assert (settlement.unknown, settlement.looks) == (unknown + 1, None)
+        assert (settlement.unknown, settlement.failed_scans) == (unknown + 1, None)
         assert settlement.outcome.wait_us == again_after_us("x", unknown + 1)
 
 
@@ -144,7 +144,7 @@ def test_what_is_absent_while_posts_fail_elsewhere_is_not_given_up_so_soon(
 ) -> None:
     post = Unconfirmed(0, 0, trouble=trouble)
     settlement = concluded(
-        unconfirmed(resent=resent, attempt=attempt, unconfirmed=post), Absent(), LAST_LOOK * GRACE_US
+        unconfirmed(resent=resent, attempt=attempt, unconfirmed=post), Absent(), LAST_SCAN * GRACE_US
     )
     assert settlement.resent == resent
     if outcome == "ends":
@@ -163,12 +163,12 @@ def test_the_wait_after_a_post_of_unknown_fate_is_half_to_all_of_five_times_the_
     assert 0.95 * whole_s * US < max(waits) <= whole_s * US
 
 
-def test_what_is_found_is_sent_whatever_the_reading_says_of_the_rest() -> None:
+def test_what_is_found_is_sent_whatever_the_history_scan_says_of_the_rest() -> None:
     found, lost = unconfirmed("found", unknown=1), unconfirmed("lost")
     candidates = tuple(Candidate(each, POLICY.terms(each)) for each in (found, lost))
-    reading = Reading({"found": Receipt("C0123456", "1.1")}, NEVER)
-    lookup = Lookup(candidates, Search("#general", ("found", "lost"), 0), 0)
-    one, two = after_look(lookup, reading, POLICY, lambda _: US, GRACE_US)
+    result = ScanResult({"found": Receipt("C0123456", "1.1")}, NEVER)
+    scan = HistoryScan(candidates, Search("#general", ("found", "lost"), 0), 0)
+    one, two = after_scan(scan, result, POLICY, lambda _: US, GRACE_US)
     assert one.outcome == Sent(Receipt("C0123456", "1.1"), found=True, copies=1)
     assert (one.slots, one.reached) == (Slots.KEEP, True)
     assert isinstance(two.outcome, Parked)
@@ -176,5 +176,5 @@ def test_what_is_found_is_sent_whatever_the_reading_says_of_the_rest() -> None:
 
 def test_one_whose_fate_is_known_is_not_looked_up() -> None:
     known = unconfirmed()._replace(unconfirmed=None)
-    with pytest.raises(ValueError, match="x is looked up, and its fate is known"):
-        lookups([known], POLICY, 0)
+    with pytest.raises(ValueError, match="x is reconciled, and its delivery status is known"):
+        scans([known], POLICY, 0)

@@ -26,8 +26,7 @@ from dispatcher.core.outcomes import (
     Told,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
-from dispatcher.logs.event_log import EventLog, build_event_log, build_log
-from dispatcher.logs.facts import DIGEST_LINES
+from dispatcher.logs.event_log import DIGEST_LINES, EventLog, build_event_log, build_log
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
 TERMS = Terms("#ops", None, (), 1, configured=True)
@@ -137,12 +136,12 @@ def test_what_waits_has_a_line_of_its_own() -> None:
 
 
 def test_what_a_message_was_posted_without_is_told_and_a_missing_scope_once_by_itself() -> None:
-    parts = (LeftOut(Part.LOOK, "missing_scope", "add it"), LeftOut(Part.BLOCKS, "invalid_blocks", "a rule"))
+    parts = (LeftOut(Part.IDENTITY, "missing_scope", "add it"), LeftOut(Part.BLOCKS, "invalid_blocks", "a rule"))
     sent = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1", parts)))
     plain = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1", parts[1:])))
     told = lines(lambda log: (log.settled([plain]), log.settled([sent, sent]), log.settled([sent])))
     assert [line["event"] for line in told if line["event"] != "event.settled"] == ["slack.scope_missing"]
-    assert [line["left_out"] for line in told if "left_out" in line] == ["blocks", *["look,blocks"] * 3]
+    assert [line["left_out"] for line in told if "left_out" in line] == ["blocks", *["identity,blocks"] * 3]
     assert (told[0]["code"], told[0]["detail"]) == ("invalid_blocks", "a rule")
     (missing,) = (line for line in told if line["event"] == "slack.scope_missing")
     assert (missing["level"], missing["code"], missing["detail"]) == ("warning", "missing_scope", "add it")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import MAX_WINDOW_US, Look, format_duration, parse_duration
+from dispatcher.core.limits import MAX_WINDOW_US, Identity, format_duration, parse_duration
 from dispatcher.data_files import data_file
 from dispatcher.settings import read_limits
 
@@ -68,7 +68,7 @@ def test_a_content_read_again_is_the_same_policy_and_the_same_content(text: str)
 def test_of_two_icons_only_the_category_s_own_is_in_its_content() -> None:
     limits = read_limits(STYLED, "limits.yaml")
     assert "null" not in limits.content.text
-    assert limits.policy.rule("errors").style.look == Look("Größe", ":bell:")
+    assert limits.policy.rule("errors").style.identity == Identity("Größe", ":bell:")
 
 
 def test_another_template_is_another_content() -> None:

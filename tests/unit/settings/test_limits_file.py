@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.category_rule import CategoryRule, OnAmbiguous, OnLimit
-from dispatcher.core.limits import US, Limit, Look
+from dispatcher.core.limits import US, Identity, Limit
 from dispatcher.core.outcomes import Bounds
 from dispatcher.core.policy import Policy
 from dispatcher.data_files import data_file
@@ -934,20 +934,20 @@ def test_name_and_icon_are_the_category_s_or_the_default_s_and_one_icon_replaces
           c: {icon_url: "https://example.com/c.png", username: C}
         """)
     url = "https://example.com/a.png"
-    assert {name: found.rule(name).style.look for name in "abcd"} == {
-        "a": Look("Errors & more", icon_url=url),
-        "b": Look("Bot", ":woman-running::skin-tone-3:"),
-        "c": Look("C", icon_url="https://example.com/c.png"),
-        "d": Look("Bot", icon_url=url),
+    assert {name: found.rule(name).style.identity for name in "abcd"} == {
+        "a": Identity("Errors & more", icon_url=url),
+        "b": Identity("Bot", ":woman-running::skin-tone-3:"),
+        "c": Identity("C", icon_url="https://example.com/c.png"),
+        "d": Identity("Bot", icon_url=url),
     }
-    assert found.has_looks
+    assert found.has_identities
     assert (
         'dropped with a log line; shown as "Errors & more" with https://example.com/a.png; waits' in sentences(found)[1]
     )
     assert 'shown as "Bot" with :woman-running::skin-tone-3:;' in sentences(found)[2]
-    assert BUILT_IN.defaults.style.look is None
-    assert not BUILT_IN.has_looks
-    assert policy("categories: {a: {icon_emoji: ':+1:'}}").has_looks
+    assert BUILT_IN.defaults.style.identity is None
+    assert not BUILT_IN.has_identities
+    assert policy("categories: {a: {icon_emoji: ':+1:'}}").has_identities
 
 
 def test_mentions_are_allowed_where_the_file_says_so() -> None:

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from dispatcher.core.boottime import boottime_s
 from dispatcher.core.event import Event
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.limits import Message, Receipt, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.slack.console import ConsoleSink

@@ -11,9 +11,9 @@ import pytest
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Unconfirmed
 from dispatcher.core.limits import US, PostResult, Reason, Receipt
-from dispatcher.core.outcomes import GRACE_US, Absent, Lookup, Parked, Reading, Search, Sent, Settlement
+from dispatcher.core.outcomes import GRACE_US, Absent, HistoryScan, Parked, ScanResult, Search, Sent, Settlement
 from dispatcher.core.pipeline import LATE
-from dispatcher.core.reconciliation import after_look
+from dispatcher.core.reconciliation import after_scan
 from dispatcher.core.transitions import after_post
 from dispatcher.worker.post_pool import PostPool, Task
 from tests.support.stage import policy_of
@@ -50,13 +50,13 @@ class Wire:
     def not_made(self, post: Started) -> Settlement:
         return conclude(post, LATE)
 
-    def look(self, lookup: Lookup) -> list[Settlement]:
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
         self.entered.set()
         assert self.open.wait(10)
-        return self.conclude_look(lookup, Reading({"b": Receipt("#x", "1.2")}, Absent()))
+        return self.conclude_scan(scan, ScanResult({"b": Receipt("#x", "1.2")}, Absent()))
 
-    def conclude_look(self, lookup: Lookup, reading: Reading) -> list[Settlement]:
-        return after_look(lookup, reading, POLICY, lambda _: 1000, GRACE_US)
+    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
+        return after_scan(scan, result, POLICY, lambda _: 1000, GRACE_US)
 
 
 class Broken(Wire):
@@ -65,8 +65,8 @@ class Broken(Wire):
     def deliver(self, post: Started) -> Settlement:
         raise RuntimeError(f"no idea what to do with {post.candidate.leased.id}")
 
-    def look(self, lookup: Lookup) -> list[Settlement]:
-        raise RuntimeError(f"no idea what to do with {len(lookup.candidates)} events")
+    def scan(self, scan: HistoryScan) -> list[Settlement]:
+        raise RuntimeError(f"no idea what to do with {len(scan.candidates)} events")
 
 
 DEADLINE_S = 10.0
@@ -105,13 +105,13 @@ def build(
     return PostPool(wire, size=size, deadline_s=DEADLINE_S, wake=rung.set, clock=clock), rung
 
 
-def unconfirmed(*ids: str) -> Lookup:
-    """A look-up of posts that were marked at 0, begun a second later."""
+def unconfirmed(*ids: str) -> HistoryScan:
+    """A history scan of posts that were marked at 0, begun a second later."""
     candidates = tuple(
         Candidate(each.leased._replace(attempt=1, unconfirmed=Unconfirmed(0, 0)), each.terms)
         for each in (started(id_).candidate for id_ in ids)
     )
-    return Lookup(candidates, Search("#x", ids, 0), US)
+    return HistoryScan(candidates, Search("#x", ids, 0), US)
 
 
 def test_a_post_that_ends_rings_and_is_collected_once() -> None:
@@ -139,7 +139,7 @@ def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alo
     (settlement,) = pool.collect()
     assert isinstance(settlement.outcome, Parked)
     assert settlement.outcome.code == "deadline"
-    assert settlement.looks == 0
+    assert settlement.failed_scans == 0
     wire.open.set()
     assert rung.wait(10)
     assert pool.collect() == []
@@ -162,7 +162,7 @@ def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None
 
 
 @pytest.mark.parametrize(
-    ("task", "code"), [(started("a"), "too_late"), (unconfirmed("a"), "deadline")], ids=["post", "look-up"]
+    ("task", "code"), [(started("a"), "too_late"), (unconfirmed("a"), "deadline")], ids=["post", "history scan"]
 )
 def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(task: Task, code: str) -> None:
     """The process stood still meanwhile (SIGSTOP, a host that was suspended): another worker may have the event."""
@@ -199,7 +199,7 @@ def test_a_defect_in_delivery_leaves_the_fate_open_and_loses_nothing() -> None:
     assert (settlement.outcome.reason, settlement.outcome.code) == (Reason.RECONCILE, "internal")
 
 
-def test_a_look_up_takes_one_sender_and_answers_for_each_of_its_events() -> None:
+def test_a_history_scan_takes_one_sender_and_answers_for_each_of_its_events() -> None:
     wire = Wire()
     pool, rung = build(wire)
     pool.start(unconfirmed("a", "b"))
@@ -213,7 +213,7 @@ def test_a_look_up_takes_one_sender_and_answers_for_each_of_its_events() -> None
 
 
 @pytest.mark.parametrize(("wire", "code"), [(Wire(), "deadline"), (Broken(), "internal")], ids=["late", "broken"])
-def test_a_look_up_without_an_answer_is_made_again_later(wire: Wire, code: str) -> None:
+def test_a_history_scan_without_an_answer_is_made_again_later(wire: Wire, code: str) -> None:
     hands = Hands()
     pool, rung = build(wire, clock=hands)
     pool.start(unconfirmed("a", "b"))
@@ -221,6 +221,6 @@ def test_a_look_up_without_an_answer_is_made_again_later(wire: Wire, code: str) 
         assert rung.wait(10)
     hands.now = DEADLINE_S
     settlements = pool.collect()
-    assert [each.looks for each in settlements] == [1, 1]
+    assert [each.failed_scans for each in settlements] == [1, 1]
     assert [each.outcome.code for each in settlements if isinstance(each.outcome, Parked)] == [code, code]
     wire.open.set()

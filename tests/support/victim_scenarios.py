@@ -46,7 +46,7 @@ IN_NO_HANDS: Final = ("seen", "dead:ids", "decisions:limited", "decisions:others
 
 
 @dataclass(slots=True)
-class Plight:
+class Scenario:
     """A fleet, the event that is to be spoilt, and what those who live hold in hands and go on with."""
 
     stage: QuietStage
@@ -75,8 +75,8 @@ class Plight:
     def operate(self) -> None:
         """An operator looks at everything."""
         stage = self.stage
-        stage.look()
-        Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).look(ids_of(self.victim), payloads=True)
+        stage.snapshot()
+        Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).find(ids_of(self.victim), payloads=True)
         list(self._parked().find(ParkedFilter()))
 
     def cancel(self) -> None:
@@ -98,7 +98,7 @@ class Plight:
             self.stage.clock.now_us = max(self.stage.clock.now_us + 1_000, min(wakes))
             for worker in workers:
                 worker.renew()
-        raise AssertionError(f"the fleet was not done after {ROUNDS} wake-ups: {self.stage.look()}")
+        raise AssertionError(f"the fleet was not done after {ROUNDS} wake-ups: {self.stage.snapshot()}")
 
     def _left(self) -> int:
         """How many events have not ended."""
@@ -120,9 +120,9 @@ class Plight:
             id_: each and each.outcome for id_, each in found.items() if each is None or each.outcome not in self.ends
         }
         assert wrong == {}, f"others ended otherwise: {wrong}"
-        look = stage.look()
-        assert look.imbalances() == []
-        assert (look.events, look.waiting) == (0, 0), f"something is left: {look}"
+        snapshot = stage.snapshot()
+        assert snapshot.imbalances() == []
+        assert (snapshot.events, snapshot.waiting) == (0, 0), f"something is left: {snapshot}"
 
     def check_victim_is_gone(self) -> None:
         """It stands in no structure any more."""
@@ -210,7 +210,7 @@ def _work(worker: Worker) -> int | None:
 
 
 class _Making:
-    """Makes a plight: ann and bob live, whoever else is asked for dies."""
+    """Makes a scenario: ann and bob live, whoever else is asked for dies."""
 
     def __init__(self, redis: Database) -> None:
         self.stage = QuietStage(redis, LIMITS)
@@ -222,16 +222,16 @@ class _Making:
         self.stage.send(*ids, category=category, **fields)
         self.sent += ids
 
-    def done(self, victim: str, *goes_on: Callable[[], object], ends: frozenset[str] = frozenset({"sent"})) -> Plight:
-        """The plight; ``goes_on`` is what those who live do next with what they hold."""
+    def done(self, victim: str, *goes_on: Callable[[], object], ends: frozenset[str] = frozenset({"sent"})) -> Scenario:
+        """The scenario; ``goes_on`` is what those who live do next with what they hold."""
         others = [id_ for id_ in self.sent if id_ != victim]
-        return Plight(self.stage, victim, [self.ann, self.bob], list(goes_on), ends, others)
+        return Scenario(self.stage, victim, [self.ann, self.bob], list(goes_on), ends, others)
 
     def answer(self, worker: Worker, started: Sequence[Started], result: PostResult) -> None:
         worker.settle([worker.dispatcher.conclude(each, result) for each in started])
 
 
-def leased(redis: Database) -> Plight:
+def leased(redis: Database) -> Scenario:
     """A worker holds it, and is about to ask for room."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -240,7 +240,7 @@ def leased(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(made.ann.dispatch(batch)))
 
 
-def leased_to_wait(redis: Database) -> Plight:
+def leased_to_wait(redis: Database) -> Scenario:
     """A worker holds it, and is about to put it in a category's line."""
     made = _Making(redis)
     made.send("a", "b", "v", "c", category="waits")
@@ -248,7 +248,7 @@ def leased_to_wait(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(made.ann.dispatch(batch)))
 
 
-def leased_by_the_dead(redis: Database) -> Plight:
+def leased_by_the_dead(redis: Database) -> Scenario:
     """A worker held it when it died."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -256,7 +256,7 @@ def leased_by_the_dead(redis: Database) -> Plight:
     return made.done("v")
 
 
-def requeued(redis: Database) -> Plight:
+def requeued(redis: Database) -> Scenario:
     """It was given back."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -265,7 +265,7 @@ def requeued(redis: Database) -> Plight:
     return made.done("v")
 
 
-def candidate(redis: Database) -> Plight:
+def candidate(redis: Database) -> Scenario:
     """Two workers have died with it."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -277,7 +277,7 @@ def candidate(redis: Database) -> Plight:
     return made.done("v")
 
 
-def given_back(redis: Database) -> Plight:
+def given_back(redis: Database) -> Scenario:
     """A worker that stops gives it back."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -285,7 +285,7 @@ def given_back(redis: Database) -> Plight:
     return made.done("v", made.dead.give_back)
 
 
-def in_a_channels_line(redis: Database) -> Plight:
+def in_a_channels_line(redis: Database) -> Scenario:
     """It was admitted, and waits behind a post in flight."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -293,7 +293,7 @@ def in_a_channels_line(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(started))
 
 
-def at_its_turn(redis: Database) -> Plight:
+def at_its_turn(redis: Database) -> Scenario:
     """It was admitted, and a worker holds it, whose turn in the channel it is."""
     made = _Making(redis)
     made.send("a", "v", "b")
@@ -303,7 +303,7 @@ def at_its_turn(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(made.ann.dispatch(batch)))
 
 
-def posted(redis: Database) -> Plight:
+def posted(redis: Database) -> Scenario:
     """Its post is in flight, and comes to a receipt."""
     made = _Making(redis)
     made.send("v", "a", "b")
@@ -311,21 +311,21 @@ def posted(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(started))
 
 
-def failed(redis: Database) -> Plight:
+def failed(redis: Database) -> Scenario:
     """Its post is in flight, and does not reach Slack."""
     made = _Making(redis)
     made.send("v", "a", "b")
     return made.done("v", partial(made.answer, made.ann, made.ann.go(), DOWN))
 
 
-def cooled_down(redis: Database) -> Plight:
+def cooled_down(redis: Database) -> Scenario:
     """Its post is in flight, and comes too early for Slack."""
     made = _Making(redis)
     made.send("v", "a", "b")
     return made.done("v", partial(made.answer, made.ann, made.ann.go(), BUSY))
 
 
-def posted_by_the_dead(redis: Database) -> Plight:
+def posted_by_the_dead(redis: Database) -> Scenario:
     """Its post was in flight when its worker died."""
     made = _Making(redis)
     made.send("v", "a", "b")
@@ -333,7 +333,7 @@ def posted_by_the_dead(redis: Database) -> Plight:
     return made.done("v")
 
 
-def on_a_timer(redis: Database) -> Plight:
+def on_a_timer(redis: Database) -> Scenario:
     """It waits for another attempt."""
     made = _Making(redis)
     made.send("v", "a", "b")
@@ -341,8 +341,8 @@ def on_a_timer(redis: Database) -> Plight:
     return made.done("v")
 
 
-def unconfirmed(redis: Database) -> Plight:
-    """It was perhaps posted, and waits to be looked up, with another one."""
+def unconfirmed(redis: Database) -> Scenario:
+    """It was perhaps posted, and waits to be reconciled, with another one."""
     made = _Making(redis)
     made.send("v", "a", channel="#free")
     made.send("b")
@@ -350,7 +350,7 @@ def unconfirmed(redis: Database) -> Plight:
     return made.done("v")
 
 
-def looked_up(redis: Database) -> Plight:
+def scanned(redis: Database) -> Scenario:
     """A worker looks it up, with another one."""
     made = _Making(redis)
     made.send("v", "a", channel="#free")
@@ -361,7 +361,7 @@ def looked_up(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(made.ann.dispatch(batch)))
 
 
-def looked_up_by_the_dead(redis: Database) -> Plight:
+def scanned_by_the_dead(redis: Database) -> Scenario:
     """A worker was looking it up when it died."""
     made = _Making(redis)
     made.send("v", "a", channel="#free")
@@ -371,7 +371,7 @@ def looked_up_by_the_dead(redis: Database) -> Plight:
     return made.done("v")
 
 
-def next_in_a_category(redis: Database) -> Plight:
+def next_in_a_category(redis: Database) -> Scenario:
     """It is the head of its category's line."""
     made = _Making(redis)
     made.send("a", "b", "v", "c", "d", "e", category="waits")
@@ -379,7 +379,7 @@ def next_in_a_category(redis: Database) -> Plight:
     return made.done("v")
 
 
-def behind_in_a_category(redis: Database) -> Plight:
+def behind_in_a_category(redis: Database) -> Scenario:
     """It stands behind others in the line of a label's value."""
     made = _Making(redis)
     made.send("a", "b", "c", "v", "d", "e", category="hosts", labels={"host": "db1"})
@@ -387,7 +387,7 @@ def behind_in_a_category(redis: Database) -> Plight:
     return made.done("v")
 
 
-def head_in_hands(redis: Database) -> Plight:
+def head_in_hands(redis: Database) -> Scenario:
     """It was the head of its category's line, and a worker holds it."""
     made = _Making(redis)
     made.send("a", "b", "v", "c", "d", "e", category="waits")
@@ -397,7 +397,7 @@ def head_in_hands(redis: Database) -> Plight:
     return made.done("v", lambda: made.ann.deliver(made.ann.dispatch(batch)))
 
 
-def head_of_the_dead(redis: Database) -> Plight:
+def head_of_the_dead(redis: Database) -> Scenario:
     """It was the head of its category's line, and a worker held it when it died."""
     made = _Making(redis)
     made.send("a", "b", "v", "c", "d", "e", category="waits")
@@ -407,7 +407,7 @@ def head_of_the_dead(redis: Database) -> Plight:
     return made.done("v")
 
 
-def of_a_paused_category(redis: Database) -> Plight:
+def of_a_paused_category(redis: Database) -> Scenario:
     """It was admitted, and its category was paused by hand."""
     made = _Making(redis)
     pausing = Pausing(redis, made.stage.keys, clock=made.stage.clock)
@@ -417,7 +417,7 @@ def of_a_paused_category(redis: Database) -> Plight:
     return made.done("v", partial(pausing.resume, "plain"))
 
 
-def alone_suppressed(redis: Database) -> Plight:
+def alone_suppressed(redis: Database) -> Scenario:
     """It is the only one that was suppressed, and waits for a second one."""
     made = _Making(redis)
     made.send(*(f"p{n}" for n in range(49)), category="plain", channel="#free")
@@ -427,18 +427,18 @@ def alone_suppressed(redis: Database) -> Plight:
     return made.done("v", ends=frozenset({"sent", "digested", "dropped"}))
 
 
-def joined_by_a_second(redis: Database) -> Plight:
+def joined_by_a_second(redis: Database) -> Scenario:
     """It is the only one that was suppressed, and a second one comes."""
-    plight = alone_suppressed(redis)
-    plight.stage.send("b", category="storms")
-    plight.others.append("b")
-    return plight
+    scenario = alone_suppressed(redis)
+    scenario.stage.send("b", category="storms")
+    scenario.others.append("b")
+    return scenario
 
 
 DIGEST_ENDS: Final = frozenset({"sent", "digested", "dropped"})
 
 
-def digest_collects(redis: Database) -> Plight:
+def digest_collects(redis: Database) -> Scenario:
     """A digest that collects."""
     made = _Making(redis)
     made.send(*(f"s{n}" for n in range(6)), category="storms")
@@ -446,7 +446,7 @@ def digest_collects(redis: Database) -> Plight:
     return made.done("digest:storms", ends=DIGEST_ENDS)
 
 
-def digest_grows(redis: Database) -> Plight:
+def digest_grows(redis: Database) -> Scenario:
     """A digest whose message stands, and is to be edited."""
     made = _Making(redis)
     made.send(*(f"s{n}" for n in range(6)), category="storms")
@@ -458,7 +458,7 @@ def digest_grows(redis: Database) -> Plight:
     return made.done("digest:storms", ends=DIGEST_ENDS)
 
 
-def digest_in_hands(redis: Database) -> Plight:
+def digest_in_hands(redis: Database) -> Scenario:
     """A digest that a worker posts."""
     made = _Making(redis)
     made.send(*(f"s{n}" for n in range(6)), category="storms")
@@ -468,7 +468,7 @@ def digest_in_hands(redis: Database) -> Plight:
     return made.done("digest:storms", lambda: made.ann.deliver(started), ends=DIGEST_ENDS)
 
 
-def digest_of_the_dead(redis: Database) -> Plight:
+def digest_of_the_dead(redis: Database) -> Scenario:
     """A digest that a worker was posting when it died."""
     made = _Making(redis)
     made.send(*(f"s{n}" for n in range(6)), category="storms")
@@ -478,7 +478,7 @@ def digest_of_the_dead(redis: Database) -> Plight:
     return made.done("digest:storms", ends=DIGEST_ENDS)
 
 
-def notice_waits(redis: Database) -> Plight:
+def notice_waits(redis: Database) -> Scenario:
     """A notice that waits for the end of suppression."""
     made = _Making(redis)
     made.send(*(f"n{n}" for n in range(5)), category="notes")
@@ -486,11 +486,11 @@ def notice_waits(redis: Database) -> Plight:
     return made.done("notice:notes", ends=DIGEST_ENDS)
 
 
-Make = Callable[[Database], Plight]
+Make = Callable[[Database], Scenario]
 
 EVENTS: Final[tuple[Make, ...]] = (
     leased, leased_to_wait, leased_by_the_dead, requeued, candidate, given_back, in_a_channels_line, at_its_turn,
-    posted, failed, cooled_down, posted_by_the_dead, on_a_timer, unconfirmed, looked_up, looked_up_by_the_dead,
+    posted, failed, cooled_down, posted_by_the_dead, on_a_timer, unconfirmed, scanned, scanned_by_the_dead,
     next_in_a_category, behind_in_a_category, head_in_hands, head_of_the_dead, of_a_paused_category, alone_suppressed,
     joined_by_a_second,
 )  # fmt: skip

@@ -1,11 +1,11 @@
-"""Spans of the stand-in's readings: how many, and what a caller may say."""
+"""Spans of the stand-in's history calls: how many, and what a caller may say."""
 
 from __future__ import annotations
 
 import pytest
 
 from dispatcher.stand_in.asked import USUAL_ITEMS, as_ts, is_true, ts_us
-from dispatcher.stand_in.readings import Span
+from dispatcher.stand_in.history import Span
 
 
 @pytest.mark.parametrize(

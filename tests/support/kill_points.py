@@ -24,7 +24,7 @@ Method = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Doom:
+class KillPoint:
     """The process dies ``before``, in the ``middle`` of or ``after`` the ``call``-th call of a step of ``STEPS``.
 
     In the middle means that the command has been sent and nobody hears the answer. Of steps that are known by what
@@ -38,7 +38,7 @@ class Doom:
     number: int = signal.SIGKILL
 
     def as_json(self) -> dict[str, Any]:
-        """What ``Doom(**...)`` reads."""
+        """What ``KillPoint(**...)`` reads."""
         return asdict(self)
 
 
@@ -71,7 +71,7 @@ def _parked(answers: Any) -> bool:  # noqa: ANN401 - what start answers
 STEPS: Final = {
     "take": Step(Outbox, "take", lambda taken: bool(taken.batch)),
     "ask for more": Step(Outbox, "take"),
-    "take ahead": Step(Outbox, "prefetch"),
+    "prefetch": Step(Outbox, "prefetch"),
     "gate": Step(Admission, "admit"),
     "line up": Step(Outbox, "line_up"),
     "advance": Step(Outbox, "take", _advanced),
@@ -82,7 +82,7 @@ STEPS: Final = {
     "wake": Step(Outbox, "take", _woke),
     "park": Step(Outbox, "start", _parked),
     "post": Step(SlackSink, "post"),
-    "look": Step(SlackSink, "look"),
+    "scan": Step(SlackSink, "scan"),
     "give back": Step(Outbox, "give_back", at_stop=True),
     "keep only": Step(Outbox, "keep_only", at_stop=True),
 }
@@ -93,51 +93,51 @@ def wrap(owner: type, name: str, around: Callable[[Method], Method]) -> None:
     setattr(owner, name, around(getattr(owner, name)))
 
 
-def doom(fate: Doom) -> None:
+def die_at(kill_point: KillPoint) -> None:
     """From now on this process dies as told."""
-    step = STEPS[fate.step]
+    step = STEPS[kill_point.step]
     if step.at_stop:
         takes = count(1)
-        wrap(Outbox, "take", lambda take: _stopping(take, lambda: next(takes) == fate.call))
-        fate = replace(fate, call=1)
-    wrap(step.owner, step.method, lambda method: _deadly(method, fate, step.counts))
+        wrap(Outbox, "take", lambda take: _stopping(take, lambda: next(takes) == kill_point.call))
+        kill_point = replace(kill_point, call=1)
+    wrap(step.owner, step.method, lambda method: _killing(method, kill_point, step.counts))
 
 
-def _deadly(method: Method, fate: Doom, counts: Callable[[Any], bool] | None) -> Method:
+def _killing(method: Method, kill_point: KillPoint, counts: Callable[[Any], bool] | None) -> Method:
     calls = count(1)
 
     def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the method takes
         if counts is not None:
             answer = method(*arguments, **named)
-            if counts(answer) and next(calls) == fate.call:
-                _strike(fate)
+            if counts(answer) and next(calls) == kill_point.call:
+                _kill_now(kill_point)
             return answer
-        is_last = next(calls) == fate.call
-        if is_last and fate.moment == "before":
-            _strike(fate)
-        if is_last and fate.moment == "middle":
-            _strike_at_reply(fate)
+        is_last = next(calls) == kill_point.call
+        if is_last and kill_point.moment == "before":
+            _kill_now(kill_point)
+        if is_last and kill_point.moment == "middle":
+            _kill_at_reply(kill_point)
         answer = method(*arguments, **named)
-        if is_last and fate.moment == "after":
-            _strike(fate)
+        if is_last and kill_point.moment == "after":
+            _kill_now(kill_point)
         return answer
 
     return call
 
 
-def _strike(fate: Doom) -> None:
-    os.kill(os.getpid(), fate.number)
+def _kill_now(kill_point: KillPoint) -> None:
+    os.kill(os.getpid(), kill_point.number)
 
 
-def _strike_at_reply(fate: Doom) -> None:
+def _kill_at_reply(kill_point: KillPoint) -> None:
     """The next answer that this thread would read from a server finds nobody."""
     thread = threading.get_ident()
-    strikes = count(1)
+    replies = count(1)
 
     def deaf(read: Method) -> Method:
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - redis-py's
-            if threading.get_ident() == thread and next(strikes) == 1:
-                _strike(fate)
+            if threading.get_ident() == thread and next(replies) == 1:
+                _kill_now(kill_point)
             return read(*arguments, **named)
 
         return call

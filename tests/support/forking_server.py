@@ -1,6 +1,6 @@
-"""``python -m tests.support.mortals``: forks workers that are to die, a few milliseconds each; see ``nursery``.
+"""``python -m tests.support.forking_server``: forks killable workers, each in a few ms; see ``killable_workers``.
 
-An order is a line of JSON on stdin: environment, files, and the doom. What began and what ended is told on stdout.
+An order is a line of JSON on stdin: environment, files, and the kill point. Its beginning and end are told on stdout.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
 from dispatcher.worker.child_process import ParentLink
-from tests.support.diary import keep_diary
-from tests.support.doom import Doom, doom
+from tests.support.journal import keep_journal
+from tests.support.kill_points import KillPoint, die_at
 
 PATIENCE_S = 5.0
 
@@ -68,9 +68,9 @@ def live(order: dict[str, Any]) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for ours, theirs in ((nothing, 0), (nothing, 1), (log, 2)):
         os.dup2(ours, theirs)
-    keep_diary(Path(order["diary"]))
-    if order["doom"]:
-        doom(Doom(**order["doom"]))
+    keep_journal(Path(order["journal"]))
+    if order["kill_point"]:
+        die_at(KillPoint(**order["kill_point"]))
     terminal = Terminal()
     try:
         with prepared(terminal) as job:

@@ -14,7 +14,7 @@ from tests.support.commands import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class InProcess:
     """``dispatcher ARGUMENTS``, in the environment of the test."""
 
     monkeypatch: pytest.MonkeyPatch

@@ -13,18 +13,17 @@ from dispatcher.app.active_limits import Following
 from dispatcher.app.building import build_gate, build_outbox
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
-from dispatcher.core.boottime import boottime_s
 from dispatcher.core.event import Event
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.producer import Producer
 from dispatcher.server.connection import Client
 from dispatcher.settings import Settings, read_limits
 from dispatcher.store.dead_letters import DeadLetters
-from dispatcher.store.leases import Outbox
+from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
-from dispatcher.store.take import Taken
 from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
@@ -59,7 +58,7 @@ class NotedDoorbell(Doorbell):
 
 
 @dataclass(slots=True)
-class Stand:
+class HandDrivenWorker:
     """A real worker whose loop the test runs by hand."""
 
     POST_DEADLINE_S: ClassVar[float] = 5.0
@@ -140,6 +139,6 @@ class Stand:
         return [each.id for each in taken.batch]
 
 
-def send(stand: Stand, *ids: str, category: str = "news") -> None:
+def send(driven: HandDrivenWorker, *ids: str, category: str = "news") -> None:
     events: Sequence[Event] = [Event(category, "x", id=id_) for id_ in ids]
-    Producer(stand.client).send_many(events)
+    Producer(driven.client).send_many(events)

@@ -15,7 +15,7 @@ _SOON_US: Final = 60 * US
 
 
 def watch(books: Books, done: Callable[[Snapshot], bool], timeout_s: float) -> Snapshot:
-    """Look at the books again and again until ``done``; they balance at every look. Returns the last one."""
+    """Identity at the books again and again until ``done``; they balance at every look. Returns the last one."""
     end = time.monotonic() + timeout_s
     while True:
         snapshot = books.snapshot()
@@ -26,16 +26,16 @@ def watch(books: Books, done: Callable[[Snapshot], bool], timeout_s: float) -> S
         select.select([], [], [], _PAUSE_S)
 
 
-def is_drained(look: Snapshot) -> bool:
+def is_drained(snapshot: Snapshot) -> bool:
     """Whether every event has its outcome."""
-    return look.waiting + look.events == 0
+    return snapshot.waiting + snapshot.events == 0
 
 
-def is_settled(look: Snapshot) -> bool:
+def is_settled(snapshot: Snapshot) -> bool:
     """``is_drained``, but for events that wait on timers for room that does not come soon.
 
-    Such an event has a post of unknown fate: the post keeps its slot, and its limit has no other.
+    Such an event has a post with an unknown delivery status: the post keeps its slot, and its limit has no other.
     """
-    next_us = look.next_timer_us
-    is_stuck = next_us is not None and next_us - look.now_us > _SOON_US
-    return is_drained(look) or (look.waiting == 0 and look.events == look.timers and is_stuck)
+    next_us = snapshot.next_timer_us
+    is_stuck = next_us is not None and next_us - snapshot.now_us > _SOON_US
+    return is_drained(snapshot) or (snapshot.waiting == 0 and snapshot.events == snapshot.timers and is_stuck)

@@ -44,7 +44,7 @@ return cjson.encode(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class NamespaceState:
     """Where everything is, read key by key."""
 
     events: dict[str, dict[str, Any]]
@@ -106,7 +106,7 @@ class Places:
             ),
             (
                 all("unconfirmed" not in self.events[id_] for ids in self.lines.values() for id_ in ids),
-                "what is to be looked up waits in no line",
+                "what is to be reconciled waits in no line",
             ),
             (
                 all(self.events[id_]["line"] == line for line, ids in categories.items() for id_ in ids),
@@ -155,7 +155,7 @@ class Places:
         return state
 
 
-def places_of(redis: Database, keys: Keys) -> Places:
+def state_of(redis: Database, keys: Keys) -> NamespaceState:
     """Read them all, in one step."""
     found: dict[str, tuple[int, list[str]]] = json.loads(
         redis.eval(_READ, 1, keys.events, f"{keys.layout.rpartition(':')[0]}:*")
@@ -176,8 +176,8 @@ def places_of(redis: Database, keys: Keys) -> Places:
         return {key.removeprefix(prefix): key for key in sorted(found) if key.startswith(prefix)}
 
     lines, slots = below(keys.line_prefix), below(keys.scope(""))
-    mortal = [*slots.values(), *(key for key in (keys.seen, keys.cooldowns, keys.threads[0]) if key in found)]
-    return Places(
+    with_lifetime = [*slots.values(), *(key for key in (keys.seen, keys.cooldowns, keys.threads[0]) if key in found)]
+    return NamespaceState(
         events={id_: json.loads(header) for id_, header in pairs(keys.events).items()},
         leased={owner: sorted(members(key)) for owner, key in below(keys.leased_prefix).items()},
         requeued=list(pairs(keys.requeued)),
@@ -186,7 +186,7 @@ def places_of(redis: Database, keys: Keys) -> Places:
         timers=list(pairs(keys.timers)),
         parked=list(pairs(keys.parked)),
         posting=pairs(keys.posting),
-        lifetimes_ms={key: found[key][0] for key in mortal},
+        lifetimes_ms={key: found[key][0] for key in with_lifetime},
         ranks={line: scores(key) for line, key in lines.items() if not line.startswith(("channel:", "paused:"))},
         awaited=pairs(keys.awaited),
         waits={scope: scores(key) for scope, key in below(keys.waits_prefix).items()},

@@ -17,10 +17,10 @@ from dispatcher.stand_in import TRANSIENT, SlackError, StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books, Snapshot
-from tests.support.doom import Doom
+from tests.support.kill_points import KillPoint
 from tests.support.kill_round import KEYS, QUEUE
-from tests.support.looks import is_drained
-from tests.support.nursery import Nursery
+from tests.support.killable_workers import KillableWorkers
+from tests.support.snapshots import is_drained
 
 _DEATHS: Final = 3
 _SOON_US: Final = 3 * US
@@ -67,9 +67,9 @@ class Account:
 
 @dataclass(slots=True)
 class Fleet:
-    """``places`` workers at a time; who is doomed dies, and another takes its place."""
+    """``places`` workers at a time; a worker with a kill point dies, and another takes its place."""
 
-    nursery: Nursery
+    killable: KillableWorkers
     client: Client
     slack: StandIn
     env: Mapping[str, str]
@@ -77,28 +77,28 @@ class Fleet:
     ids: list[str] = field(default_factory=list)
     killed: int = 0
 
-    def run(self, count: int, dooms: Sequence[Doom], timeout_s: float) -> Snapshot:
+    def run(self, count: int, kill_points: Sequence[KillPoint], timeout_s: float) -> Snapshot:
         """Send so many messages while workers die, and wait until all have ended; the books balance at every look."""
-        books, producer, fates = Books(self.client, KEYS, QUEUE), Producer(self.client), deque(dooms)
+        books, producer, pending = Books(self.client, KEYS, QUEUE), Producer(self.client), deque(kill_points)
         end = time.monotonic() + timeout_s
-        portion = max(10, count // (len(dooms) + 1))
+        portion = max(10, count // (len(kill_points) + 1))
         while True:
-            for _ in range(self.places - len(self.nursery.living())):
-                self.nursery.bear(self.env, fates.popleft() if fates else None)
-            look = books.snapshot()
-            assert look.imbalances() == []
-            is_killing = bool(fates) or any(each.doom for each in self.nursery.living())
-            if look.waiting + look.events < portion and (len(self.ids) < count or is_killing):
+            for _ in range(self.places - len(self.killable.living())):
+                self.killable.start(self.env, pending.popleft() if pending else None)
+            snapshot = books.snapshot()
+            assert snapshot.imbalances() == []
+            is_killing = bool(pending) or any(each.kill_point for each in self.killable.living())
+            if snapshot.waiting + snapshot.events < portion and (len(self.ids) < count or is_killing):
                 first, sending = len(self.ids), min(portion, max(count - len(self.ids), 10))
                 self.ids += producer.send_many(message(n) for n in range(first, first + sending))
-            elif is_drained(look) and not is_killing:
+            elif is_drained(snapshot) and not is_killing:
                 break
-            elif look.waiting + look.leased + look.requeued == 0:
+            elif snapshot.waiting + snapshot.leased + snapshot.requeued == 0:
                 hasten(self.client)
-            assert time.monotonic() < end, f"not done after {timeout_s} s: {look}; {fates}"
-            self.nursery.poll(_LOOK_S)
-        self.nursery.stop()
-        ended = [(each.code, each.said()[-2000:]) for each in self.nursery.mortals]
+            assert time.monotonic() < end, f"not done after {timeout_s} s: {snapshot}; {pending}"
+            self.killable.poll(_LOOK_S)
+        self.killable.stop()
+        ended = [(each.code, each.said()[-2000:]) for each in self.killable.started]
         assert [each for each in ended if each[0] not in {0, -signal.SIGKILL}] == []
         self.killed = sum(code == -signal.SIGKILL for code, _ in ended)
         return books.snapshot()
@@ -125,7 +125,7 @@ class Fleet:
 
     def too_soon_given_up(self) -> list[str]:
         """Dead letters ``exhausted`` that fewer than three workers died with."""
-        lives = [each.life() for each in self.nursery.mortals if each.code == -signal.SIGKILL]
+        lives = [each.life() for each in self.killable.started if each.code == -signal.SIGKILL]
         deaths = Counter(id_ for life in lives for id_ in life.held)
         unheard = sum(life.asked for life in lives)
         letters = DeadLetters(self.client, KEYS, QUEUE).find(Filter())

@@ -17,12 +17,11 @@ from dispatcher.core.limits import Admitted
 from dispatcher.core.outcomes import Turn
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.admission import Admission
-from dispatcher.store.leases import Outbox
-from dispatcher.store.take import Taken
-from tests.support.doom import Method, wrap
+from dispatcher.store.leases import Outbox, Taken
+from tests.support.kill_points import Method, wrap
 
 
-def keep_diary(path: Path) -> None:
+def keep_journal(path: Path) -> None:
     """From now on the steps of this process are written to ``path``; wrap what is to die around this."""
     book = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -42,14 +41,14 @@ def keep_diary(path: Path) -> None:
 
 @dataclass(slots=True)
 class Life:
-    """One worker's diary, read.
+    """One worker's journal, read.
 
     At its end it held ``held``, with the posts of ``posting`` under way, and had settled ``untold`` last. Before that
     it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
-    the fate of a post was unknown, and of ``unconfirmed`` it was to be looked up. ``batches`` are the events of each
+    the fate of a post was unknown, and of ``unconfirmed`` it was to be reconciled. ``batches`` are the events of each
     take that nobody had taken before, in order. ``owners`` says what their slots are called, but for the number of
-    posts of unknown fate. ``asked`` takes had no answer when the diary ended, and nobody knows with what result; the
-    same says ``is_settling`` of settling. The answers to ``unheard`` others got lost.
+    posts with an unknown delivery status. ``asked`` takes had no answer when the journal ended, and nobody knows with
+    what result; the same says ``is_settling`` of settling. The answers to ``unheard`` others got lost.
     """
 
     held: set[str] = field(default_factory=set)
@@ -66,7 +65,7 @@ class Life:
     owners: dict[str, str] = field(default_factory=dict)
 
 
-def read_diary(path: Path) -> Life:
+def read_journal(path: Path) -> Life:
     """The life that was written down; a process that died before it took anything has none."""
     life = Life()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -110,7 +109,7 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
             life.held &= ids["all"]
             life.posting &= ids["all"]
         case _:
-            raise AssertionError(f"a diary says {entry!r}")
+            raise AssertionError(f"a journal says {entry!r}")
 
 
 Note = Callable[..., None]
@@ -220,7 +219,7 @@ def _settling(settle: Method, note: Note) -> Method:
             "settling",
             all=ids,
             unknown=unknown,
-            unconfirmed=(each.subject.id for each in settlements if each.looks is not None),
+            unconfirmed=(each.subject.id for each in settlements if each.failed_scans is not None),
         )
         settled = settle(outbox, settlements, *arguments, **named)
         note("settled", all=ids, done=(id_ for id_, done in zip(ids, settled.applied, strict=True) if done))

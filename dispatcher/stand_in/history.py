@@ -76,7 +76,7 @@ def replies(messages: Sequence[Posted], ts: object, span: Span) -> dict[str, Any
 
 
 def message_json(message: Posted, thread: Sequence[Posted] = (), *, with_metadata: bool = False) -> dict[str, Any]:
-    """A message as Slack's readings show it; ``thread`` are the replies to it."""
+    """A message as Slack's history shows it; ``thread`` are the replies to it."""
     shown: dict[str, Any] = {"type": "message", "user": "U0STANDIN", "bot_id": "B0STANDIN", "text": message.text}
     shown["ts"] = message.ts
     if message.via == "webhook" or message.username or message.icon:

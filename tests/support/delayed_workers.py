@@ -1,8 +1,8 @@
 """Workers that are held up between any two steps: frozen, cut short by a slow server or network, unread, killed.
 
 Each worker has a way of its own to the server and to Slack, through proxies. What passes there is one step of a post:
-its mark, its request, its answer, a look-up and what that shows. Before any of it passes, it may be delayed, or its
-worker may be frozen, for shorter or longer than its lease.
+its mark, its request, its answer, a history scan and what that shows. Before any of it passes, it may be delayed, or
+its worker may be frozen, for shorter or longer than its lease.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Chance:
         with self._lock:
             return self._random.random() < odds
 
-    def choose(self, *among: Hindered) -> Hindered:
+    def choose(self, *among: DelayedWorker) -> DelayedWorker:
         """One of them."""
         with self._lock:
             return self._random.choice(among)
@@ -111,7 +111,7 @@ class Chance:
         self._calm.set()
 
 
-class Hindered:
+class DelayedWorker:
     """One worker process, behind its proxies; a context manager."""
 
     def __init__(self, chance: Chance, server: Path, slack: StandIn, env: Mapping[str, str], cwd: Path) -> None:
@@ -187,7 +187,7 @@ class Hindered:
         return meanwhile
 
 
-def is_over(worker: Hindered) -> bool:
+def is_over(worker: DelayedWorker) -> bool:
     """Whether it has ended."""
     try:
         worker.process.process.wait(0)

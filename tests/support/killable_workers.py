@@ -15,21 +15,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.support.diary import Life, read_diary
-from tests.support.doom import Doom
+from tests.support.journal import Life, read_journal
+from tests.support.kill_points import KillPoint
 from tests.support.processes import PATIENCE_S
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 
 @dataclass(slots=True)
-class Mortal:
+class KillableWorker:
     """One worker process; ``code`` is its exit code once it has ended, a signal's number negative."""
 
     number: int
-    doom: Doom | None
+    kill_point: KillPoint | None
     log: Path
-    diary: Path
+    journal: Path
     pid: int = 0
     code: int | None = field(default=None)
 
@@ -53,22 +53,22 @@ class Mortal:
         return [each for each in map(json.loads, lines) if each["event"] == event]
 
     def life(self) -> Life:
-        """What it did, by its diary."""
-        return read_diary(self.diary)
+        """What it did, by its journal."""
+        return read_journal(self.journal)
 
 
-class Nursery:
-    """Bears worker processes in ``cwd``; a context manager that ends all that still live, by their process ids.
+class KillableWorkers:
+    """Starts worker processes in ``cwd``; a context manager that ends all that still live, by their process ids.
 
-    ``mortals`` are all that were born since the last ``clear``.
+    ``started`` are all that were started since the last ``clear``.
     """
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
         self._told = b""
-        self.mortals: list[Mortal] = []
+        self.started: list[KillableWorker] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.mortals"],
+            [sys.executable, "-m", "tests.support.forking_server"],
             cwd=cwd,
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
             stdin=subprocess.PIPE,
@@ -84,32 +84,32 @@ class Nursery:
         self.clear()
         self._process.communicate(timeout=PATIENCE_S)
 
-    def bear(self, env: Mapping[str, str], doom: Doom | None = None) -> Mortal:
+    def start(self, env: Mapping[str, str], kill_point: KillPoint | None = None) -> KillableWorker:
         """A new worker with this environment and nothing else; returns when it has been forked."""
-        number = len(self.mortals)
-        stem = f"mortal{number}.{os.urandom(4).hex()}"
-        mortal = Mortal(number, doom, self._cwd / f"{stem}.log", self._cwd / f"{stem}.diary")
-        self.mortals.append(mortal)
+        number = len(self.started)
+        stem = f"worker{number}.{os.urandom(4).hex()}"
+        process = KillableWorker(number, kill_point, self._cwd / f"{stem}.log", self._cwd / f"{stem}.journal")
+        self.started.append(process)
         order = {
             "number": number,
             "env": {"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
             "cwd": str(self._cwd),
-            "log": str(mortal.log),
-            "diary": str(mortal.diary),
-            "doom": doom.as_json() if doom else None,
+            "log": str(process.log),
+            "journal": str(process.journal),
+            "kill_point": kill_point.as_json() if kill_point else None,
         }
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
         end = time.monotonic() + PATIENCE_S
-        while not mortal.pid:
+        while not process.pid:
             self.poll(0.05)
             assert time.monotonic() < end, "a worker was not forked"
-        return mortal
+        return process
 
-    def living(self) -> list[Mortal]:
+    def living(self) -> list[KillableWorker]:
         """Those that are not known to have ended."""
-        return [each for each in self.mortals if each.code is None and each.pid]
+        return [each for each in self.started if each.code is None and each.pid]
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Learn who has ended; waits ``timeout_s`` at most for news."""
@@ -117,7 +117,7 @@ class Nursery:
         descriptor = self._process.stdout.fileno()
         while select.select([descriptor], [], [], timeout_s)[0]:
             piece = os.read(descriptor, 65_536)
-            assert piece, f"the nursery ended with {self._process.wait(PATIENCE_S)}"
+            assert piece, f"the forking server ended with {self._process.wait(PATIENCE_S)}"
             *whole, self._told = (self._told + piece).split(b"\n")
             for line in whole:
                 self._hear(json.loads(line))
@@ -126,18 +126,18 @@ class Nursery:
     def clear(self) -> None:
         """Kill all that still live, and forget everybody."""
         self.poll()
-        for mortal in self.living():
-            mortal.signal(signal.SIGKILL)
+        for process in self.living():
+            process.signal(signal.SIGKILL)
         end = time.monotonic() + PATIENCE_S
         while self.living():
             self.poll(0.05)
             assert time.monotonic() < end, f"killed, still running: {self.living()}"
-        self.mortals.clear()
+        self.started.clear()
 
     def stop(self, timeout_s: float = PATIENCE_S) -> None:
         """Tell all that live to stop, and wait until they have."""
-        for mortal in self.living():
-            mortal.signal(signal.SIGTERM)
+        for process in self.living():
+            process.signal(signal.SIGTERM)
         end = time.monotonic() + timeout_s
         while self.living():
             self.poll(0.05)
@@ -145,8 +145,8 @@ class Nursery:
 
     def _hear(self, told: dict[str, int]) -> None:
         if "began" in told:
-            self.mortals[told["began"]].pid = told["pid"]
+            self.started[told["began"]].pid = told["pid"]
             return
         ended = [each for each in self.living() if each.pid == told["ended"]]
-        for mortal in ended:
-            mortal.code = told["code"]
+        for process in ended:
+            process.code = told["code"]

@@ -77,9 +77,9 @@ def on_lanes(redis: Database) -> list[str]:
 
 def balanced(redis: Database) -> dict[str, int]:
     """The totals, of books that balance."""
-    look = Books(redis, KEYS, QUEUE).snapshot()
-    assert look.imbalances() == []
-    return look.overall()
+    snapshot = Books(redis, KEYS, QUEUE).snapshot()
+    assert snapshot.imbalances() == []
+    return snapshot.overall()
 
 
 def everything(redis: Database) -> dict[str, bytes]:

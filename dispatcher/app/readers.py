@@ -1,0 +1,145 @@
+"""Opens what only looks, or does one thing for an operator or a producer. Each loads no more than it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dispatcher.app.servers import Server, keys_of, reach
+from dispatcher.core.units import US, Lane
+from dispatcher.errors import GateUnavailable, QueueUnavailable
+from dispatcher.server.connection import Client, connect, translate_outages
+from dispatcher.server.keys import LAYOUT_VERSION
+from dispatcher.settings.plain import AnySettings
+from dispatcher.store.enqueue import wrong_layout
+from dispatcher.store.rq_keys import QueueKeys
+
+if TYPE_CHECKING:
+    from dispatcher.core.policy import Policy
+    from dispatcher.limiter import Limiter
+    from dispatcher.producer import Producer
+    from dispatcher.settings import Settings
+    from dispatcher.store.dead_letters import DeadLetters
+    from dispatcher.store.explanations import Explanations
+    from dispatcher.store.operator_controls import Muting, Pausing
+    from dispatcher.store.parked_events import ParkedEvents
+    from dispatcher.store.snapshot import Books
+    from dispatcher.store.versions import Versions
+
+
+def build_producer(settings: AnySettings, server: Server) -> Producer:
+    """A producer; raises ``QueueUnavailable``, ``ConfigError`` when the server does not answer now."""
+    from dispatcher.producer.blocking import Producer
+    from dispatcher.producer.target import ANSWER_TIMEOUT_S
+
+    client = connect(server.url, timeout_s=ANSWER_TIMEOUT_S)
+    try:
+        reach(client, server.shown)
+    except GateUnavailable as error:
+        raise QueueUnavailable(str(error)) from error
+    return Producer(client, namespace=settings.namespace, queue=settings.queue, max_waiting=settings.max_waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What only looks: the books, the use of limits, the workers that live."""
+
+    books: Books
+    limiter: Limiter
+    workers: Callable[[], Sequence[Mapping[str, str]]]
+
+
+def build_readers(settings: AnySettings, server: Server) -> Readers:
+    """Readers of the namespace; raises ``GateUnavailable`` or ``ConfigError``, also where another version wrote it."""
+    from dispatcher.limiter.blocking import Limiter
+    from dispatcher.store.snapshot import Books
+
+    client = _client_of_namespace(settings, server)
+    keys, queue = keys_of(settings)
+    return Readers(
+        Books(client, keys, queue), Limiter(client, namespace=settings.namespace), lambda: workers_of(client, queue)
+    )
+
+
+def open_dead_letters(settings: AnySettings, server: Server) -> DeadLetters:
+    """The dead letters of the namespace; raises as ``build_readers`` does."""
+    from dispatcher.store.dead_letters import DeadLetters
+
+    return DeadLetters(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_explanations(settings: AnySettings, server: Server) -> Explanations:
+    """What explains events of the namespace; raises as ``build_readers`` does."""
+    from dispatcher.store.explanations import Explanations
+
+    return Explanations(_client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_pausing(settings: AnySettings, server: Server) -> Pausing:
+    """What pauses and resumes posting by hand; raises as ``build_readers`` does."""
+    from dispatcher.store.operator_controls import Pausing
+
+    keys, _ = keys_of(settings)
+    return Pausing(_client_of_namespace(settings, server), keys)
+
+
+def open_muting(settings: AnySettings, server: Server) -> Muting:
+    """What mutes categories of the namespace; raises as ``build_readers`` does."""
+    from dispatcher.store.operator_controls import Muting
+
+    keys, _ = keys_of(settings)
+    return Muting(_client_of_namespace(settings, server), keys)
+
+
+def open_parked_events(settings: Settings, server: Server, policy: Policy) -> ParkedEvents:
+    """The parked events of the namespace; raises as ``build_readers`` does."""
+    from dispatcher.store.parked_events import ParkedEvents
+
+    client, remember_us = _client_of_namespace(settings, server), round(settings.dedup_window.total_seconds() * US)
+    return ParkedEvents(client, *keys_of(settings), policy, remember_us=remember_us)
+
+
+def open_versions(settings: AnySettings, server: Server) -> Versions:
+    """The versions of the limits of the namespace; raises as ``build_readers`` does."""
+    from dispatcher.store.versions import Versions
+
+    return Versions(_client_of_namespace(settings, server), keys_of(settings)[0])
+
+
+def _client_of_namespace(settings: AnySettings, server: Server) -> Client:
+    client = connect(server.url)
+    reach(client, server.shown)
+    keys, _ = keys_of(settings)
+    with translate_outages():
+        layout = client.get(keys.layout)
+    if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
+        raise wrong_layout(found, keys.namespace)
+    return client
+
+
+def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
+    """RQ's entries of the workers of a queue that live: name, host, pid and last heartbeat."""
+    with translate_outages():
+        names = sorted(client.smembers(queue.workers(Lane.NORMAL)))
+        with client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(name, "hostname", "pid", "last_heartbeat", "state")
+            rows = pipe.execute()
+    workers = []
+    for name, (host, pid, beat, state) in zip(names, rows, strict=True):
+        if beat is not None:
+            workers.append(
+                {
+                    "name": _text(name).removeprefix("rq:worker:"),
+                    "host": (host or b"").decode(),
+                    "pid": (pid or b"").decode(),
+                    "last_heartbeat": beat.decode(),
+                    "state": (state or b"").decode(),
+                }
+            )
+    return workers
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

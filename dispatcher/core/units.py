@@ -1,0 +1,55 @@
+"""Spans of time, lanes and text: what is needed of the core before there is a limit."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+US: Final = 1_000_000
+"""Microseconds in a second."""
+
+DAY_US: Final = 86_400 * US
+_UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": DAY_US}
+_DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the text can be sent anywhere: half of a surrogate pair cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds in a span such as ``250ms``, ``30m`` or ``1.5h``.
+
+    Raises ``ValueError`` that says what was expected; zero is refused.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}, expected a number and a unit of ms, s, m, h or d, for example 30m")
+    span_us = round(float(match[1]) * _UNITS_US[match[2]])
+    if span_us < 1:
+        raise ValueError(f"{text!r}, expected a span longer than zero")
+    return span_us
+
+
+def format_duration(span_us: int) -> str:
+    """The shortest exact spelling that ``parse_duration`` reads back: ``30m``, not ``1800s``."""
+    for unit in ("d", "h", "m", "s"):
+        if span_us % _UNITS_US[unit] == 0:
+            return f"{span_us // _UNITS_US[unit]}{unit}"
+    return f"{span_us // 1_000}.{span_us % 1_000:03}".rstrip("0").rstrip(".") + "ms"
+
+
+class Lane(StrEnum):
+    """A priority, and the RQ queue of that priority."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"

@@ -1,0 +1,55 @@
+"""Where variables are set: the environment, and ``.env``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dotenv.parser import Binding, parse_stream
+
+ENV_FILE: Final = Path(".env")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Variables that were set in one place; an empty one counts as unset and is not among them."""
+
+    variables: Mapping[str, str]
+    suffix: str = ""
+
+
+def read_env_file(path: Path | None) -> tuple[Place, list[str], list[str]]:
+    """What the file sets, warnings and faults."""
+    if path is None or not path.exists():
+        return Place({}), [], []
+    if path.is_dir():
+        fault = f"{path} is a folder, expected a file of lines NAME=value; give the folder another name"
+        return Place({}), [], [fault]
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        return Place({}), [], [f"{path} cannot be read: {error.strerror}; expected lines NAME=value"]
+    except UnicodeDecodeError:
+        return Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
+    bindings = list(parse_stream(io.StringIO(text)))
+    warnings = [
+        f"{path}:{_line(binding)}: not read as NAME=value, the line is ignored"
+        for binding in bindings
+        if binding.error or (binding.key is not None and binding.value is None)
+    ]
+    given = {binding.key: binding.value or "" for binding in bindings if binding.key is not None}
+    return Place(without_blanks(given), f" (in {path})"), warnings, []
+
+
+def _line(binding: Binding) -> int:
+    """Where it stands; the parser counts blank lines before it to it."""
+    text = binding.original.string
+    return binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+
+
+def without_blanks(given: Mapping[str, str]) -> dict[str, str]:
+    """What is set, without blanks around it."""
+    return {name: stripped for name, text in given.items() if (stripped := text.strip())}
