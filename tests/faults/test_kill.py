@@ -21,7 +21,7 @@ from tests.support.processes import Command, environment, until
 from tests.support.snapshots import is_settled, watch
 
 EVENTS_PER_KILL = 50
-ROUNDS = [pytest.param(4, id="4 kills"), pytest.param(100, id="100 kills", marks=pytest.mark.slow)]
+ROUNDS = [pytest.param(3, id="3 kills"), pytest.param(100, id="100 kills", marks=pytest.mark.slow)]
 Begin = Callable[[int], Round]
 
 STEPS = {

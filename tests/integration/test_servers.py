@@ -60,7 +60,7 @@ def test_a_full_server_tells_producers_and_loses_nothing(
 ) -> None:
     client: Database = connect(own_server.url)
     producer = Producer(client)
-    ids = producer.send_many({"category": f"c{n}", "text": "x"} for n in range(20))
+    ids = producer.send_many({"category": f"c{n}", "text": "x"} for n in range(8))
     client.config_set("maxmemory", "1mb")
     with pytest.raises(QueueUnavailable, match=r"Redis is full \(maxmemory\)"):
         producer.send("errors", "too much")
