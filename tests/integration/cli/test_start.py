@@ -170,7 +170,7 @@ PRODUCER = {
     *(f"dispatcher.producer{name}" for name in ("", ".blocking", ".chunks", ".target")),
     *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".connections", ".keys")),
     *(f"dispatcher.server.{name}" for name in ("scripts", "sentinel_url")),
-    *(f"dispatcher.store{name}" for name in ("", ".enqueue", ".intake", ".rq_keys", ".sealing")),
+    *(f"dispatcher.store{name}" for name in ("", ".enqueue", ".intake", ".rq_keys")),
 }
 
 
