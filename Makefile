@@ -2,7 +2,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+RUN_TIME := .venv/.run-time
 INSTALLED := .venv/.installed
+LOWEST := build/lowest/.installed
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=15
 # Servers for test-matrix, as paths: those on PATH unless named.
 MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
@@ -17,13 +20,18 @@ NPM := npm --silent --ignore-scripts --no-audit --no-fund
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-matrix check check-deploy bench lock clean
+# What a service needs that pins its packages: the producer, the limiter, and the worker behind them.
+LOWEST_TESTS := tests/unit/core tests/unit/producer tests/unit/store tests/integration/producer \
+  tests/integration/limiter tests/integration/server tests/integration/worker tests/integration/store/test_take.py \
+  tests/integration/test_rq.py tests/integration/test_sentinel.py tests/integration/slack/test_sink.py
+
+.PHONY: help demo test test-slow test-matrix test-lowest check check-deploy bench lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: $(INSTALLED)  ## Watch 300 events go through the limits to a local stand-in for Slack
-	@$(BIN)/dispatcher demo
+demo: $(RUN_TIME)  ## Watch 300 events go through the limits to a local stand-in for Slack
+	@$(BIN)/python -m dispatcher demo
 
 test: $(INSTALLED)  ## Run the tests on the server that pip brings
 	$(PYTEST) -m "not slow"
@@ -40,6 +48,9 @@ test-matrix: $(INSTALLED)  ## Run the server tests on redis-server and valkey-se
 	  echo "== $$server: $$($$server --version)"; \
 	  DISPATCHER_TEST_SERVER="$$server" $(PYTEST) -m "server and not slow"; \
 	done
+
+test-lowest: $(LOWEST)  ## Run the tests of producer, limiter and worker on the lowest versions of pyproject.toml
+	build/lowest/bin/python -m pytest -n 3 --dist worksteal -m "not slow" -W ignore::pytest.PytestUnraisableExceptionWarning $(LOWEST_TESTS)
 
 check: $(INSTALLED)  ## Check format, lint, types and layers
 	$(BIN)/ruff format --check --quiet .
@@ -59,6 +70,7 @@ lock:  ## Resolve the dependencies anew into all requirements*.txt
 	build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	$(LOCK) --extra dev --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --output-file requirements.txt pyproject.toml
+	$(LOCK) --constraints requirements-dev.txt --extra embedded --output-file requirements-demo.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
 	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
 	$(LOCK) --constraints requirements-dev.txt --output-file benchmarks/requirements-peers.txt benchmarks/requirements-peers.in
@@ -68,11 +80,29 @@ clean:  ## Remove .venv, caches and build output; what the embedded server keeps
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): requirements-dev.txt pyproject.toml
+$(RUN_TIME): requirements-demo.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed, %s is %s; name another: make PYTHON=/path/to/python3" % (sys.executable, sys.version.split()[0]))'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "making .venv: a Python environment of this checkout alone"
+	@$(PYTHON) -m venv .venv
+	@echo "installing the run-time packages of requirements-demo.txt into it, about 60 MB"
+	@$(PIP) --require-hashes -r requirements-demo.txt
+	@touch $@
+
+$(INSTALLED): $(RUN_TIME) requirements-dev.txt pyproject.toml
+	@echo "installing what tests and checks need: requirements-dev.txt"
+	@$(PIP) --require-hashes -r requirements-dev.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# redis-py 5.0 leaves a refused socket to the garbage collector: test-lowest lets that warning pass.
+$(LOWEST): pyproject.toml
+	@echo "resolving and installing the lowest versions into build/lowest"
+	@$(PYTHON) -m venv build/lowest
+	@build/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@build/lowest/bin/uv pip compile --quiet --no-config --resolution lowest-direct --python-version 3.11 \
+	  --extra embedded --group test-lowest --output-file build/lowest/requirements.txt pyproject.toml
+	@build/lowest/bin/uv pip install --quiet --no-config --python build/lowest/bin/python -r build/lowest/requirements.txt
+	@echo "$(CURDIR)" > "$$(build/lowest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 	@touch $@
 
 $(HADOLINT): deploy/requirements.txt

@@ -41,6 +41,18 @@ def build_producer(settings: AnySettings, server: Server) -> Producer:
     return Producer(client, namespace=settings.namespace, queue=settings.queue, max_waiting=settings.max_waiting)
 
 
+def is_served(settings: AnySettings, server: Server) -> bool:
+    """Whether a worker takes from the queue, one of ours or of RQ; true where the server does not let us look."""
+    from redis.exceptions import RedisError
+
+    _, queue = keys_of(settings)
+    try:
+        with connect(server.url) as client:
+            return bool(workers_of(client, queue))
+    except (GateUnavailable, RedisError):
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class Readers:
     """What only looks: the books, the use of limits, the workers that live."""

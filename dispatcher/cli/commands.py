@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from dispatcher.cli.examples import add_examples
 from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.terminal import Terminal, open_closed_streams
 
@@ -49,6 +50,7 @@ class _Commands(click.Group):
 
 def _load(name: str) -> click.Command:
     command: click.Command = getattr(import_module(_COMMANDS[name][0]), name.replace("-", "_"))
+    add_examples(name, command)
     return command
 
 

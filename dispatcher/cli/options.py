@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from dispatcher.core.units import parse_duration
+from dispatcher.core.units import US, seconds_of
 
 MOST_WORDS: Final = 200
 """Characters of a reason, which stands in every line about an event that it suppresses."""
@@ -44,7 +44,7 @@ class Span(click.ParamType[int]):
     ) -> int:
         """See click."""
         try:
-            return parse_duration(str(value))
+            return round(seconds_of(str(value)) * US)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import isfinite, isnan
 from typing import Any, Final, NoReturn
 
-from dispatcher.core.units import Lane
+from dispatcher.core.units import Lane, normal_channel, seconds_of
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import encode
 
@@ -46,7 +46,8 @@ _LONG_TEXT: Final = 64
 class Event:
     """One notification. ``category`` and one of ``text`` and ``blocks`` are required.
 
-    ``max_age`` is in seconds and ``created_at`` in seconds since 1970. Events of one ``thread``, a key of the
+    ``max_age`` is in seconds, or text such as ``30m``; ``created_at`` is in seconds since 1970. A ``channel`` without
+    its ``#`` gets it, and a number as the value of a label becomes text. Events of one ``thread``, a key of the
     producer's own, go under the first one's message in their channel; ``thread_ts`` names such a message itself.
     Construction checks everything and raises ``InvalidEvent``, so an ``Event`` that exists is valid.
     """
@@ -169,15 +170,48 @@ def is_remembered(event: Event, job_id: str) -> bool:
     return event.id is not None or not _UUID.fullmatch(job_id)
 
 
-def _check(event: Event, given: Iterable[str]) -> None:
+def _check(event: Event, given: Collection[str]) -> None:
     """Look at the fields that were given; the first of those that are not valid is told, in the order of the rules."""
     values = event.__dict__
+    for name, spelt in _SPELLINGS:
+        if name in given:
+            values[name] = spelt(values[name])
     if not all(map(_is_valid, given, map(values.__getitem__, given))):
         _refuse(event)
     if not event.text.strip() and not event.blocks:
         raise InvalidEvent("text is empty, expected some text, or blocks")
     if type(event.priority) is not Lane:
         values["priority"] = Lane(event.priority)
+
+
+def _spelt_channel(value: Any) -> Any:  # noqa: ANN401 - as it was given, not looked at yet
+    return normal_channel(value) if isinstance(value, str) else value
+
+
+def _spelt_labels(value: Any) -> Any:  # noqa: ANN401 - as above
+    if not isinstance(value, Mapping) or all(type(text) is str for text in value.values()):
+        return value
+    return {key: _spelt_number(text) for key, text in value.items()}
+
+
+def _spelt_number(value: object) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return _as_json(value) if is_number else value
+
+
+def _spelt_span(value: Any) -> Any:  # noqa: ANN401 - as above
+    try:
+        return seconds_of(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+_SPELLINGS: Final[tuple[tuple[str, Callable[[Any], Any]], ...]] = (
+    ("channel", _spelt_channel),
+    ("labels", _spelt_labels),
+    ("max_age", _spelt_span),
+)
+"""Fields that may be given in several spellings, and what makes the one of it that the queue and the worker know."""
 
 
 def _is_valid(name: str, value: object) -> bool:
@@ -197,7 +231,7 @@ def _refuse_label(labels: object) -> None:
         return
     for name, value in labels.items():
         if isinstance(name, str) and not isinstance(value, str):
-            raise InvalidEvent(f"the label {in_words(name)} is {in_words(value)}, expected a string")
+            raise InvalidEvent(f"the label {in_words(name)} is {in_words(value)}, expected a string or a number")
 
 
 def _is_text(value: object) -> bool:
@@ -272,7 +306,7 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     (
         "max_age",
         lambda value: value is None or _is_number(value, LEAST_AGE, MAX_AGE),
-        "a number of seconds above 0, up to 366 days",
+        "a number of seconds above 0, up to 366 days, or a span such as 30m",
     ),
     ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
     ("thread", _is_thread, f"a key of 1 to {MAX_THREAD} printable characters"),

@@ -12,6 +12,19 @@ US: Final = 1_000_000
 DAY_US: Final = 86_400 * US
 _UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": DAY_US}
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
+_SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+
+
+CHANNEL_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
+CHANNEL_ID: Final = re.compile(r"[CGDUW][A-Z0-9]{5,}")
+"""Slack's id of a channel, a group, a conversation or a person."""
+
+
+def normal_channel(channel: str) -> str:
+    """A channel in the one spelling that its pace and its line go by: ``ops`` is ``#ops``, an id stays."""
+    if CHANNEL_ID.fullmatch(channel) or not CHANNEL_NAME.fullmatch(channel):
+        return channel
+    return f"#{channel}"
 
 
 def is_utf8(text: str) -> bool:
@@ -37,6 +50,20 @@ def parse_duration(text: str) -> int:
     if span_us < 1:
         raise ValueError(f"{text!r}, expected a span longer than zero")
     return span_us
+
+
+def seconds_of(text: str) -> float:
+    """Seconds in a span such as ``30m``, or in plain seconds such as ``90`` or ``1.5``.
+
+    Of an event, an option and a variable. Raises ``ValueError`` that says what was expected; zero is refused with a
+    unit, and taken without one.
+    """
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    try:
+        return parse_duration(text) / US
+    except ValueError as error:
+        raise ValueError(f"{error}, or seconds") from None
 
 
 def format_duration(span_us: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
@@ -16,6 +16,7 @@ from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
     from dispatcher.core.explain import Explanation
+    from dispatcher.producer.fields import Fields
     from dispatcher.server.connection import Client
     from dispatcher.store.enqueue import Enqueued, Job
 
@@ -63,7 +64,7 @@ class Producer:
         *,
         id: str | None = None,  # noqa: A002 - the field's name on the wire
         on_duplicate: OnDuplicate = "ignore",
-        **fields: Any,  # noqa: ANN401 - the other fields of an Event, checked by it
+        **fields: Unpack[Fields],
     ) -> str:
         """Enqueue one event in one round trip; returns its id, of a duplicate too unless ``on_duplicate="raise"``.
 

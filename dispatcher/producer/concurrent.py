@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Iterable
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from dispatcher.core.explain import Explanation
+    from dispatcher.producer.fields import Fields
     from dispatcher.store.enqueue import Enqueued, Job
 
 
@@ -66,7 +67,7 @@ class AsyncProducer:
         *,
         id: str | None = None,  # noqa: A002 - the field's name on the wire
         on_duplicate: OnDuplicate = "ignore",
-        **fields: Any,  # noqa: ANN401 - the other fields of an Event, checked by it
+        **fields: Unpack[Fields],
     ) -> str:
         """As ``Producer.send``."""
         event = Event.from_payload({"category": category, "text": text, "id": id, **fields})

@@ -16,13 +16,12 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, ValidationInfo
 
-from dispatcher.core.units import parse_duration
+from dispatcher.core.units import seconds_of
 from dispatcher.server.sentinel_url import EXPECTED as SENTINEL_EXPECTED
 from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
 
 REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or {SENTINEL_EXPECTED}"
 
-_SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _LANE_ENDINGS: Final = (":high", ":low", ":intermediate")
 _HEADER_SAFE: Final = re.compile(r"[!-~]+")
 _QUOTES: Final = ('"', "'")
@@ -33,10 +32,8 @@ def span(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
     text = str(value).strip()
-    if _SECONDS.fullmatch(text):
-        return timedelta(seconds=float(text))
     with suppress(ValueError, OverflowError):
-        return timedelta(microseconds=parse_duration(text))
+        return timedelta(seconds=seconds_of(text))
     raise ValueError  # the caller says what was expected
 
 

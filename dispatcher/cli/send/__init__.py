@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.units import US, Lane, parse_duration
+from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, Lane, seconds_of
 
-_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
-_CHANNEL: Final = re.compile(rf"#{_NAME.pattern}|[CGDUW][A-Z0-9]{{5,}}")
-"""A name, or Slack's id of a channel, a group, a conversation or a person."""
+_STDIN: Final = "-"
 
 
 class _Label(click.ParamType[tuple[str, str]]):
@@ -41,13 +38,9 @@ class _Seconds(click.ParamType[float]):
         ctx: click.Context | None,
     ) -> float:
         try:
-            return float(str(value))
-        except ValueError:
-            pass
-        try:
-            return parse_duration(str(value)) / US
+            return seconds_of(str(value))
         except ValueError as error:
-            self.fail(f"{error}, or seconds", param, ctx)
+            self.fail(str(error), param, ctx)
 
 
 class _Channel(click.ParamType[str]):
@@ -60,24 +53,16 @@ class _Channel(click.ParamType[str]):
         ctx: click.Context | None,
     ) -> str:
         channel = str(value)
-        if _CHANNEL.fullmatch(channel) is None:
-            self.fail(
-                f"{channel!r}, expected '#NAME' in quotes, or an id such as C0123ABCD{_meant(channel)}", param, ctx
-            )
+        if not CHANNEL_NAME.fullmatch(channel.removeprefix("#")) and not CHANNEL_ID.fullmatch(channel):
+            self.fail(f"{channel!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD", param, ctx)
         return channel
-
-
-def _meant(channel: str) -> str:
-    return f"; did you mean '#{channel}'?" if _NAME.fullmatch(channel) else ""
 
 
 @click.command()
 @click.argument("category", required=False)
 @click.argument("text", required=False)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
-@click.option(
-    "--channel", type=_Channel(), help="Post there instead of to the category's channel: '#NAME' in quotes, or an id."
-)
+@click.option("--channel", type=_Channel(), help="Post there instead of to the category's channel: a name, or an id.")
 @click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
 @click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
 @click.option("--label", "labels", type=_Label(), multiple=True, help="May be repeated.")
@@ -97,7 +82,8 @@ def send(
 ) -> int:
     """Put events on the queue, and print their ids.
 
-    With --stdin there is an event on each line of stdin, in JSON.
+    TEXT is read from stdin where it is "-", or left out while stdin is no terminal. With --stdin there is an event on
+    each line of stdin, in JSON.
 
     A line that is no valid event is reported with its number, the others are sent, and the exit code is 1.
     """
@@ -112,12 +98,33 @@ def send(
         from dispatcher.cli.send.line_by_line import send_line_by_line
 
         return send_line_by_line(terminal, as_json=as_json)
-    for name in ("category", "text"):
-        if name not in given:
-            raise click.UsageError(f"Missing argument '{name.upper()}'; with --stdin events are read from stdin.")
+    if "category" not in given:
+        raise click.UsageError("Missing argument 'CATEGORY'; with --stdin events are read from stdin.")
+    if given.get("text", _STDIN) == _STDIN:
+        given["text"] = _text_of_stdin(is_asked_for="text" in given)
     from dispatcher.cli.send.sending import send_one
     from dispatcher.core.event import Event, encode_event
 
     event = Event.from_payload(given)
     encode_event(event)
     return send_one(terminal, event, as_json=as_json)
+
+
+def _text_of_stdin(*, is_asked_for: bool) -> str:
+    """All of stdin, without the end of its last line."""
+    import sys
+
+    from dispatcher.core.event import MAX_EVENT_BYTES
+
+    if not is_asked_for and sys.stdin.isatty():
+        raise click.UsageError("Missing argument 'TEXT'; a dash reads it from stdin.")
+    raw = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
+    if len(raw) > MAX_EVENT_BYTES:
+        raise click.UsageError(f"stdin holds more than {MAX_EVENT_BYTES} bytes, expected the text of one event.")
+    try:
+        text = raw.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"stdin is not UTF-8 at byte {error.start + 1}, expected text.") from None
+    if not text.strip():
+        raise click.UsageError("Missing argument 'TEXT', and stdin is empty.")
+    return text

@@ -55,6 +55,8 @@ def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
         try:
             with shown_progress(_size_of_stdin()) if is_watched else no_progress() as progress:
                 sender.send(read_lines(STDIN), progress)
+            if tally.enqueued:
+                queue.warn_unless_served()
         except KeyboardInterrupt:
             raise Ended(INTERRUPTED, f"interrupted: {tally}; lines after {tally.last} were not sent") from None
         except QueueUnavailable as error:

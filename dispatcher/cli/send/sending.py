@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dispatcher.app import build_producer, open_server
+from dispatcher.app import build_producer, is_served, open_server
 from dispatcher.cli.context import some_settings_in_force
 from dispatcher.cli.exits import DONE, QUEUE_FULL, Ended
 from dispatcher.cli.terminal import Terminal
@@ -14,11 +14,17 @@ from dispatcher.core.event import Event
 from dispatcher.producer import Producer
 from dispatcher.store.enqueue import Enqueued
 
+if TYPE_CHECKING:
+    from dispatcher.app import Server
+    from dispatcher.settings.plain import AnySettings
+
 
 def send_one(terminal: Terminal, event: Event, *, as_json: bool) -> int:
     """Enqueue one event; returns the exit code."""
     with open_queue(terminal, quiet=as_json) as queue:
         (((event_id, result),),) = queue.producer.enqueue_chunks([event])
+        if result is Enqueued.DONE:
+            queue.warn_unless_served()
     match result:
         case Enqueued.FULL:
             raise Ended(QUEUE_FULL, queue.full)
@@ -32,10 +38,11 @@ def send_one(terminal: Terminal, event: Event, *, as_json: bool) -> int:
 
 
 class Queue(NamedTuple):
-    """Where events go, and what is said when it is full."""
+    """Where events go, what is said when it is full, and what says that nobody takes from it, where that is so."""
 
     producer: Producer
     full: str
+    warn_unless_served: Callable[[], None]
 
 
 def counts(*, enqueued: int = 0, duplicate: int = 0, invalid: int = 0) -> dict[str, int]:
@@ -45,7 +52,7 @@ def counts(*, enqueued: int = 0, duplicate: int = 0, invalid: int = 0) -> dict[s
 
 @contextmanager
 def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
-    """The queue of the settings, which unless ``quiet`` is named."""
+    """The queue of the settings, which unless ``quiet`` is named, and told of where nobody serves it."""
     settings = some_settings_in_force(terminal)
     with open_server(settings, start=False) as server:
         if not quiet:
@@ -53,4 +60,10 @@ def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
         yield Queue(
             build_producer(settings, server),
             f"the queue is full: {settings.max_waiting} events wait, are in flight or parked (DISPATCHER_MAX_WAITING)",
+            lambda: None if quiet else _warn_unless_served(terminal, settings, server),
         )
+
+
+def _warn_unless_served(terminal: Terminal, settings: AnySettings, server: Server) -> None:
+    if not is_served(settings, server):
+        terminal.warn(f"no worker serves the queue {settings.queue} now: its events wait until one starts")

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from dispatcher.core.limits import Lane
 from dispatcher.settings import shown_url
 from dispatcher.store.rq_keys import QueueKeys
 from tests.support.commands import Streams, ended, run, run_on, started, terminal
@@ -19,6 +20,17 @@ from tests.support.servers import Database, RedisServer
 
 QUEUE = QueueKeys("notifications")
 HIGH, NORMAL, _ = QUEUE.lanes
+
+
+def serve(redis: Database) -> None:
+    """As if a worker served the queue."""
+    redis.sadd(QUEUE.workers(Lane.NORMAL), "rq:worker:w")
+    redis.hset("rq:worker:w", mapping={"last_heartbeat": "2026-01-01T00:00:00Z"})
+
+
+@pytest.fixture
+def served(redis: Database) -> None:
+    serve(redis)
 
 
 def event(redis: Database, job_id: str) -> dict[str, Any]:
@@ -65,6 +77,7 @@ def test_an_event_goes_to_its_lane_with_all_its_fields_and_its_id_is_printed(red
     }
 
 
+@pytest.mark.usefixtures("served")
 def test_a_generated_id_is_printed_and_a_repeated_one_is_counted_as_duplicate(redis_url: str) -> None:
     result = run("send", "errors", "one", DISPATCHER_REDIS_URL=redis_url)
     assert result.code == 0
@@ -75,6 +88,7 @@ def test_a_generated_id_is_printed_and_a_repeated_one_is_counted_as_duplicate(re
     assert (second.code, second.out) == (0, '{"enqueued": 0, "duplicate": 1, "invalid": 0}\n')
 
 
+@pytest.mark.usefixtures("served")
 def test_a_bad_line_is_reported_with_its_number_and_the_others_are_sent(redis: Database, redis_url: str) -> None:
     good = [{"category": "errors", "text": f"t{n}", "id": f"e{n}"} for n in range(3)]
     stdin = b"".join(
@@ -108,6 +122,7 @@ def test_a_bad_line_is_reported_with_its_number_and_the_others_are_sent(redis: D
     assert said["line 10"].endswith("expected at most 262144")
 
 
+@pytest.mark.usefixtures("served")
 def test_a_number_of_very_many_digits_is_told_from_a_deep_nesting(redis: Database, redis_url: str) -> None:
     stdin = '{"category": "errors", "text": "x", "max_age": ' + "9" * 5_000 + "}\n"
     result = run("send", "--stdin", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
@@ -115,6 +130,7 @@ def test_a_number_of_very_many_digits_is_told_from_a_deep_nesting(redis: Databas
     assert result.err.splitlines()[1:] == ["dispatcher: line 1: holds a number of more than 4300 digits"]
 
 
+@pytest.mark.usefixtures("served")
 def test_a_key_that_stands_twice_makes_a_bad_line(redis: Database, redis_url: str) -> None:
     stdin = (
         '{"category": "errors", "text": "x", "category": "deploys"}\n'
@@ -142,15 +158,60 @@ def test_a_channel_is_a_name_or_an_id(redis: Database, redis_url: str, channel: 
     assert (result.code, event(redis, "e")["channel"]) == (0, channel)
 
 
-@pytest.mark.parametrize(
-    ("channel", "hint"), [("ops", "; did you mean '#ops'?"), ("@ops", ""), ("#my ops", ""), ("", ""), ("#", "")]
-)
-def test_what_is_no_channel_is_wrong_usage_and_nothing_is_sent(
-    redis: Database, redis_url: str, channel: str, hint: str
+@pytest.mark.parametrize("arguments", [("errors", "-"), ("errors",)], ids=["a dash", "no text"])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"], ids=repr)
+def test_the_text_may_come_from_standard_input(
+    redis: Database, redis_url: str, arguments: tuple[str, ...], end: str
 ) -> None:
+    text = "disk full\n  größer\n\nlast"
+    result = run("send", *arguments, "--id", "e", stdin=f"{text}{end}", DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out) == (0, "e\n")
+    assert event(redis, "e")["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("stdin", "said"),
+    [
+        (b"", "stdin is empty"),
+        (b" \n", "stdin is empty"),
+        (b"\xff", "not UTF-8 at byte 1"),
+        (b"x" * 262_145, "more than 262144 bytes"),
+    ],
+    ids=["nothing", "blank", "no text", "too long"],
+)
+def test_what_standard_input_holds_is_refused_where_it_is_no_text(
+    redis: Database, redis_url: str, stdin: bytes, said: str
+) -> None:
+    result = run("send", "errors", "-", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out, redis.keys("rq:*")) == (2, "", [])
+    assert said in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [(("errors", "x"), ""), (("--stdin",), '{"category": "errors", "text": "x"}\n' * 3)],
+    ids=["one", "lines"],
+)
+def test_a_queue_that_nobody_serves_is_told_of_once(
+    redis: Database, redis_url: str, arguments: tuple[str, ...], stdin: str
+) -> None:
+    result = run("send", *arguments, stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
+    assert result.code == 0
+    assert result.err.count("warning: no worker serves the queue notifications now") == 1
+    serve(redis)
+    assert "no worker serves" not in run("send", *arguments, stdin=stdin, DISPATCHER_REDIS_URL=redis_url).err
+
+
+def test_a_name_without_its_sign_is_the_same_channel(redis: Database, redis_url: str) -> None:
+    run("send", "errors", "x", "--id", "e", "--channel", "ops", DISPATCHER_REDIS_URL=redis_url)
+    assert event(redis, "e")["channel"] == "#ops"
+
+
+@pytest.mark.parametrize("channel", ["@ops", "#my ops", "", "#"])
+def test_what_is_no_channel_is_wrong_usage_and_nothing_is_sent(redis: Database, redis_url: str, channel: str) -> None:
     result = run("send", "errors", "x", "--channel", channel, DISPATCHER_REDIS_URL=redis_url)
     assert (result.code, result.out, redis.keys("rq:*")) == (2, "", [])
-    assert f"{channel!r}, expected '#NAME' in quotes, or an id such as C0123ABCD{hint}" in result.err
+    assert f"{channel!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD" in result.err
 
 
 def test_a_queue_of_another_namespace_takes_nothing(redis: Database, redis_url: str) -> None:
@@ -161,6 +222,7 @@ def test_a_queue_of_another_namespace_takes_nothing(redis: Database, redis_url: 
         assert "queue 'notifications' belongs to namespace 'shop', not to 'dispatcher'" in result.err
 
 
+@pytest.mark.usefixtures("served")
 def test_counts_are_one_json_object(redis_url: str) -> None:
     stdin = lines(*[{"category": "errors", "text": "x", "id": f"e{n % 1100}"} for n in range(1200)], 7)
     result = run("send", "--stdin", "--json", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
@@ -200,6 +262,7 @@ def test_what_was_read_is_sent_at_once_and_an_interruption_says_how_much_it_was(
     assert redis.llen(NORMAL) == 3
 
 
+@pytest.mark.usefixtures("served")
 def test_a_reader_of_the_ids_that_goes_away_stops_nothing(redis: Database, redis_url: str) -> None:
     with started("send", "--stdin", DISPATCHER_REDIS_URL=redis_url) as process:
         assert process.stdout is not None
@@ -221,6 +284,7 @@ def test_a_terminal_gets_a_progress_bar_on_stderr_alone(redis_url: str) -> None:
     assert "600 enqueued, 0 duplicate, 0 invalid" in drawn
 
 
+@pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("arguments", [(), ("--json",)], ids=["ids", "json"])
 def test_no_spinner_is_left_on_the_terminal(redis_url: str, arguments: tuple[str, ...]) -> None:
     env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"}

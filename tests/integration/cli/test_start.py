@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from dispatcher.cli.commands import dispatcher
+from dispatcher.cli.examples import EXAMPLES
 from tests.support.commands import environment, run
 
 PROBE = """
@@ -61,10 +65,38 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("group", [(), ("dead",), ("limits",), ("parked",)], ids=lambda group: " ".join(group) or "all")
 def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]) -> None:
-    listed = run(*group, "--help", COLUMNS="80").out.partition("Commands:")[2].rstrip()
+    listed = run(*group, "--help", COLUMNS="80").out.partition("Commands:")[2].partition("Examples:")[0].rstrip()
     rows = [line for line in listed.splitlines() if line.strip()]
     assert [row for row in rows if not row.endswith(".") or row.endswith("...")] == []
     assert all(row.startswith("  ") and row[2] != " " for row in rows), "each in one line"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_help_ends_with_examples_that_can_be_typed(name: str) -> None:
+    told = run(*name.split(), "--help", COLUMNS="200").out.partition("Examples:\n")[2]
+    assert tuple(line.strip() for line in told.splitlines()) == EXAMPLES[name]
+    for example in EXAMPLES[name]:
+        words = shlex.split(example.partition(" < ")[0].partition(" > ")[0].rpartition(" | ")[2])
+        assert words[: 1 + len(name.split())] == ["dispatcher", *name.split()]
+        parsed = parse(words[1:])
+        assert parsed.info_name in words
+
+
+def parse(words: list[str]) -> click.Context:
+    """What click makes of the words of a command; raises where it does not understand one."""
+    context = click.Context(dispatcher, info_name="dispatcher")
+    while isinstance(context.command, click.Group):
+        name, command, words = context.command.resolve_command(context, words)
+        assert command is not None
+        if not isinstance(command, click.Group):
+            return command.make_context(name, words, parent=context)
+        context = click.Context(command, info_name=name, parent=context)
+    raise AssertionError("no command among the words")
+
+
+def test_every_command_has_examples() -> None:
+    listed = [line.split()[0] for line in run("--help").out.partition("Commands:")[2].splitlines() if line.strip()]
+    assert set(listed) <= EXAMPLES.keys()
 
 
 @pytest.mark.parametrize(
@@ -72,10 +104,11 @@ def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]
     [
         (("sned", "a", "b"), "Did you mean 'send'?"),
         (("worker", "--processes", "0"), "'--processes'"),
-        (("send", "errors"), "Missing argument 'TEXT'"),
+        (("send", "errors"), "Missing argument 'TEXT', and stdin is empty"),
+        (("send",), "Missing argument 'CATEGORY'"),
         (("send", "--stdin", "errors"), "leave out CATEGORY"),
         (("send", "errors", "x", "--label", "host"), "expected KEY=VALUE"),
-        (("send", "errors", "x", "--max-age", "soon"), "for example 30m"),
+        (("send", "errors", "x", "--max-age", "soon"), "for example 30m, or seconds"),
         (("send", "two words", "x"), "category is 'two words'"),
         (("send", "errors", " "), "text is empty"),
     ],

@@ -67,7 +67,9 @@ def test_category_and_text_are_enough() -> None:
         ({"thread_ts": "now"}, "thread_ts is 'now', expected Slack's ts"),
         ({"priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
         ({"priority": ["high"]}, 'priority is ["high"], expected high, normal or low'),
-        ({"labels": {"a": "x", "b": 1}}, "the label 'b' is 1, expected a string"),
+        ({"labels": {"a": "x", "b": True}}, "the label 'b' is true, expected a string or a number"),
+        ({"labels": {"a": float("nan")}}, "the label 'a' is not a number, expected a string or a number"),
+        ({"max_age": "soon"}, "max_age is 'soon', expected a number of seconds above 0, up to 366 days, or a span"),
         ({"labels": {"a": None}}, "the label 'a' is null, expected a string"),
         ({"labels": {1: "a"}}, 'labels is {"1": "a"}, expected an object of at most 32 strings'),
         ({"created_at": "x"}, "created_at is 'x', expected seconds since 1970"),
@@ -196,3 +198,22 @@ def test_a_slot_of_a_long_id_is_named_by_a_digest() -> None:
     assert slot_id("short") == "short"
     assert len(slot_id(long)) == 16
     assert slot_id(long) != slot_id(long.replace("0", "1"))
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "kept"),
+    [
+        ("max_age", "30m", 1800),
+        ("max_age", "1.5", 1.5),
+        ("max_age", "250ms", 0.25),
+        ("labels", {"port": 6379, "load": 0.5, "host": "db1"}, {"port": "6379", "load": "0.5", "host": "db1"}),
+        ("channel", "general", "#general"),
+        ("channel", "#general", "#general"),
+        ("channel", "C0123ABCD", "C0123ABCD"),
+        ("channel", "two words", "two words"),
+    ],
+)
+def test_a_field_that_has_several_spellings_is_kept_in_one(field: str, given: object, kept: object) -> None:
+    fields: dict[str, Any] = {"category": "errors", "text": "x", field: given}
+    assert getattr(Event.from_payload(fields), field) == kept
+    assert Event(**fields).to_payload()[field] == kept

@@ -1,0 +1,52 @@
+"""The examples at the end of every ``--help``; each is a command that can be typed as it stands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
+    "dead": ("dispatcher dead list", "dispatcher dead replay --category errors --dry-run"),
+    "dead list": ("dispatcher dead list --category errors --since 2h", "dispatcher dead list --json"),
+    "dead purge": ("dispatcher dead purge --category errors --yes",),
+    "dead replay": ("dispatcher dead replay api-2.4", "dispatcher dead replay --reason expired --dry-run"),
+    "dead show": ("dispatcher dead show api-2.4",),
+    "demo": ("dispatcher demo", "dispatcher demo --json"),
+    "doctor": ("dispatcher doctor", "dispatcher doctor --json"),
+    "explain": ("dispatcher explain api-2.4",),
+    "limits": ("dispatcher limits check", "dispatcher limits apply config/limits.yaml"),
+    "limits apply": ("dispatcher limits apply config/limits.yaml",),
+    "limits check": ("dispatcher limits check", "dispatcher limits check config/limits.yaml"),
+    "limits diff": ("dispatcher limits diff config/limits.yaml",),
+    "limits schema": ("dispatcher limits schema > limits.schema.json",),
+    "limits show": ("dispatcher limits show", "dispatcher limits show --json"),
+    "mute": ("dispatcher mute chatter --for 2h --why 'deploy of the chat server'",),
+    "parked": ("dispatcher parked list", "dispatcher parked cancel api-2.4 --yes"),
+    "parked cancel": ("dispatcher parked cancel api-2.4 --yes",),
+    "parked list": ("dispatcher parked list", "dispatcher parked list --json"),
+    "parked show": ("dispatcher parked show api-2.4",),
+    "pause": ("dispatcher pause --why 'Slack is being moved'", "dispatcher pause chatter"),
+    "resume": ("dispatcher resume", "dispatcher resume chatter"),
+    "send": (
+        "dispatcher send errors 'disk full on db1' --channel storage --id disk-db1",
+        "df -h | dispatcher send reports -",
+        "dispatcher send errors < error.txt",
+        "dispatcher send --stdin < events.jsonl",
+    ),
+    "slack-stand-in": ("dispatcher slack-stand-in --port 8901",),
+    "status": ("dispatcher status", "dispatcher status --watch", "dispatcher status --check"),
+    "unmute": ("dispatcher unmute chatter",),
+    "up": ("dispatcher up --processes 2",),
+    "worker": ("dispatcher worker --processes 4", "dispatcher worker --burst"),
+}
+"""Of each command by its whole name."""
+
+
+def add_examples(name: str, command: click.Command) -> None:
+    """Put the examples of a command, and of those below it, behind what its help says already."""
+    if isinstance(command, click.Group):
+        for below, each in command.commands.items():
+            add_examples(f"{name} {below}", each)
+    shown = "\n".join(("\b", "Examples:", *(f"  {example}" for example in EXAMPLES[name])))
+    command.epilog = f"{command.epilog}\n\n{shown}" if command.epilog else shown
