@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rq.suspension import resume, suspend
 
-from dispatcher.app import reach
+from dispatcher.app.servers import reach
 from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn

@@ -11,9 +11,9 @@ import pytest
 from dispatcher.core.limits import Limit, Scope
 from dispatcher.limiter import Limiter
 from dispatcher.server.keys import Keys
-from dispatcher.settings import shown_url
 from dispatcher.settings.limits_file import read_policy
 from dispatcher.settings.limits_json_schema import limits_json_schema
+from dispatcher.settings.redaction import shown_url
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
 from tests.support.servers import Database

@@ -20,9 +20,9 @@ from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.core.limits import US, Limit
 from dispatcher.limiter import Usage
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
-from dispatcher.settings import shown_url
+from dispatcher.settings.redaction import shown_url
 from dispatcher.store.snapshot import Line, Pause, Snapshot
 from tests.support.commands import Streams, run, started_on
 from tests.support.processes import PATIENCE_S, Command, until

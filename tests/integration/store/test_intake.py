@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from dispatcher.core.event import Event, job_id_for
 from dispatcher.core.limits import Lane, Rejected, Retryable
 from dispatcher.errors import ConfigError, QueueUnavailable
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Script, connect
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import Enqueued, Intake, claim_namespace
