@@ -50,7 +50,7 @@ end
 
 local released = {}
 
-local function stand(event)
+local function line_up(event)
   local header, payload, malformed = record.read(at, event.id)
   if malformed then
     leases.set_apart(at, event.id)
@@ -74,7 +74,7 @@ local function stand(event)
   header.category, header.deadline = event.category, event.deadline
   header.counted = accounting.name(at.names, event.category, event.configured)
   header.line, header.rank = event.line, deferred.RANKS[event.priority]
-  deferred.stand(at, event.id, header, payload, event.scope, event.scope and at.now + event.wait_us)
+  deferred.line_up(at, event.id, header, payload, event.scope, event.scope and at.now + event.wait_us)
   return place_of(event.line)
 end
 
@@ -85,7 +85,7 @@ for n, event in ipairs(call.events) do
   elseif not event.scope and not waits_before(event) and not deferred.earlier_undecided(at, event.seq) then
     answers[n] = '"go"'
   else
-    answers[n] = stand(event)
+    answers[n] = line_up(event)
   end
 end
 for _, scope in ipairs(released) do

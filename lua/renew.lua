@@ -58,7 +58,7 @@ local function give_back(id)
     leases.set_apart(at, id)
   elseif header.line and not header.state then
     header.takes = (header.takes or 1) + 1 -- it may have been admitted
-    deferred.stand(at, id, header, payload)
+    deferred.line_up(at, id, header, payload)
   elseif header.unconfirmed then
     leases.await_scan(at, id, header, payload, at.now)
   else

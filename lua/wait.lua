@@ -70,7 +70,7 @@ local function awaited(request, denier)
 end
 
 -- Puts the waiter where it stands after its turn, and wakes who can come earlier by that.
-local function stand(turn, arrived, mine, waits, at)
+local function place_waiter(turn, arrived, mine, waits, at)
   for _, scope in ipairs(mine) do
     local waited = turn.arrived and plan.zscore(scope.waiters, turn.token)
     if waits[scope] then
@@ -90,7 +90,7 @@ local function stand(turn, arrived, mine, waits, at)
   end
 end
 
-local function take_turn(turn)
+local function answer_waiter(turn)
   local mine = scopes_of(turn.request)
   for _, scope in ipairs(turn.step == 'quit' and mine or {}) do -- it may leave before it has heard its first answer
     turn.arrived = turn.arrived or plan.zscore(scope.waiters, turn.token)
@@ -102,7 +102,7 @@ local function take_turn(turn)
   end
   local admitted = string.format('["%.0f"]', arrived)
   if turn.step == 'quit' then
-    stand(turn, arrived, mine, {})
+    place_waiter(turn, arrived, mine, {})
     return admitted
   end
   local at, denier, window, chosen = gate.decide(scopes, turn.request, now, function(scope, id)
@@ -110,18 +110,18 @@ local function take_turn(turn)
   end)
   if not denier then
     gate.charge(scopes, turn.request, chosen)
-    stand(turn, arrived, mine, {})
+    place_waiter(turn, arrived, mine, {})
     return admitted
   end
   local scope = scopes[denier]
-  stand(turn, arrived, mine, turn.step == 'join' and awaited(turn.request, denier) or {}, at)
+  place_waiter(turn, arrived, mine, turn.step == 'join' and awaited(turn.request, denier) or {}, at)
   local again = math.min(at, math.max(scope.predecessor or at, now))
   return string.format('["%.0f",%d,%d,%.0f,%.0f]', arrived, denier, window, at - now, again - now)
 end
 
 local answers = {}
 for n, turn in ipairs(call.turns) do
-  answers[n] = take_turn(turn)
+  answers[n] = answer_waiter(turn)
 end
 for _, scope in ipairs(scopes) do
   slots.write(scope)

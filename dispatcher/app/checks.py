@@ -10,7 +10,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from dispatcher.app.building import build_sink
-from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
@@ -52,7 +52,7 @@ class NamespaceFacts:
     bound_to: str | None
     suspended: bool
     snapshot: Snapshot | None
-    workers: Sequence[Worker] = ()
+    workers: Sequence[WorkerEntry] = ()
     overdue: Sequence[Overdue] = ()
 
 

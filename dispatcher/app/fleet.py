@@ -15,7 +15,7 @@ _FRESH_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerEntry:
     """A worker as RQ's registry has it; ``last_heartbeat`` is in seconds since 1970, by its own clock.
 
     One of ours that is not ``alive`` was killed: it holds no lease, and its entry is not renewed.
@@ -29,7 +29,7 @@ class Worker:
     alive: bool = True
 
 
-def fleet(entries: Iterable[Mapping[str, str]], snapshot: Snapshot) -> list[Worker]:
+def fleet(entries: Iterable[Mapping[str, str]], snapshot: Snapshot) -> list[WorkerEntry]:
     """The workers of ``workers_of``, judged by the leases of the same moment.
 
     A stock RQ worker takes no lease and beats every few minutes: it counts as alive while RQ keeps its entry.
@@ -37,7 +37,7 @@ def fleet(entries: Iterable[Mapping[str, str]], snapshot: Snapshot) -> list[Work
     return [_worker(entry, snapshot) for entry in entries]
 
 
-def _worker(entry: Mapping[str, str], snapshot: Snapshot) -> Worker:
+def _worker(entry: Mapping[str, str], snapshot: Snapshot) -> WorkerEntry:
     name, host, pid = entry["name"], entry["host"], entry["pid"]
     beat = datetime.fromisoformat(entry["last_heartbeat"]).timestamp()
     is_ours = name.startswith(f"{host}.{pid}.")
@@ -45,4 +45,4 @@ def _worker(entry: Mapping[str, str], snapshot: Snapshot) -> Worker:
         end > snapshot.now_us for owner, end in snapshot.leases.items() if owner.partition("/")[0] == name
     )
     is_fresh = snapshot.now_us / US - beat < _FRESH_S
-    return Worker(name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh)
+    return WorkerEntry(name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh)

@@ -29,7 +29,6 @@ __all__ = [
     "Lane",
     "LeftOut",
     "Limit",
-    "Look",
     "Message",
     "Opening",
     "Part",

@@ -31,8 +31,8 @@ from dispatcher.limiter.wire import (
     Call,
     Calls,
     Request,
-    Turn,
     Usage,
+    WaitAnswer,
     WaitingRequest,
     limited,
     read_turns,
@@ -193,7 +193,7 @@ class Limiter:
             raise unauthorised(error) or error from error.__cause__
         return answer
 
-    def _turn(self, request: Request, token: str, step: str, arrived: str | None = None) -> Turn:
+    def _turn(self, request: Request, token: str, step: str, arrived: str | None = None) -> WaitAnswer:
         call = self._calls.wait([WaitingRequest(request, token, step, arrived)])
         return read_turns(self._ask(self._wait, call), call)[0]
 
@@ -212,7 +212,7 @@ class Limiter:
                 raise unauthorised(error) or error from error.__cause__
             yield waiter
 
-    def _wait_for_turn(self, request: Request, waiter: Waiter, ends: float | None) -> Turn:
+    def _wait_for_turn(self, request: Request, waiter: Waiter, ends: float | None) -> WaitAnswer:
         """The last answer: admitted, or the denial at the end of the time."""
         step, arrived = "join", None
         try:

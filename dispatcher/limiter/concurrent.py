@@ -33,8 +33,8 @@ from dispatcher.limiter.wire import (
     Call,
     Calls,
     Request,
-    Turn,
     Usage,
+    WaitAnswer,
     WaitingRequest,
     limited,
     read_turns,
@@ -68,7 +68,7 @@ class AsyncLimiter:
         self._decisions: Coalescer[_Asked, Verdict] = Coalescer(
             self._decide, lambda asked: ((asked.version, asked.fresh), asked.request[1])
         )
-        self._turns: Coalescer[WaitingRequest, Turn] = Coalescer(
+        self._turns: Coalescer[WaitingRequest, WaitAnswer] = Coalescer(
             self._take_turns, lambda asked: ((None, False), asked.request[1])
         )
         self._once = self._scripts["gate"].once
@@ -168,7 +168,7 @@ class AsyncLimiter:
         call = self._calls.decide([each.request for each in asked], fresh=asked[0].fresh, version=asked[0].version)
         return read_verdicts(await self._call("gate", call), call, [each.id for each in asked])
 
-    async def _take_turns(self, asked: Sequence[WaitingRequest]) -> list[Turn]:
+    async def _take_turns(self, asked: Sequence[WaitingRequest]) -> list[WaitAnswer]:
         call = self._calls.wait(asked)
         return read_turns(await self._call("wait", call), call)
 
@@ -199,7 +199,7 @@ class AsyncLimiter:
                 raise unauthorised(error) or error from error.__cause__
             yield waiter
 
-    async def _wait_for_turn(self, request: Request, waiter: AsyncWaiter, ends: float | None) -> Turn:
+    async def _wait_for_turn(self, request: Request, waiter: AsyncWaiter, ends: float | None) -> WaitAnswer:
         step, arrived = "join", None
         try:
             while True:

@@ -47,7 +47,7 @@ class WaitingRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class WaitAnswer:
     """What wait.lua answered: admitted, or the denial and in how many seconds to ask again."""
 
     arrived: str
@@ -276,10 +276,10 @@ def read_usage(answer: bytes | str, scopes: Sequence[Scope]) -> list[list[Usage]
     ]
 
 
-def read_turns(answer: bytes | str, call: Call) -> list[Turn]:
+def read_turns(answer: bytes | str, call: Call) -> list[WaitAnswer]:
     """The answers of wait.lua."""
     return [
-        Turn(arrived, denied_of(denial[:3], call.scopes), denial[3] / US) if denial else Turn(arrived, None)
+        WaitAnswer(arrived, denied_of(denial[:3], call.scopes), denial[3] / US) if denial else WaitAnswer(arrived, None)
         for arrived, *denial in json.loads(answer)["turns"]
     ]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
-from dispatcher.producer.chunks import OnDuplicate, Source, Tally, chunked, sent_one
+from dispatcher.producer.chunks import OnDuplicate, SendResult, Source, chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
@@ -86,7 +86,7 @@ class Producer:
         before anything of its chunk is enqueued; at ``QueueFull`` the events before the first that found no room are
         enqueued. ``on_duplicate="raise"`` raises ``DuplicateEvent`` at the end, when all others are enqueued.
         """
-        tally = Tally()
+        tally = SendResult()
         try:
             for chunk in chunked(self._intake.calls, events):
                 tally.note(chunk, self._enqueue(chunk.jobs, chunk.sources))

@@ -97,7 +97,7 @@ async def async_chunked(
         yield chunk
 
 
-class Tally:
+class SendResult:
     """How far a ``send_many`` got."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
-from dispatcher.producer.chunks import OnDuplicate, Source, Tally, async_chunked, sent_one
+from dispatcher.producer.chunks import OnDuplicate, SendResult, Source, async_chunked, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
@@ -79,7 +79,7 @@ class AsyncProducer:
         self, events: Iterable[Source] | AsyncIterable[Source], *, on_duplicate: OnDuplicate = "ignore"
     ) -> list[str]:
         """As ``Producer.send_many``, also of events that come asynchronously."""
-        tally = Tally()
+        tally = SendResult()
         try:
             async with aclosing(async_chunked(self._intake.calls, events)) as chunks:
                 async for chunk in chunks:

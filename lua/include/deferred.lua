@@ -115,7 +115,7 @@ local deferred = module(function(deferred)
   end
 
   -- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
-  function deferred.stand(at, id, header, payload, scope, instant)
+  function deferred.line_up(at, id, header, payload, scope, instant)
     plan.zadd(at.line .. header.line, header.rank * RANK + header.seq, id)
     plan.zadd(at.parked, tonumber(header.deadline), id)
     scope = scope or plan.hget(at.awaited, header.line) or header.line

@@ -182,7 +182,7 @@ local due = module(function(due)
   end
 
   -- Who is next in a channel's line: its turn, where the channel takes one post at a time. Returns how many.
-  local function take_turn(at, entry)
+  local function take_channel_head(at, entry)
     local line, channel = at.line .. entry, string.match(entry, '^channel:(.*)$') or entry
     local id, seq = lines.next_of(at, line, channel)
     if not id then
@@ -263,7 +263,7 @@ local due = module(function(due)
       while most > 0 and taken > 0 and not alone and behind_count < MOST_BEHIND
         and (plan.zscore(at.lines, entry) or math.huge) <= at.now do
         if not scope then
-          taken = take_turn(at, entry)
+          taken = take_channel_head(at, entry)
         else
           local known = opened and opened[scope]
           taken = take_heads(at, scope, math.min(most, known and math.max(tonumber(known[2]) or 1, 1) or 1))

@@ -138,7 +138,7 @@ local leases = module(function(leases)
           leases.await_scan(at, id, header, payload, at.now)
         elseif header.line and header.deaths < leases.POISON_DEATHS then
           header.takes = (header.takes or 1) + 1
-          deferred.stand(at, id, header, payload)
+          deferred.line_up(at, id, header, payload)
         else
           header.line = nil
           plan.zadd(at.requeued, header.seq, id)

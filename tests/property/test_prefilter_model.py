@@ -264,7 +264,7 @@ def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
 
 
 def test_with_doors_every_event_ends_as_it_does_without(redis: Database, other: Database) -> None:
-    prefiltered, sent = explore(redis, other, 8)
+    prefiltered, sent = explore(redis, other, 10)
     assert prefiltered >= 120
     assert sent >= 40
 

@@ -15,7 +15,7 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, QUEUE_FULL, U
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.progress import Progress, no_progress, shown_progress
 from dispatcher.cli.send.sending import Queue, counts, open_queue
-from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, Line, read_lines
+from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, InputLine, read_lines
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
 from dispatcher.errors import InvalidEvent, QueueUnavailable
@@ -83,7 +83,7 @@ class _Sender:
     _bytes: int = 0
     _read: int = 0
 
-    def send(self, lines: Iterator[Line | None], progress: Progress) -> None:
+    def send(self, lines: Iterator[InputLine | None], progress: Progress) -> None:
         for line in lines:
             if line is not None:
                 progress.advance(len(line.content or b"") + 1)
@@ -94,7 +94,7 @@ class _Sender:
         self._hand_over()
         progress.show(str(self.tally))
 
-    def _collect(self, line: Line) -> None:
+    def _collect(self, line: InputLine) -> None:
         self._read = line.number
         if line.content is not None and not line.content.strip():
             return
@@ -130,7 +130,7 @@ class _Sender:
             self.terminal.print("\n".join(ids))
 
 
-def _event(line: Line) -> Event:
+def _event(line: InputLine) -> Event:
     if line.content is None:
         raise InvalidEvent(f"longer than {MAX_LINE_BYTES} bytes, expected an event of at most {MAX_EVENT_BYTES}")
     try:

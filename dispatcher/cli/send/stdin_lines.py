@@ -16,14 +16,14 @@ _PATIENCE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class InputLine:
     """A line with its number, from 1; ``content`` is None for one over ``MAX_LINE_BYTES``."""
 
     number: int
     content: bytes | None
 
 
-def read_lines(descriptor: int) -> Iterator[Line | None]:
+def read_lines(descriptor: int) -> Iterator[InputLine | None]:
     """Each line, the last one also without its end.
 
     None where nothing more is there for now: what was read so far should not wait for it.
@@ -48,5 +48,5 @@ def read_lines(descriptor: int) -> Iterator[Line | None]:
         yield _line(number, rest, is_cut=is_cut)
 
 
-def _line(number: int, content: bytearray, *, is_cut: bool) -> Line:
-    return Line(number, None if is_cut or len(content) > MAX_LINE_BYTES else bytes(content))
+def _line(number: int, content: bytearray, *, is_cut: bool) -> InputLine:
+    return InputLine(number, None if is_cut or len(content) > MAX_LINE_BYTES else bytes(content))

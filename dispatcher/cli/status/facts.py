@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dispatcher.app import Readers
-from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
@@ -39,7 +39,7 @@ class Status:
     snapshot: Snapshot
     categories: Mapping[str, Sequence[Usage]]
     together: Sequence[Usage]
-    workers: Sequence[Worker]
+    workers: Sequence[WorkerEntry]
     shares: Mapping[str, Usage] = field(default_factory=dict)
     shared: Usage | None = None
     shadows: Mapping[str, Sequence[Shadowed]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.app.fleet import Worker
+from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, clock, cut, plain_table, span
 from dispatcher.cli.status.facts import COUNTS, Status
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
@@ -211,7 +211,7 @@ def _worker_table(status: Status, rows: int, headings: tuple[str, ...]) -> Table
     return table
 
 
-def _state(worker: Worker) -> Text:
+def _state(worker: WorkerEntry) -> Text:
     if not worker.alive:
         return Text("silent", style="red")
     return Text(_STATES.get(worker.state, one_line(worker.state)))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.app.fleet import Worker, fleet
+from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import clock, span
 from dispatcher.cli.status import document
 from dispatcher.cli.status.facts import Status
@@ -160,7 +160,7 @@ def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
         parked=4,
         totals={"parked": 4, "parked [bold]x": 4},
     )
-    shown = drawn(Status(facts, {"[bold]x": []}, [], [Worker("w\x1b1", "[b]host", 7, "idle", 998.0)]))
+    shown = drawn(Status(facts, {"[bold]x": []}, [], [WorkerEntry("w\x1b1", "[b]host", 7, "idle", 998.0)]))
     assert "\x1b" not in shown
     assert "#[red]\\x1b[2Jops" in shown
     assert "[bold]x" in shown
@@ -216,7 +216,7 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
     limit = Limit.parse("10/1m")
     categories = {f"cat{n}": [Usage(limit, n, 0)] for n in (1, 9, 3, 7)}
     lines = {f"channel:#c{n}": Line(n, None) for n in range(1, 4)}
-    workers = [Worker(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
+    workers = [WorkerEntry(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
     shown = drawn(Status(snapshot_of(lines=lines), categories, [], workers), Rows(categories=3, others=2))
     rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
     assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
@@ -238,7 +238,7 @@ def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
 def test_tables_fit_the_screen_and_keep_each_name_on_its_line(width: int) -> None:
     names = ("errors", "deploys", "shop.checkout-errors.of-the-night", "shop.checkout-errors.of-the-day")
     full = Usage(Limit.parse("3/1m"), 3, 52 * US)
-    workers = [Worker(f"{'host-in-a-rack' * 4}.1234.abcdef", "host-in-a-rack" * 4, 1234, "busy", 998.0)]
+    workers = [WorkerEntry(f"{'host-in-a-rack' * 4}.1234.abcdef", "host-in-a-rack" * 4, 1234, "busy", 998.0)]
     shown = drawn(Status(snapshot_of(), {name: [full] for name in names}, [full], workers), width=width).splitlines()
     assert max(map(len, shown)) <= width
     assert len([line for line in shown if "3/3 in 1m" in line]) == len(names) + 1
@@ -246,7 +246,7 @@ def test_tables_fit_the_screen_and_keep_each_name_on_its_line(width: int) -> Non
 
 
 def test_a_worker_is_idle_or_busy_in_the_words_of_people_and_as_rq_has_it_in_json() -> None:
-    workers = [Worker(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
+    workers = [WorkerEntry(f"w{n}", "h", n, state, 991.0) for n, state in enumerate(("started", "idle", "busy"))]
     status = Status(snapshot_of(), {}, [], workers)
     table = drawn(status).partition("Worker ")[2].splitlines()[2:]
     assert [row.split()[3] for row in table] == ["idle", "idle", "busy"]
