@@ -15,6 +15,8 @@ NPM := npm --silent --ignore-scripts --no-audit --no-fund
 
 # Packages of a surrounding Python must not be seen in .venv.
 unexport PYTHONHOME PYTHONPATH
+# Else each of the processes that run tests would compile all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-matrix check check-deploy bench lock clean
