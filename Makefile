@@ -18,6 +18,8 @@ NPM := npm --silent --ignore-scripts --no-audit --no-fund
 
 # Packages of a surrounding Python must not be seen in .venv.
 unexport PYTHONHOME PYTHONPATH
+# Else each of the processes that run tests would compile all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # What a service needs that pins its packages: the producer, the limiter, and the worker behind them.

@@ -13,9 +13,10 @@ import sys
 import time
 from datetime import datetime
 
-from dispatcher.app import build_readers, open_server
+from dispatcher.app.readers import build_readers
+from dispatcher.app.servers import open_server
 from dispatcher.errors import DispatcherError
-from dispatcher.settings import load_settings
+from dispatcher.settings.loading import load_settings
 
 
 def main() -> str | None:

@@ -6,7 +6,8 @@ as a library, and ``dispatcher.shards`` spreads events over several servers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from dispatcher.errors import (
     ConfigError,
@@ -19,7 +20,6 @@ from dispatcher.errors import (
     RateLimited,
     SendStopped,
 )
-from dispatcher.front_door import front_door
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
@@ -43,12 +43,18 @@ __all__ = [
     "SendStopped",
 ]
 
-__getattr__ = front_door(
-    __name__,
-    {
-        "AsyncProducer": "dispatcher.producer.concurrent",
-        "Event": "dispatcher.core.event",
-        "Explanation": "dispatcher.core.explain",
-        "Producer": "dispatcher.producer.blocking",
-    },
-)
+_HOMES: Final = {
+    "AsyncProducer": "dispatcher.producer.concurrent",
+    "Event": "dispatcher.core.event",
+    "Explanation": "dispatcher.core.explain",
+    "Producer": "dispatcher.producer.blocking",
+}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, loaded from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found

@@ -22,7 +22,7 @@ def dispatch(*arguments: Any, **keywords: Any) -> str:  # noqa: ANN401 - what a 
     """
     from rq import get_current_job  # only here, inside a job
 
-    from dispatcher.app import dispatch_one  # as above: importing this module costs nothing
+    from dispatcher.app.running import dispatch_one  # as above: importing this module costs nothing
 
     job = get_current_job()
     if job is None:

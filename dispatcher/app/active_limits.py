@@ -13,7 +13,7 @@ from dispatcher.core.pipeline import POST_S, Dispatcher
 from dispatcher.core.ports import Sink
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
-from dispatcher.settings import read_limits
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.admission import Admission
 from dispatcher.store.leases import Outbox
 from dispatcher.store.versions import Unless, Versions

@@ -12,7 +12,7 @@ from dispatcher.core.policy import Backoff
 from dispatcher.core.ports import Sink
 from dispatcher.errors import ConfigError
 from dispatcher.server.connection import Client
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink

@@ -15,7 +15,7 @@ from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 from dispatcher.slack.sink import CheckResult, SlackSink
 from dispatcher.store.snapshot import Books, Snapshot
 

@@ -17,7 +17,8 @@ from dispatcher.store.versions import Unless, Version, Versions
 
 if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
-    from dispatcher.settings import Content, Settings
+    from dispatcher.settings.canonical import Content
+    from dispatcher.settings.environment import Settings
 
 Say = Callable[..., None]
 """Writes a log line: its name, and facts by name."""

@@ -18,8 +18,8 @@ from dispatcher.store.rq_keys import QueueKeys
 if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
     from dispatcher.limiter import Limiter
-    from dispatcher.producer import Producer
-    from dispatcher.settings import Settings
+    from dispatcher.producer.blocking import Producer
+    from dispatcher.settings.environment import Settings
     from dispatcher.store.dead_letters import DeadLetters
     from dispatcher.store.explanations import Explanations
     from dispatcher.store.operator_controls import Muting, Pausing

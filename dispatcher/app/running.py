@@ -18,7 +18,8 @@ from dispatcher.core.limits import US
 from dispatcher.core.ports import Overtaken, Sink
 from dispatcher.logs.event_log import EventLog, process_log
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
-from dispatcher.settings import Settings, load_settings
+from dispatcher.settings.environment import Settings
+from dispatcher.settings.loading import load_settings
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox, Taken

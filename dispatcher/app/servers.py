@@ -17,7 +17,7 @@ from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
     from dispatcher.logs.event_log import EventLog
-    from dispatcher.settings import Settings
+    from dispatcher.settings.environment import Settings
 
 OLDEST_SERVER: Final = 7
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dispatcher.app import LimitsFile, Server
+    from dispatcher.app.limits import LimitsFile
+    from dispatcher.app.servers import Server
     from dispatcher.cli.terminal import Terminal
-    from dispatcher.settings import Settings
+    from dispatcher.settings.environment import Settings
     from dispatcher.settings.plain import AnySettings
 
 
@@ -21,7 +22,7 @@ def settings_in_force(terminal: Terminal) -> Settings:
 
     From here on their secrets stand in no message.
     """
-    from dispatcher.settings import load_settings
+    from dispatcher.settings.loading import load_settings
 
     settings, warnings = load_settings()
     _tell(terminal, settings, warnings)
@@ -49,7 +50,7 @@ def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
 
     Raises ``ConfigError`` where none has.
     """
-    from dispatcher.app import has_run, open_server
+    from dispatcher.app.servers import has_run, open_server
 
     if settings.redis_url is None and not has_run(settings):
         raise ConfigError(

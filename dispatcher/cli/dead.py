@@ -273,7 +273,7 @@ def payload_document(letter: DeadLetter) -> dict[str, Any]:
 
 @contextmanager
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[DeadLetters]:
-    from dispatcher.app import open_dead_letters
+    from dispatcher.app.readers import open_dead_letters
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
         yield open_dead_letters(settings, server)

@@ -24,7 +24,7 @@ def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     The ID is the one the producer chose, the one that "send" printed, or that of the RQ job. Exit 1 if nothing is known
     of it: it was never handed over, or what became of it is no longer kept.
     """
-    from dispatcher.app import open_explanations
+    from dispatcher.app.readers import open_explanations
     from dispatcher.core.explain import State
 
     with namespace_named(terminal, quiet=as_json) as (settings, server):

@@ -67,7 +67,7 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
 @contextmanager
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[Muting]:
-    from dispatcher.app import open_muting
+    from dispatcher.app.readers import open_muting
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
         yield open_muting(settings, server)

@@ -20,7 +20,7 @@ from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:
     from dispatcher.logs.event_log import EventLog
-    from dispatcher.settings import Settings
+    from dispatcher.settings.environment import Settings
     from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
 
 SHOWN: Final = 50
@@ -224,7 +224,8 @@ def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> 
 
 @contextmanager
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Settings]]:
-    from dispatcher.app import limits_to_look_at, open_parked_events, open_versions
+    from dispatcher.app.limits import limits_to_look_at
+    from dispatcher.app.readers import open_parked_events, open_versions
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:

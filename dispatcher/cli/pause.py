@@ -61,7 +61,7 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
 
 @contextmanager
 def _open(terminal: Terminal, *, quiet: bool) -> Iterator[Pausing]:
-    from dispatcher.app import open_pausing
+    from dispatcher.app.readers import open_pausing
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
         yield open_pausing(settings, server)

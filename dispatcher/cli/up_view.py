@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dispatcher.app import LimitsFile, Server
+from dispatcher.app.limits import LimitsFile
+from dispatcher.app.servers import Server
 from dispatcher.cli.context import near
 from dispatcher.cli.terminal import Terminal, visible
-from dispatcher.settings import Settings, sentences
+from dispatcher.settings.describe import sentences
+from dispatcher.settings.environment import Settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

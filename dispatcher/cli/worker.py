@@ -17,11 +17,12 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
-    from dispatcher.app import InForce, LimitsFile, Server
+    from dispatcher.app.limits import InForce, LimitsFile
+    from dispatcher.app.servers import Server
     from dispatcher.core.ports import Sink
     from dispatcher.logs.event_log import EventLog
     from dispatcher.logs.line_buffer import LineBuffer
-    from dispatcher.settings import Settings
+    from dispatcher.settings.environment import Settings
 
 
 @click.command()
@@ -53,9 +54,11 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     Raises ``ConfigError``, and ``KeyboardInterrupt`` at a signal, as long as neither worker nor supervisor has put its
     own handlers in place.
     """
-    from dispatcher.app import build_sink, open_limits, open_server
+    from dispatcher.app.building import build_sink
+    from dispatcher.app.limits import open_limits
+    from dispatcher.app.servers import open_server
     from dispatcher.logs.event_log import process_log
-    from dispatcher.settings import load_settings
+    from dispatcher.settings.loading import load_settings
 
     with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
         settings, warnings = load_settings()
@@ -104,7 +107,7 @@ class Job:
 
         Raises ``KeyboardInterrupt`` at a signal before the worker heeds signals itself.
         """
-        from dispatcher.app import run_worker
+        from dispatcher.app.running import run_worker
         from dispatcher.worker.keeper import keep_server
 
         if self.settings.redis_url is None:
@@ -137,7 +140,8 @@ class Job:
         ``begun`` gets this job with the limits that are in force, and their ids, before any works.
         Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
         """
-        from dispatcher.app import enter_limits, preflight
+        from dispatcher.app.limits import enter_limits
+        from dispatcher.app.servers import preflight
         from dispatcher.logs.event_log import LAST_LINES_S
         from dispatcher.worker.supervisor import Supervisor
         from dispatcher.worker.worker import STOP_GRACE_S

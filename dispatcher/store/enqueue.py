@@ -10,17 +10,26 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from dispatcher.core.event import Event, is_remembered
+from dispatcher.core.event import Event, encode_event, is_remembered
 from dispatcher.core.units import Lane
 from dispatcher.errors import ConfigError
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.sealing import seal
 
 Arguments: TypeAlias = list[str | int]
 
+FUNCTION: Final = "dispatcher.jobs.dispatch"
+
+HEAD: Final = f'["{FUNCTION}", null, ['
+
+TAIL: Final = "], {}]"
 _LANES: Final = {lane: str(place) for place, lane in enumerate(Lane, start=1)}
 _DESCRIBED: Final = 60
+
+
+def seal(event: Event) -> str:
+    """The ``data`` of a job: function, instance, arguments and keywords in RQ's JSON form."""
+    return f"{HEAD}{encode_event(event)}{TAIL}"
 
 
 class Enqueued(IntEnum):

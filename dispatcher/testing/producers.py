@@ -12,7 +12,8 @@ from typing import Self
 
 from dispatcher.core.event import Event
 from dispatcher.errors import GateUnavailable
-from dispatcher.producer import AsyncProducer, Producer
+from dispatcher.producer.blocking import Producer
+from dispatcher.producer.concurrent import AsyncProducer
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
 from dispatcher.store.envelope import open_envelope

@@ -14,8 +14,8 @@ from ruamel.yaml import YAML
 
 from dispatcher.app.servers import OLDEST_SERVER
 from dispatcher.cli.commands import dispatcher
-from dispatcher.settings import load_settings
 from dispatcher.settings.checks import span
+from dispatcher.settings.loading import load_settings
 from dispatcher.stand_in import StandIn
 from tests.support.servers import RedisServer
 

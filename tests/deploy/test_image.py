@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.settings import variables
+from dispatcher.settings.environment import variables
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 PROJECT: Final[dict[str, Any]] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -10,7 +10,8 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from dispatcher.cli.commands import dispatcher
-from dispatcher.settings import load_settings, variables
+from dispatcher.settings.environment import variables
+from dispatcher.settings.loading import load_settings
 from dispatcher.store.rq_keys import QueueKeys
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]

@@ -10,7 +10,8 @@ from typing import Final
 
 from dispatcher.cli.commands import dispatcher
 from dispatcher.cli.exits import CONFIGURATION
-from dispatcher.settings import load_settings, variables
+from dispatcher.settings.environment import variables
+from dispatcher.settings.loading import load_settings
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 UNIT: Final = CHECKOUT / "deploy" / "systemd" / "dispatcher-worker@.service"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dispatcher.settings import Variable, variables
+from dispatcher.settings.environment import Variable, variables
 from tests.docs.samples import ROOT
 
 PAGE: Final = ROOT / "docs" / "configuration.md"

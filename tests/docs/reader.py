@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from dispatcher.settings import read_policy
+from dispatcher.settings.limits_file import read_policy
 from tests.docs.samples import Sample
 from tests.support.processes import PATIENCE_S, until
 

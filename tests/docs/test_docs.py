@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from dispatcher.cli import exits
-from dispatcher.settings import variables
+from dispatcher.settings.environment import variables
 from dispatcher.settings.limits_schema import (
     CategorySection,
     ChannelSection,

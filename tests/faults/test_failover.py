@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.store.decisions import Decisions
 from tests.support.fleets import Fleet, fleet_of

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books

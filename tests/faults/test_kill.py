@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
@@ -21,7 +21,7 @@ from tests.support.processes import Command, environment, until
 from tests.support.snapshots import is_settled, watch
 
 EVENTS_PER_KILL = 50
-ROUNDS = [pytest.param(4, id="4 kills"), pytest.param(100, id="100 kills", marks=pytest.mark.slow)]
+ROUNDS = [pytest.param(3, id="3 kills"), pytest.param(100, id="100 kills", marks=pytest.mark.slow)]
 Begin = Callable[[int], Round]
 
 STEPS = {

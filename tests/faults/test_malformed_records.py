@@ -111,9 +111,10 @@ def test_nothing_is_wrong_where_nothing_is_malformed(redis: Database, make: Make
 
 
 @of_producers
-def test_what_is_no_record_becomes_a_dead_letter_and_all_others_go_on(redis: Database, make: Make) -> None:
+@in_extent
+def test_what_is_no_record_becomes_a_dead_letter_and_all_others_go_on(redis: Database, make: Make, most: int) -> None:
     found = Found()
-    for change in BROKEN:
+    for change in drawn(BROKEN, most, make.__name__):
         found.run(change, partial(_broken_ends, redis, make, change))
     found.check()
 
@@ -134,10 +135,11 @@ def _broken_ends(redis: Database, make: Make, change: str) -> None:
 
 
 @of_producers
-def test_a_payload_that_cannot_be_read_is_kept_in_a_dead_letter(redis: Database, make: Make) -> None:
+@in_extent
+def test_a_payload_that_cannot_be_read_is_kept_in_a_dead_letter(redis: Database, make: Make, most: int) -> None:
     """Of a newer version, too: such an event may have been admitted by a worker that could read it."""
     found = Found()
-    for change in PAYLOADS:
+    for change in drawn(PAYLOADS, most, make.__name__):
         found.run(change, partial(_unreadable_ends, redis, make, change))
     found.check()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import Outage, Setup, StandIn
 from dispatcher.store.snapshot import Books

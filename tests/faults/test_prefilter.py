@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client, connect
-from dispatcher.settings import read_limits
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books, Snapshot

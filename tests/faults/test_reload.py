@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client, connect
-from dispatcher.settings import read_limits
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books

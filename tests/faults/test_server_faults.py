@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.errors import QueueUnavailable
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client, connect
 from tests.support.cut_proxy import CutProxy
 from tests.support.fleets import BUSY, Fleet, fleet_of

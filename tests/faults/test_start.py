@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client, connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books

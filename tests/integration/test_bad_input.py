@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
@@ -35,7 +35,7 @@ import os, sys
 from pathlib import Path
 import dispatcher.app, dispatcher.cli.worker, rq
 from dispatcher.cli import main
-from dispatcher.settings import load_policy
+from dispatcher.settings.limits_file import load_policy
 load_policy(Path("limits.yaml"))  # what is imported late may lie where nobody but root may look
 if os.geteuid() == 0:
     os.setuid(65534)
@@ -505,7 +505,7 @@ ROWS: Final = (
             f"another layout version, {arguments[0]}",
             stored(KEYS.layout, "999", *arguments),
             78,
-            ("holds key layout '999', this version reads layout '2'", "drain the namespace"),
+            ("holds key layout '999', this version reads layout '3'", "drain the namespace"),
         )
         for arguments in (("worker", "--burst"), ("send", "errors", "x"), ("status",), ("dead", "list"))
     ),

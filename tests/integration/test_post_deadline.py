@@ -15,8 +15,8 @@ from dispatcher.core.leased_event import Candidate, Leased, Started, Waiting
 from dispatcher.core.limits import US, Reason
 from dispatcher.core.outcomes import Parked
 from dispatcher.core.pipeline import Dispatcher
-from dispatcher.producer import Producer
-from dispatcher.settings import Settings
+from dispatcher.producer.blocking import Producer
+from dispatcher.settings.environment import Settings
 from tests.support.servers import Database
 from tests.support.stage import Stage, WatchedOutbox, Worker, policy_of
 

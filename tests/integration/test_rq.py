@@ -21,9 +21,9 @@ from rq.suspension import resume, suspend
 from dispatcher import jobs
 from dispatcher.core.limits import Lane
 from dispatcher.errors import InvalidEvent
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
-from dispatcher.settings import read_limits
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.envelope import open_envelope

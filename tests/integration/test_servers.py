@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rq.suspension import resume, suspend
 
-from dispatcher.app import reach
+from dispatcher.app.servers import reach
 from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
@@ -60,7 +60,7 @@ def test_a_full_server_tells_producers_and_loses_nothing(
 ) -> None:
     client: Database = connect(own_server.url)
     producer = Producer(client)
-    ids = producer.send_many({"category": f"c{n}", "text": "x"} for n in range(20))
+    ids = producer.send_many({"category": f"c{n}", "text": "x"} for n in range(8))
     client.config_set("maxmemory", "1mb")
     with pytest.raises(QueueUnavailable, match=r"Redis is full \(maxmemory\)"):
         producer.send("errors", "too much")

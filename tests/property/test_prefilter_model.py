@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -14,7 +15,7 @@ from redis import Redis
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Lane, PostResult, Receipt, Rejected, Verdict
-from dispatcher.store.sealing import seal
+from dispatcher.store.enqueue import seal
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
 
@@ -138,11 +139,15 @@ class World:
         return verdict
 
     def ends(self) -> dict[str, object]:
-        """All that is stored of what became of events, byte by byte, and the order in which they were posted."""
+        """All that is stored of what became of events, and the order in which they were posted.
+
+        Several limits may refuse one event. The pre-check asks them before the events ahead in the same batch are
+        decided, so it may name another one of them than the gate does.
+        """
         redis, keys = self.stage.redis, self.stage.keys
         limited, older_limited, others, older_others = (redis.hgetall(key) for key in keys.decisions)
         return {
-            "limited": older_limited | limited,
+            "limited": {id_: _without_scope(row) for id_, row in (older_limited | limited).items()},
             "others": older_others | others,
             "remembered": redis.zrange(keys.seen, 0, -1, withscores=True),
             "totals": redis.hgetall(keys.totals),
@@ -150,6 +155,13 @@ class World:
             "posted": [(at_us, started.candidate.leased.id) for at_us, started in self.stage.attempts],
             "slots": {key: redis.zrange(key, 0, -1, withscores=True) for key in redis.scan_iter(keys.scope("*"))},
         }
+
+
+def _without_scope(row: bytes) -> bytes:
+    """A decision without the limit that it names, where a limit has dropped the event."""
+    instant, _, why = row.partition(b" ")
+    outcome, category, reason, *_ = json.loads(why)
+    return b"%b dropped %b" % (instant, category.encode()) if (outcome, reason[:6]) == ("dropped", "limit:") else row
 
 
 @dataclass(slots=True)
@@ -263,14 +275,14 @@ def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
     return prefiltered, sent
 
 
-def test_with_doors_every_event_ends_as_it_does_without(redis: Database, other: Database) -> None:
+def test_with_the_pre_check_every_event_ends_as_it_does_without(redis: Database, other: Database) -> None:
     prefiltered, sent = explore(redis, other, 8)
-    assert prefiltered >= 120
+    assert prefiltered >= 100
     assert sent >= 40
 
 
 @pytest.mark.slow
-def test_with_doors_every_event_ends_as_it_does_without_for_long(redis: Database, other: Database) -> None:
+def test_with_the_pre_check_every_event_ends_as_it_does_without_for_long(redis: Database, other: Database) -> None:
     prefiltered, sent = explore(redis, other, 100)
     assert prefiltered >= 2_000
     assert sent >= 500

@@ -11,7 +11,7 @@ from dispatcher.core.leased_event import Leased, Terms
 from dispatcher.core.limits import US, Denied, Limit, Reason
 from dispatcher.core.outcomes import DeadLettered, Settlement
 from dispatcher.core.transitions import undecodable
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.store.leases import Outbox
 from dispatcher.store.rq_keys import QueueKeys

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.core.limits import US
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.slack.taxonomy import COOL_DOWN_US, row_for
 from dispatcher.stand_in import TRANSIENT, SlackError, StandIn

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books

@@ -16,9 +16,10 @@ from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import boottime_s
 from dispatcher.logs.event_log import build_event_log
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
-from dispatcher.settings import Settings, read_limits
+from dispatcher.settings.environment import Settings
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter

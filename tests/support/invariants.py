@@ -176,7 +176,7 @@ def state_of(redis: Database, keys: Keys) -> NamespaceState:
         return {key.removeprefix(prefix): key for key in sorted(found) if key.startswith(prefix)}
 
     lines, slots = below(keys.line_prefix), below(keys.scope(""))
-    mortal = [*slots.values(), *(key for key in (keys.seen, keys.cooldowns, keys.threads[0]) if key in found)]
+    with_lifetime = [*slots.values(), *(key for key in (keys.seen, keys.cooldowns, keys.threads[0]) if key in found)]
     return NamespaceState(
         events={id_: json.loads(header) for id_, header in pairs(keys.events).items()},
         leased={owner: sorted(members(key)) for owner, key in below(keys.leased_prefix).items()},
@@ -186,7 +186,7 @@ def state_of(redis: Database, keys: Keys) -> NamespaceState:
         timers=list(pairs(keys.timers)),
         parked=list(pairs(keys.parked)),
         posting=pairs(keys.posting),
-        lifetimes_ms={key: found[key][0] for key in mortal},
+        lifetimes_ms={key: found[key][0] for key in with_lifetime},
         ranks={line: scores(key) for line, key in lines.items() if not line.startswith(("channel:", "paused:"))},
         awaited=pairs(keys.awaited),
         waits={scope: scores(key) for scope, key in below(keys.waits_prefix).items()},

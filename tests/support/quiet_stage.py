@@ -8,7 +8,7 @@ from typing import Final
 
 from dispatcher.core.limits import Receipt
 from dispatcher.core.policy import Policy
-from dispatcher.settings import read_policy
+from dispatcher.settings.limits_file import read_policy
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
 

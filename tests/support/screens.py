@@ -43,13 +43,14 @@ class Emulator:
 
     def feed(self, text: str) -> None:
         """What a program writes: text, line breaks, and the codes of rich's live display."""
-        while text:
-            if code := _CODE.match(text):
-                text = text[code.end() :]
+        at = 0
+        while at < len(text):
+            if code := _CODE.match(text, at):
+                at = code.end()
                 self._obey(code[1], code[2])
                 continue
-            self._put(text[0])
-            text = text[1:]
+            self._put(text[at])
+            at += 1
 
     def _obey(self, argument: str, letter: str) -> None:
         row, column = self._at

@@ -23,7 +23,7 @@ from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.ports import Gate as DecidingGate
 from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys
-from dispatcher.settings import read_limits, read_policy
+from dispatcher.settings.limits_file import read_limits, read_policy
 from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.leases import Outbox, Taken

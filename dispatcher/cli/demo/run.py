@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dispatcher.app import (
-    LimitsFile,
-    Server,
-    build_producer,
-    build_readers,
-    build_sink,
-    open_server,
-    read_limits_file,
-    run_worker,
-)
+from dispatcher.app.building import build_sink
+from dispatcher.app.limits import LimitsFile, read_limits_file
+from dispatcher.app.readers import build_producer, build_readers
+from dispatcher.app.running import run_worker
+from dispatcher.app.servers import Server, open_server
 from dispatcher.cli.demo.crew import Crew
 from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Scene, limits_yaml, scenes
 from dispatcher.cli.demo.view import Moment, View, live_view, no_view, plain_view, summary
@@ -31,8 +26,8 @@ from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.terminal import Terminal, console_on
 from dispatcher.errors import DispatcherError
 from dispatcher.logs.event_log import process_log
-from dispatcher.producer import Producer
-from dispatcher.settings import Settings
+from dispatcher.producer.blocking import Producer
+from dispatcher.settings.environment import Settings
 from dispatcher.stand_in import REALISTIC, Setup, StandIn
 from dispatcher.store.snapshot import Books
 

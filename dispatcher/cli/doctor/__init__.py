@@ -33,7 +33,7 @@ def doctor(terminal: Terminal, *, as_json: bool) -> int:
     """
     from dispatcher.cli.doctor.examination import examine
     from dispatcher.cli.doctor.finding import Level
-    from dispatcher.settings import load_settings
+    from dispatcher.settings.loading import load_settings
 
     settings, warnings = load_settings()
     terminal.hide(settings.secrets())

@@ -8,8 +8,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dispatcher.app import has_run, open_limits, open_server
 from dispatcher.app.checks import ask_namespace, ask_server, reach_server
+from dispatcher.app.limits import open_limits
+from dispatcher.app.servers import has_run, open_server
 from dispatcher.cli.context import near
 from dispatcher.cli.doctor.finding import START, Finding, Level, error, in_two, ok, warning
 from dispatcher.cli.doctor.namespace import namespace_findings
@@ -18,7 +19,7 @@ from dispatcher.cli.doctor.slack import slack_findings
 from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.embedded import find_server
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 
 _ANOTHER_PLACE: Final = "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"
 

@@ -13,7 +13,7 @@ from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
 from dispatcher.core.rendering import one_line
 from dispatcher.server.keys import LAYOUT_VERSION
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 from dispatcher.store.snapshot import Snapshot
 
 

@@ -14,7 +14,7 @@ from dispatcher.cli.stand_in import USUAL_PORT
 from dispatcher.core.limits import US, Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
 from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 from dispatcher.slack.sink import Unchecked, Workspace
 from dispatcher.slack.taxonomy import row_for
 

@@ -14,10 +14,10 @@ from dispatcher.cli.limits.change import apply, diff
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.app import LimitsFile
+    from dispatcher.app.limits import LimitsFile
     from dispatcher.cli.status.facts import Status
     from dispatcher.core.category_rule import CategoryRule
-    from dispatcher.settings import Settings
+    from dispatcher.settings.environment import Settings
     from dispatcher.store.versions import Version
 
 
@@ -36,7 +36,8 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
     Every fault is named with its line and column; the exit code is 78 then. Without FILE it is also said which version
     is in force, where a server can be asked.
     """
-    from dispatcher.settings import find_limits_file, load_limits, sentences
+    from dispatcher.settings.describe import sentences
+    from dispatcher.settings.limits_file import find_limits_file, load_limits
 
     settings = None
     if file is None:
@@ -70,7 +71,8 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
 
     The categories are those of the limits file, then those that have been seen and follow its defaults.
     """
-    from dispatcher.app import build_readers, limits_to_look_at, open_versions
+    from dispatcher.app.limits import limits_to_look_at
+    from dispatcher.app.readers import build_readers, open_versions
     from dispatcher.cli.status.facts import read_status
 
     settings = settings_in_force(terminal)
@@ -96,7 +98,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
 @click.pass_obj
 def schema(terminal: Terminal) -> None:
     """Print the JSON Schema of the limits file, for editors that complete and check it."""
-    from dispatcher.settings import limits_json_schema
+    from dispatcher.settings.limits_json_schema import limits_json_schema
 
     terminal.print(json.dumps(limits_json_schema(), indent=2))
 
@@ -107,7 +109,8 @@ limits.add_command(apply)
 
 def _version_there(settings: Settings) -> Version | None:
     """The version in force; None where there is none, or nobody to ask."""
-    from dispatcher.app import open_server, open_versions
+    from dispatcher.app.readers import open_versions
+    from dispatcher.app.servers import open_server
     from dispatcher.errors import ConfigError, GateUnavailable
 
     try:

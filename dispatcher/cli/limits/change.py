@@ -13,8 +13,8 @@ from dispatcher.cli.options import operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.app import LimitsFile
-    from dispatcher.settings import Change
+    from dispatcher.app.limits import LimitsFile
+    from dispatcher.settings.differences import Change
 
 
 @click.command(short_help="Show what a limits file would change, rule by rule.")
@@ -26,8 +26,9 @@ def diff(terminal: Terminal, file: Path, *, as_json: bool) -> int:
 
     The exit code is 0 when it says the same, 1 when it says something else, also where no limits are in force yet.
     """
-    from dispatcher.app import limits_in_force, open_versions
-    from dispatcher.settings import changes
+    from dispatcher.app.limits import limits_in_force
+    from dispatcher.app.readers import open_versions
+    from dispatcher.settings.differences import changes
 
     proposed = _read(terminal, file)
     settings = settings_in_force(terminal)
@@ -54,7 +55,7 @@ def apply(terminal: Terminal, file: Path, *, as_json: bool) -> int:
     Workers go over to it with their next step, and what waits asks anew. A file with faults changes nothing: exit
     code 78.
     """
-    from dispatcher.app import open_versions
+    from dispatcher.app.readers import open_versions
     from dispatcher.store.versions import Unless, number_of
 
     proposed = _read(terminal, file)
@@ -76,7 +77,7 @@ def apply(terminal: Terminal, file: Path, *, as_json: bool) -> int:
 
 
 def _read(terminal: Terminal, file: Path) -> LimitsFile:
-    from dispatcher.app import read_limits_file
+    from dispatcher.app.limits import read_limits_file
 
     proposed = read_limits_file(file)
     for warning in proposed.warnings:

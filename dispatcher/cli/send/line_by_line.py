@@ -19,7 +19,7 @@ from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, InputLine, read_line
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
 from dispatcher.errors import InvalidEvent, QueueUnavailable
-from dispatcher.producer import CHUNK
+from dispatcher.producer.chunks import CHUNK
 from dispatcher.store.enqueue import Enqueued
 
 STDIN: Final = 0

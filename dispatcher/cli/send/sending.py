@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from dispatcher.app import build_producer, is_served, open_server
+from dispatcher.app.readers import build_producer, is_served
+from dispatcher.app.servers import open_server
 from dispatcher.cli.context import some_settings_in_force
 from dispatcher.cli.exits import DONE, QUEUE_FULL, Ended
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import Event
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.store.enqueue import Enqueued
 
 if TYPE_CHECKING:
-    from dispatcher.app import Server
+    from dispatcher.app.servers import Server
     from dispatcher.settings.plain import AnySettings
 
 

@@ -37,7 +37,8 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     """
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
-    from dispatcher.app import build_readers, limits_to_look_at, open_versions
+    from dispatcher.app.limits import limits_to_look_at
+    from dispatcher.app.readers import build_readers, open_versions
     from dispatcher.cli.status.facts import read_status
 
     settings = some_settings_in_force(terminal)

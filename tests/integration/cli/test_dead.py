@@ -27,8 +27,8 @@ from dispatcher.core.event import job_id_for
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import DEADLY, DeadLettered
-from dispatcher.producer import Producer
-from dispatcher.settings import shown_url
+from dispatcher.producer.blocking import Producer
+from dispatcher.settings.redaction import shown_url
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
 from tests.support.commands import Result, Streams, ended, run, run_on, started, terminal
 from tests.support.dead_letters import (

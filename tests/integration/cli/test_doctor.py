@@ -21,10 +21,10 @@ from dispatcher.cli.doctor.finding import Finding, Level
 from dispatcher.cli.doctor.server import server_findings
 from dispatcher.cli.doctor.slack import slack_findings
 from dispatcher.core.limits import US
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.keys import Keys
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 from dispatcher.stand_in import FaultReply, Page, RateLimited, Setup, SlackError, StandIn, not_landed
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox

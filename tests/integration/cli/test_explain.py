@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.core.event import job_id_for
-from dispatcher.producer import Producer
-from dispatcher.settings import shown_url
+from dispatcher.producer.blocking import Producer
+from dispatcher.settings.redaction import shown_url
 from tests.support.commands import run
 from tests.support.dead_letters import DENIED, bury
 from tests.support.in_process import InProcess

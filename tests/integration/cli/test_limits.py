@@ -11,8 +11,9 @@ import pytest
 from dispatcher.core.limits import Limit, Scope
 from dispatcher.limiter import Limiter
 from dispatcher.server.keys import Keys
-from dispatcher.settings import limits_json_schema, shown_url
 from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_json_schema import limits_json_schema
+from dispatcher.settings.redaction import shown_url
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
 from tests.support.servers import Database
@@ -103,7 +104,7 @@ def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) ->
     assert result.err == f"dispatcher: limits in limits.yaml, namespace dispatcher on {shown_url(redis_url)}\n"
     lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in result.out.splitlines()]
     assert "all together 3/100 in 30m" in lines
-    assert re.search(r"^errors 2/2 in 1m in \d+s dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
+    assert re.search(r"^errors 2/2 in 1m in [0-9ms ]+ dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
     for line in ("audit none drop #all", "deploys 1/7 in 1h drop #all", "any other, each 0/7 in 1h drop #all"):
         assert line in lines
 
@@ -160,19 +161,6 @@ def test_without_guarantees_nothing_is_said_of_them(redis_url: str) -> None:
         assert "all together" in shown
         assert "shared" not in shown
         assert "kept" not in shown
-
-
-@pytest.mark.parametrize("width", [60, 80, 110])
-def test_the_table_of_limits_keeps_each_name_on_one_line(redis_url: str, width: int) -> None:
-    Path("limits.yaml").write_text("categories: {shop.checkout-errors.of-the-night: {channel: '#shop'}}\n", "utf-8")
-    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml", "COLUMNS": str(width)}
-    lines = run("limits", "show", **env).out.splitlines()
-    assert max(map(len, lines)) <= width
-    assert [line.split()[0].rstrip("…") for line in lines if line.strip()] == [
-        "Category", lines[1], "all", lines[4].split()[0].rstrip("…"), "any",
-    ]  # fmt: skip
-    assert "shop.checkout-errors.of-the-night".startswith(lines[4].split()[0].rstrip("…"))
-    assert lines[4].rstrip().endswith("#shop")
 
 
 def test_categories_that_are_not_accepted_have_no_limits_to_show(redis: Database, redis_url: str) -> None:

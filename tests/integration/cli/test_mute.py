@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.store.snapshot import Books
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, QUEUE, balanced

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import job_id_for
-from dispatcher.settings import read_policy
+from dispatcher.settings.limits_file import read_policy
 from tests.support.commands import Streams, ended, run, run_on, started
 from tests.support.deferral import run as work
 from tests.support.in_process import InProcess

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Paused, Receipt
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.stand_in import StandIn
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.snapshot import Books

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from dispatcher.core.limits import Lane
-from dispatcher.settings import shown_url
+from dispatcher.settings.redaction import shown_url
 from dispatcher.store.rq_keys import QueueKeys
 from tests.support.commands import Streams, ended, run, run_on, started, terminal
 from tests.support.processes import PATIENCE_S

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.cli.exits import CONFIGURATION, conclude
 from dispatcher.cli.terminal import Terminal
-from tests.support.commands import environment, run
+from tests.support.commands import Streams, environment, run, run_on
 from tests.support.forked import PYTHON_DISPATCHER
 from tests.support.processes import PATIENCE_S
 from tests.support.screens import Screen
@@ -50,14 +50,14 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
     [
         ("$d status >&-", 0),
         ("$d status --watch >&-", 2),
-        ("$d dead list >&-", 0),
-        ("$d doctor >&-", 0),
-        ("$d limits show >&- 2>&-", 0),
+        pytest.param("$d dead list >&-", 0, marks=pytest.mark.slow),
+        pytest.param("$d doctor >&-", 0, marks=pytest.mark.slow),
+        pytest.param("$d limits show >&- 2>&-", 0, marks=pytest.mark.slow),
         ("$d send --stdin <&- >&- 2>&-", 0),
         ("$d sned >&- 2>&-", 2),
-        ("$d status 2>/dev/full", 0),
+        pytest.param("$d status 2>/dev/full", 0, marks=pytest.mark.slow),
         ("$d sned 2>/dev/full", 2),
-        ("$d send errors '' 2>/dev/full", 2),
+        pytest.param("$d send errors '' 2>/dev/full", 2, marks=pytest.mark.slow),
         ("$d worker --burst 2>/dev/full", 0),
         ("$d demo --json >&- <&-", 0),
     ],
@@ -69,7 +69,14 @@ def test_a_stream_that_is_closed_or_full_changes_no_exit_code(command: str, code
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [("status", 0), ("--help", 0), ("status --help", 0), ("sned", 2), ("worker --burst", 0)]
+    ("command", "code"),
+    [
+        ("status", 0),
+        ("--help", 0),
+        pytest.param("status --help", 0, marks=pytest.mark.slow),
+        pytest.param("sned", 2, marks=pytest.mark.slow),
+        ("worker --burst", 0),
+    ],
 )
 def test_a_reader_that_goes_away_changes_no_exit_code(command: str, code: int, redis_url: str) -> None:
     ours, theirs = os.pipe()
@@ -88,7 +95,14 @@ def test_a_reader_that_goes_away_changes_no_exit_code(command: str, code: int, r
     assert ended.returncode == code
 
 
-@pytest.mark.parametrize("command", ["status", "status --json", "send errors x", "limits check", "doctor"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "send errors x",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("status --json", "limits check", "doctor")),
+    ],
+)
 def test_results_that_cannot_be_written_are_an_error_that_says_so(command: str, redis_url: str) -> None:
     ended = shell(f"$d {command} >/dev/full", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_SINK="console")
     said = "dispatcher: error: standard output cannot be written: No space left on device"
@@ -120,18 +134,16 @@ def test_a_file_that_cannot_be_reached_is_named_and_a_matter_of_configuration(
 
 
 def test_a_message_on_a_terminal_breaks_between_words_and_elsewhere_nowhere() -> None:
-    arguments = [*PYTHON_DISPATCHER, "send", "errors", "x"]
     with Screen(columns=40) as screen:
-        subprocess.run(arguments, env=environment({}), stderr=screen.stream, timeout=PATIENCE_S, check=False)
+        run_on(Streams(stderr=screen.stream), "send", "errors", "x")
     lines = screen.text().splitlines()
     assert max(map(len, lines)) <= 40
     assert " ".join(line.strip() for line in lines) == run("send", "errors", "x").err.strip()
 
 
 def test_a_usage_error_on_a_terminal_breaks_between_words() -> None:
-    arguments = [*PYTHON_DISPATCHER, "send", "errors", "x", "--channel", "ops"]
     with Screen(columns=50) as screen:
-        subprocess.run(arguments, env=environment({}), stderr=screen.stream, timeout=PATIENCE_S, check=False)
+        run_on(Streams(stderr=screen.stream), "send", "errors", "x", "--channel", "ops")
     lines = screen.text().splitlines()
     assert max(map(len, lines)) <= 50
     assert " ".join(line.strip() for line in lines).endswith("an id such as C0123ABCD; did you mean '#ops'?")
@@ -148,6 +160,5 @@ def test_a_usage_error_on_a_terminal_breaks_between_words() -> None:
 )
 def test_an_error_is_marked_in_colour_where_there_is_any(env: dict[str, str], start: str) -> None:
     with Screen() as screen:
-        arguments = [*PYTHON_DISPATCHER, "send", "errors", "x"]
-        subprocess.run(arguments, env=environment(env), stderr=screen.stream, timeout=PATIENCE_S, check=False)
+        run_on(Streams(stderr=screen.stream), "send", "errors", "x", **env)
     assert screen.text().startswith(start)

@@ -22,11 +22,11 @@ import pytest
 from redis import Redis
 
 from dispatcher.cli.up import FEWEST, MOST, default_processes
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
-from dispatcher.settings import shown_url
+from dispatcher.settings.redaction import shown_url
 from dispatcher.slack.history import event_mark
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys

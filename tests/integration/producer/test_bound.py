@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -18,7 +18,7 @@ from redis import Redis
 
 import dispatcher.server.connections
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
-from dispatcher.producer import CHUNK
+from dispatcher.producer.chunks import CHUNK
 from dispatcher.server.connection import connect, connect_async
 from tests.support.hung_servers import HUNG, RESETTING, dripping, listening, silent, swallowing
 from tests.support.processes import until
@@ -81,48 +81,46 @@ def concurrent(call: Call, url: str, *, own: bool) -> float:
 
 Taken = Callable[..., float]
 KINDS: Final = pytest.mark.parametrize("taken", [plain, concurrent], ids=["Producer", "AsyncProducer"])
-OWN: Final = pytest.mark.parametrize("own", [True, False], ids=["of the environment", "the user's client"])
+OURS: Final = {"of the environment": True, "the user's client": False}
 
 
-def all_at_once(calls: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """How long each took; all of them wait at the same time."""
-    with ThreadPoolExecutor(len(calls)) as threads:
-        waiting = {name: threads.submit(call) for name, call in calls.items()}
-        return {name: each.result() for name, each in waiting.items()}
+def late(calls: Iterable[Call], urls: Mapping[str, str], clients: Mapping[str, bool]) -> dict[str, float]:
+    """What took too long, of every call of both producers at each address: all of them wait at the same time."""
+    waits = {
+        f"{call.__name__} of {taken.__name__}, {client}, {name}": partial(taken, call, url, own=own)
+        for call in calls
+        for taken in (plain, concurrent)
+        for client, own in clients.items()
+        for name, url in urls.items()
+    }
+    with ThreadPoolExecutor(len(waits)) as threads:
+        waiting = {words: threads.submit(wait) for words, wait in waits.items()}
+        found = {words: each.result() for words, each in waiting.items()}
+    return {words: taken_s for words, taken_s in found.items() if taken_s >= WITHIN_S + BUSY_S}
 
 
-def late(taken: dict[str, float]) -> dict[str, float]:
-    return {name: taken_s for name, taken_s in taken.items() if taken_s >= WITHIN_S + BUSY_S}
-
-
-@KINDS
-@OWN
-def test_a_server_that_hangs_or_resets_connections_is_unavailable_within_two_seconds(own: bool, taken: Taken) -> None:  # noqa: FBT001 - a parameter of the table
+def test_a_server_that_hangs_or_resets_connections_is_unavailable_within_two_seconds() -> None:
     with ExitStack() as servers:
         ports = {serve.__name__: servers.enter_context(listening(serve)) for serve in (*HUNG, *RESETTING)}
         ports["swallowing"] = servers.enter_context(swallowing())
-        urls = {name: f"redis://127.0.0.1:{port}/0" for name, port in ports.items()}
-        assert not late(all_at_once({name: partial(taken, send, url, own=own) for name, url in urls.items()}))
+        assert not late([send], {name: f"redis://127.0.0.1:{port}/0" for name, port in ports.items()}, OURS)
 
 
-@KINDS
-@pytest.mark.parametrize("call", [send_many, explain], ids=lambda call: call.__name__)
-def test_every_call_keeps_to_the_two_seconds(call: Call, taken: Taken) -> None:
+def test_every_call_keeps_to_the_two_seconds() -> None:
     with ExitStack() as servers:
         ports = {serve.__name__: servers.enter_context(listening(serve)) for serve in HUNG}
         urls = {name: f"redis://127.0.0.1:{port}/0" for name, port in ports.items()}
-        assert not late(all_at_once({name: partial(taken, call, url, own=False) for name, url in urls.items()}))
+        assert not late([send_many, explain], urls, {"the user's client": False})
 
 
-@KINDS
-def test_tls_and_sentinels_that_hang_are_unavailable_within_two_seconds(taken: Taken) -> None:
+def test_tls_and_sentinels_that_hang_are_unavailable_within_two_seconds() -> None:
     with listening(silent) as one, listening(silent) as other, listening(dripping) as third:
         urls = {
             "TLS": f"rediss://127.0.0.1:{one}/0",
             "silent": f"sentinel://127.0.0.1:{one},127.0.0.1:{other}/main/0",
             "dripping": f"sentinel://127.0.0.1:{third},127.0.0.1:{other}/main/0",
         }
-        assert not late(all_at_once({name: partial(taken, send, url, own=True) for name, url in urls.items()}))
+        assert not late([send], urls, {"of the environment": True})
 
 
 @contextmanager

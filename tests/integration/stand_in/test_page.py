@@ -98,15 +98,6 @@ def test_each_channel_shows_its_newest_messages_and_counts_all(slack: StandIn) -
     assert other.all("p", "more") == []
 
 
-def test_nothing_is_said_of_earlier_ones_where_all_are_shown(slack: StandIn) -> None:
-    head = post(slack)
-    for _ in range(5):
-        post(slack, thread_ts=head["ts"])
-    for _ in range(4):
-        post(slack)
-    assert "earlier" not in page(slack).text
-
-
 def test_replies_are_indented_below_their_message_the_oldest_first(slack: StandIn) -> None:
     head = post(slack, text="head")
     for number in range(7):
@@ -118,39 +109,6 @@ def test_replies_are_indented_below_their_message_the_oldest_first(slack: StandI
     assert thread.all("li", "more")[0].text == "and 2 earlier"
     assert [tag.text for tag in thread.all("i")] == ["also to the channel"]
     assert said(card) == ["after", "head", *said(thread)]
-
-
-def test_an_edit_is_marked_and_shows_what_was_said_before(slack: StandIn) -> None:
-    head = post(slack, text="one &amp; only")
-    for text in ("two", "three"):
-        call(slack, "chat.update", channel=head["channel"], ts=head["ts"], text=text)
-    post(slack, text="another")
-    root = page(slack)
-    assert facts(root)[2:] == ["2 edits"]
-    [mark] = root.all("i", "edited")
-    assert (mark.text, mark.title) == ("edited 2 times", "one & only → two → three")
-    assert said(root.all("section", "card")[0]) == ["another", "three"]
-
-
-def test_a_message_shows_its_author(slack: StandIn) -> None:
-    post(slack, username="Errors", icon_emoji=":fire:")
-    post(slack, "#b", username="<Q>", icon_url="https://pictures.example/a.png")
-    request(slack.webhook_url, '{"text": "hi"}')
-    root = page(slack)
-    assert [face.text for face in root.all("span", "face")] == ["<", "E", "D"]
-    names = [heading.parts[0] for heading in root.all("h3")]
-    assert names == ["<Q>", "Errors", "dispatcher"]
-    assert [tag.text for tag in root.all("i")] == [":fire:", "webhook"]
-    assert "pictures.example" not in request(slack.url).body
-
-
-def test_a_message_without_a_text_shows_that_of_its_blocks(slack: StandIn) -> None:
-    section = {"type": "section", "text": {"type": "mrkdwn", "text": "first"}}
-    context = {"type": "context", "elements": [{"type": "mrkdwn", "text": "second"}, {"type": "mrkdwn", "text": "x"}]}
-    post(slack, text="", blocks=[section, {"type": "divider"}, context])
-    root = page(slack)
-    assert said(root.all("section", "card")[0]) == ["first\nsecond\nx"]
-    assert [tag.text for tag in root.all("i")] == ["3 blocks"]
 
 
 def test_waits_and_faults_are_counted(slack: StandIn) -> None:
@@ -165,13 +123,6 @@ def test_waits_and_faults_are_counted(slack: StandIn) -> None:
     assert notes == ["and 20 earlier · 3 told to wait · 2 did not wait"]
     [card] = root.all("section", "faults")
     assert [kind.text for kind in card.all("li")] == ["2 fatal_error, not landed", "1 <b>, landed"]
-
-
-def test_one_of_each_is_no_plural(slack: StandIn) -> None:
-    post(slack)
-    slack.faults.add(landed(SlackError("x")), kind="auth.test")
-    call(slack, "auth.test")
-    assert facts(page(slack)) == ["1 message", "1 channel", "1 fault"]
 
 
 EVIL = '<script>alert("x")</script>\'"&amp;'

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from dispatcher.core.event import Event, job_id_for
 from dispatcher.core.limits import Lane, Rejected, Retryable
 from dispatcher.errors import ConfigError, QueueUnavailable
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Script, connect
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import Enqueued, Intake, claim_namespace
@@ -234,7 +234,7 @@ def test_a_right_that_is_missing_for_the_lane_leaves_no_job_behind(own_server: R
 
 def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: Database) -> None:
     redis.set(stage.keys.layout, "7")
-    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '2'"):
+    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '3'"):
         stage.intake.enqueue([("x", Event("errors", "t", id="x"))])
     assert redis.keys() == [stage.keys.layout.encode()]
     with pytest.raises(ConfigError, match="layout '7'"):
@@ -244,7 +244,7 @@ def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: 
 def test_a_queue_belongs_to_the_first_namespace_that_claims_it(stage: Stage, redis: Database) -> None:
     claim_namespace(redis, stage.keys, stage.queue)
     claim_namespace(redis, stage.keys, stage.queue)
-    assert redis.get(stage.keys.layout) == b"2"
+    assert redis.get(stage.keys.layout) == b"3"
     with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'stage', not to 'other'"):
         claim_namespace(redis, Keys("other"), stage.queue)
     claim_namespace(redis, Keys("other"), QueueKeys("other"))

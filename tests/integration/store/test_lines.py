@@ -10,7 +10,7 @@ from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import US, Ambiguous, PostResult, RateLimitedBySlack, Receipt
 from dispatcher.core.outcomes import GRACE_US, LAST_SCAN
 from dispatcher.core.transitions import MAX_ATTEMPTS
-from dispatcher.settings import read_policy
+from dispatcher.settings.limits_file import read_policy
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
 

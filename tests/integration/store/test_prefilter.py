@@ -13,10 +13,10 @@ from dispatcher.core.limits import US, Denied, Lane, Limit, Receipt, Rejected, R
 from dispatcher.core.outcomes import Bounds, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
+from dispatcher.store.enqueue import seal
 from dispatcher.store.intake import Intake
 from dispatcher.store.leases import Taken
 from dispatcher.store.operator_controls import Muting
-from dispatcher.store.sealing import seal
 from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer

@@ -15,7 +15,7 @@ import pytest
 from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
 from dispatcher.errors import StaleLimits
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 from dispatcher.store.reader import Reader
 from dispatcher.store.versions import Unless, Versions
 from tests.support.hand_driven_worker import LIMITS, HandDrivenWorker, send

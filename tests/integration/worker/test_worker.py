@@ -14,11 +14,11 @@ import pytest
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from dispatcher.app import keys_of
+from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
-from dispatcher.producer import Producer
+from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
-from dispatcher.settings import Settings
+from dispatcher.settings.environment import Settings
 from dispatcher.slack.history import event_mark
 from dispatcher.stand_in import Held, Hold, RateLimited, Reset, SlackError, StandIn, landed, not_landed
 from dispatcher.stand_in.faults import Fault

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.limits import MAX_WINDOW_US, Identity, format_duration, parse_duration
 from dispatcher.data_files import data_file
-from dispatcher.settings import read_limits
+from dispatcher.settings.limits_file import read_limits
 
 FULL = """
 # every key

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from dispatcher.errors import ConfigError
-from dispatcher.settings import Settings, load_settings, shown_url, shown_webhook, variables
-from dispatcher.settings.redaction import shown
+from dispatcher.settings.environment import Settings, variables
+from dispatcher.settings.loading import load_settings
+from dispatcher.settings.redaction import shown, shown_url, shown_webhook
 
 SPAN = "in seconds or with a unit of ms, s, m, h or d"
 NAME = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"

@@ -14,8 +14,9 @@ from dispatcher.core.outcomes import Bounds
 from dispatcher.core.policy import Policy
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
-from dispatcher.settings import Settings, find_limits_file, load_policy, read_policy, sentences
-from dispatcher.settings.limits_file import MAX_BYTES
+from dispatcher.settings.describe import sentences
+from dispatcher.settings.environment import Settings
+from dispatcher.settings.limits_file import MAX_BYTES, find_limits_file, load_policy, read_policy
 from dispatcher.settings.warnings import implies
 
 HOUR_US = 3_600 * US

@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # s
 
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
-from dispatcher.settings import limits_json_schema, read_policy
+from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_json_schema import limits_json_schema
 from dispatcher.settings.limits_schema import (
     CategorySection,
     ChannelSection,

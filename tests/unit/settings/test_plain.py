@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.errors import ConfigError
-from dispatcher.settings import load_settings
+from dispatcher.settings.loading import load_settings
 from dispatcher.settings.plain import PlainSettings, plain_settings
 
 PLAIN = {

@@ -250,7 +250,8 @@ def test_a_failure_says_why_on_one_line() -> None:
 @pytest.mark.parametrize(("template", "is_loaded"), [("", "False"), ("template: '{{ text }}'", "True")])
 def test_jinja_is_loaded_only_where_a_file_has_a_template(template: str, is_loaded: str) -> None:
     code = (
-        "import sys; from dispatcher.settings import read_policy, limits_json_schema; limits_json_schema();"
+        "import sys; from dispatcher.settings.limits_file import read_policy;"
+        "from dispatcher.settings.limits_json_schema import limits_json_schema; limits_json_schema();"
         f'read_policy("categories: {{a: {{{template}}}}}", "x"); import dispatcher.app.running;'
         'print("jinja2" in sys.modules)'
     )
