@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a service needs that pins its packages: the producer, the limiter, and the worker behind them.
 LOWEST_TESTS := tests/unit/core tests/unit/producer tests/unit/store tests/integration/producer \
   $(filter-out %/test_servers.py,$(wildcard tests/integration/limiter/test_*.py)) tests/integration/server tests/integration/worker tests/integration/store/test_take.py \
-  tests/integration/test_rq.py tests/integration/test_sentinel.py tests/integration/slack/test_sink.py
+  tests/integration/test_rq.py tests/integration/slack/test_sink.py
 
 .PHONY: help demo test test-slow test-matrix test-lowest check check-deploy bench lock clean
 
