@@ -108,7 +108,7 @@ def test_an_idle_worker_ends(shop: Shop, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize(
-    "workers", [pytest.param(30, id="30 workers"), pytest.param(1000, id="1,000 workers", marks=pytest.mark.slow)]
+    "workers", [pytest.param(12, id="12 workers"), pytest.param(1000, id="1,000 workers", marks=pytest.mark.slow)]
 )
 def test_told_to_stop_at_any_instant_of_its_start_a_worker_ends(shop: Shop, workers: int) -> None:
     chance = random.Random(workers)

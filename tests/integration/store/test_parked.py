@@ -325,7 +325,7 @@ def test_a_dead_letter_that_was_replayed_and_waits_can_be_cancelled(redis: Datab
 
 
 @settings(
-    max_examples=40,
+    max_examples=12,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[phase for phase in Phase if phase is not Phase.explain],
 )
