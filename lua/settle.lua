@@ -12,7 +12,7 @@
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
 --           "most_decisions", "line", "scope", "tally", "waits": prefixes of keys, "version": of the limits | absent; if another one is in
---             force, the waits of the call mean nothing, and what waits for a limit asks again now,
+--             force, what waits for a limit or a channel asks again now,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told",
 --             "scopes": [...], "holds": [...], "guarantee", "priority" as in pace.lua,

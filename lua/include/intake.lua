@@ -1,12 +1,12 @@
 -- What take.lua hands out: the batch for the owner, and the new events that come in from the lanes.
 --
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, muted, tallies, seq, the four parts of the
--- decision record, those of include/leases.lua; owner, tally: prefix of keys; and now.
+-- decision record, the keys of include/leases.lua; owner, tally: prefix of keys; and now.
 local intake = module(function(intake)
   intake.bytes = 0
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
-  local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut; the
-  -- ids of digest messages hold a colon, so nobody else's may
+  local MAX_ID = 256 -- RQ ids are letters, digits, dashes; any other id is made printable and cut; only
+  -- ids of digest messages may hold a colon
   local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
   local CHUNK = 64 -- jobs that are read at once
 
