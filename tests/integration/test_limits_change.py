@@ -232,7 +232,7 @@ def test_who_waits_on_holds_its_slots_by_the_limits_of_now(stage: Stage, ann: Wo
     assert stage.slots("label:errors:host=db1") == {}
 
 
-def test_who_goes_on_gives_back_its_slots_of_limits_that_are_gone_while_others_decide(
+def test_a_retried_event_gives_back_slots_of_removed_limits_while_another_worker_decides(
     stage: Stage, ann: Worker
 ) -> None:
     ann.follow(stage.put_in_force(LIMITED))

@@ -138,7 +138,7 @@ def test_a_category_inherits_each_key_it_leaves_out() -> None:
         pytest.param('"global": {"limits": ["100/30m"]}', id="JSON"),
     ],
 )
-def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
+def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
     assert policy(text) == BUILT_IN
 
 
