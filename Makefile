@@ -24,8 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # What a service needs that pins its packages: the producer, the limiter, and the worker behind them.
 LOWEST_TESTS := tests/unit/core tests/unit/producer tests/unit/store tests/integration/producer \
-  tests/integration/limiter tests/integration/server tests/integration/worker tests/integration/store/test_take.py \
-  tests/integration/test_rq.py tests/integration/test_sentinel.py tests/integration/slack/test_sink.py
+  $(filter-out %/test_servers.py,$(wildcard tests/integration/limiter/test_*.py)) tests/integration/server tests/integration/worker tests/integration/store/test_take.py \
+  tests/integration/test_rq.py tests/integration/slack/test_sink.py
 
 .PHONY: help demo test test-slow test-matrix test-lowest check check-deploy bench lock clean
 
@@ -52,7 +52,7 @@ test-matrix: $(INSTALLED)  ## Run the server tests on redis-server and valkey-se
 	done
 
 test-lowest: $(LOWEST)  ## Run the tests of producer, limiter and worker on the lowest versions of pyproject.toml
-	build/lowest/bin/python -m pytest -n 3 --dist worksteal -m "not slow" -W ignore::pytest.PytestUnraisableExceptionWarning $(LOWEST_TESTS)
+	build/lowest/bin/python -m pytest -n 3 --dist worksteal -m "not slow" $(LOWEST_TESTS)
 
 check: $(INSTALLED)  ## Check format, lint, types and layers
 	$(BIN)/ruff format --check --quiet .
@@ -96,7 +96,6 @@ $(INSTALLED): $(RUN_TIME) requirements-dev.txt pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# redis-py 5.0 leaves a refused socket to the garbage collector: test-lowest lets that warning pass.
 $(LOWEST): pyproject.toml
 	@echo "resolving and installing the lowest versions into build/lowest"
 	@$(PYTHON) -m venv build/lowest

@@ -179,6 +179,13 @@ class Pin:
             return False
 
 
+async def _can_read(connection: Any) -> bool:  # noqa: ANN401 - redis-py's, of whatever class the pool makes
+    """Whether something is there to be read, which may be lost by the look: redis-py before 8.0 says so in the name."""
+    look = connection.can_read if hasattr(connection, "can_read") else connection.can_read_destructive
+    there: bool = await look()
+    return there
+
+
 def _least(own_s: float | None, left_s: float) -> float:
     return left_s if own_s is None else min(own_s, left_s)
 
@@ -488,7 +495,7 @@ class AsyncPinned:
             if time.monotonic() - pin.used_s <= TRUSTED_S:
                 return pin
             with suppress(Unreachable, Unanswered, OSError):
-                if not await pin.connection.can_read():
+                if not await _can_read(pin.connection):
                     return pin
             await pin.connection.disconnect(nowait=True)
         pool: Any = self._pool()

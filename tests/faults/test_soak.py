@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -102,7 +103,7 @@ def _permanent(keys: Keys) -> set[str]:
     """The keys that are documented to stay."""
     found = set()
     for name, attribute in vars(Keys).items():
-        if isinstance(attribute, property) and "permanent" in (attribute.__doc__ or ""):
+        if isinstance(attribute, cached_property) and "permanent" in (attribute.__doc__ or ""):
             named = getattr(keys, name)
             found |= {named} if isinstance(named, str) else set(named)
     return found

@@ -31,12 +31,16 @@ from tests.support.servers import Database, RedisServer
 
 NOBODY: Final = 65534
 AS_NOBODY: Final = """
-import os, sys
+import os, pkgutil
+from importlib import import_module
 from pathlib import Path
-import dispatcher.app, dispatcher.cli.worker, rq
+import dispatcher, rq
+for module in pkgutil.walk_packages(dispatcher.__path__, "dispatcher."):
+    if module.name not in ("dispatcher.__main__", "dispatcher.testing.plugin"):
+        import_module(module.name)  # what is imported late may lie where nobody but root may look
 from dispatcher.cli import main
 from dispatcher.settings.limits_file import load_policy
-load_policy(Path("limits.yaml"))  # what is imported late may lie where nobody but root may look
+load_policy(Path("limits.yaml"))
 if os.geteuid() == 0:
     os.setuid(65534)
 main()

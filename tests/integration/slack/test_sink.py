@@ -233,7 +233,7 @@ def test_the_deadline_holds_over_a_dripping_body(slack: StandIn) -> None:
 
 def test_a_check_names_the_workspace_the_scopes_and_slacks_time() -> None:
     with StandIn(setup=Setup(clock=Clock())) as slack:
-        expected = Workspace("HandDrivenWorker-in", "dispatcher", slack.workspace.setup.scopes, round(Clock.now) * US)
+        expected = Workspace("Stand-in", "dispatcher", slack.workspace.setup.scopes, round(Clock.now) * US)
         assert token_sink(slack).check() == expected
     assert len(slack.ledger) == 0
 
