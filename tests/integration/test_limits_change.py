@@ -365,7 +365,7 @@ def test_a_faster_pace_lets_the_line_of_a_channel_go_at_once(stage: Stage, ann: 
     [("1/1h", "none", 0), ("1/1h", "1/10s", 10), ("none", "1/10s", 10)],
     ids=["lifted", "faster", "introduced"],
 )
-def test_a_post_that_is_answered_once_its_worker_follows_is_charged_to_the_pace_in_force(
+def test_a_post_answered_after_a_change_of_limits_is_charged_to_the_pace_in_force(
     stage: Stage, ann: Worker, before: str, after: str, waits_s: int
 ) -> None:
     text = 'channels: {"#slow": {pace: %s}}\nglobal: {limits: []}\ndefaults: {limits: [], channel: "#slow"}\n'

@@ -113,9 +113,7 @@ def test_the_digest_goes_out_a_delay_after_the_first_suppressed_one(stage: Stage
     assert stage.total("notices") == 1
 
 
-def test_while_the_kept_slot_is_used_the_next_lone_one_waits_for_it_and_can_still_be_joined(
-    stage: Stage, ann: Worker
-) -> None:
+def test_a_buffered_single_waits_while_the_kept_slot_is_used_and_can_be_joined(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     wait_until(stage, 100, ann)
     assert stage.total("sent") == 3

@@ -766,7 +766,7 @@ def test_with_a_poison_candidate_in_hand_nothing_is_asked_for_ahead(stage: Stage
     assert not is_asked_ahead(busy, candidate)
 
 
-def test_with_a_poison_candidate_whose_post_is_to_be_reconciled_nothing_is_asked_for_ahead(stage: Stage) -> None:
+def test_nothing_is_prefetched_beside_a_poison_candidate_to_be_reconciled(stage: Stage) -> None:
     stage.send("x", channel=UNPACED)
     ann = stage.worker("ann")
     for owner in ("cid", "dan"):

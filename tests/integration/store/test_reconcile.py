@@ -342,9 +342,7 @@ def test_after_a_429_on_history_scans_all_events_of_a_channel_still_share_a_hist
     assert ann.taken() == ["x", "y"]
 
 
-def test_after_a_429_on_history_scans_what_is_due_right_after_a_history_scan_waits_for_the_gap(
-    stage: Stage, ann: Worker
-) -> None:
+def test_after_a_429_on_history_scans_the_next_scan_waits_for_the_gap(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     stage.clock.now_us += GAP_US // 2
     lose(ann, "y", channel="#b")
@@ -614,7 +612,7 @@ def test_a_short_lease_does_not_shorten_the_grace(stage: Stage) -> None:
     assert (stage.header("x")["unconfirmed"], stage.header("x").get("held")) == (0, None)
 
 
-def test_a_dead_workers_post_is_not_looked_up_before_its_grace_though_its_event_has_expired(stage: Stage) -> None:
+def test_an_expired_event_of_a_dead_worker_is_reconciled_after_its_grace(stage: Stage) -> None:
     ann, bob = stage.worker("ann", lease_us=2 * US), stage.worker("bob")
     stage.send("x", max_age=5)
     ann.go()
