@@ -1,27 +1,27 @@
--- Decides a batch that one worker holds, as gate.lua does, and ends in the same step what is refused and whose category drops
--- or digests.
+-- Decides a batch that one worker holds, as gate.lua does. In the same step it ends the refused events whose category drops or
+-- digests.
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
---          events HASH, leased SET, totals HASH, names SET, seen ZSET, decisions of what a limit suppressed and their older part
+--          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions and their older part
 --          HASH, as in settle.lua; version STRING (include/version.lua); shadowed
---          HASH "SCOPE MAX/WINDOW" -> how many a shadow limit would have refused; permanent; and with "tallies" also
+--          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH as in take.lua, tallies SET and
 --          a HASH for each tally (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
---            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which it asks | absent,
+--            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request,
 --            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string], ...],
 --            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
 --            "shadows", "shadow_names": see include/shadow.lua | absent,
---            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...]}, ...] | absent: of what is suppressed,
+--            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...]}, ...] | absent: they count suppressed events,
 --            "names": {position of a request: the event's name, where that is not its id}, "release": [position of a request, ...]
---            slots to give back if it is refused, "scope", "waits": prefixes of keys: these four with "tallies"}
+--            that gives back its slots if it is refused, "scope", "waits": prefixes of keys; these four only with "tallies"}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
---          scope, window], ...]}: the lease of a lost event was taken over, it was not decided (its verdict says nothing) and
---          nothing was charged or changed for it. {"stale": version in force} when another one than the call's is: nothing was
---          decided. With "tallies" also "buffered": [[position of a request, wait_us], ...]: was parked, as the only one that is
---          suppressed; and "joined": [[name, decision], ...]: such ones of before, which have ended now
+--          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
+--          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
+--          "buffered": [[position of a request, wait_us], ...]: parked, as the only suppressed event of its category; and
+--          "joined": [[name, decision], ...]: earlier buffered singles, which have ended now
 -- @include prelude
 -- @include plan
 -- @include record
@@ -56,7 +56,7 @@ local function lose(n)
   lost[n], lost_places[#lost_places + 1] = true, n
 end
 
--- Those whose lease was taken over are not decided: others have, or will.
+-- Finds the events whose lease was taken over. They are not decided here: another worker decides them.
 local function find_lost()
   local is_ours = redis.call('SMISMEMBER', at.leased, unpack(call.jobs))
   for n = 1, #call.jobs do
@@ -66,20 +66,20 @@ local function find_lost()
   end
 end
 
--- What the record says of a kind that was refused so; a category needs no escapes.
+-- The text for the decision record of a kind that was refused with this verdict. A category needs no escapes.
 local function why_of(kind, verdict)
   local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
   local told = call.told[tonumber(scope)][tonumber(window)]
   return '["' .. kind[4] .. '","' .. kind[1] .. '",' .. told .. retry_after .. '],{}]'
 end
 
--- The time that a refusal says, but no longer than the window that says it: what rests on a held slot may say a day.
+-- The wait of a refusal, at most its window: because of a held slot a refusal may say a day.
 local function wait_of(verdict)
   local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
   return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][slots.US])
 end
 
--- Those that a refusal ends, by kind and verdict; and all their ids.
+-- Groups the events that a refusal ends, by kind and verdict. Returns the groups, and the ids of all these events.
 local function groups_of(count, verdicts)
   local groups, found, gone = {}, {}, {}
   local kinds, jobs = call.kind, call.jobs
@@ -106,7 +106,7 @@ local function groups_of(count, verdicts)
   return groups, gone
 end
 
--- The slots of one who is refused go back: a worker that died may have been admitted with it.
+-- Gives back the slots of a refused event: a dead worker may have been admitted with it.
 local function give_back(request)
   for i = 2, #request do
     for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
@@ -117,8 +117,8 @@ local function give_back(request)
   end
 end
 
--- The refused events of the groups are counted in their tallies, the buffered single is parked. Returns the texts of these, and of
--- buffered singles that have ended now.
+-- Counts the refused events of the groups in their tallies, and parks the buffered single. Returns the texts of parked
+-- buffered singles, and of earlier ones that have ended now.
 local function keep_tallies(groups, request_of)
   local before, ended, buffered, joined = lines.first_instant(at), {}, {}, {}
   for _, tally in ipairs(call.tallies) do
@@ -168,7 +168,7 @@ local function keep_tallies(groups, request_of)
   return buffered, joined
 end
 
--- Takes out who is not dropped.
+-- Removes the id of the event that is not dropped.
 local function keep(ids, kept)
   for n = #ids, 1, -1 do
     if ids[n] == kept then
@@ -177,7 +177,7 @@ local function keep(ids, kept)
   end
 end
 
--- Ends what is refused and is not set aside.
+-- Ends the refused events, except those that are set aside.
 local function drop(groups, gone)
   for _, group in ipairs(groups) do
     if group.set_aside then

@@ -1,26 +1,26 @@
--- The second step for admitted events: may the post start now? If so the event is marked `sending` before the request
--- leaves; if not it is parked in its channel's line and holds its slots, so that its attempt finds room.
+-- The second step for admitted events: may the post start now? If yes, the event is marked `sending` before the request leaves.
+-- If no, the event is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
 -- @keys failing failures denials requeued freed guarantees
--- KEYS      as in take.lua; and then the keys that "channels" and "events" point to
+-- KEYS      as in take.lua; then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "waits", "scope": prefixes of keys,
 --           "version": of the limits | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
---             line    ZSET  id -> seq, what waits for this channel
+--             line    ZSET  id -> score (include/lines.lua), the events that wait for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
 --           "events": [{"id", "channel": position in channels, "category", "configured", "attempt", "deadline": string,
 --             "scopes": [KEYS position of each scope's slots, ...], "guarantee": that of its category's guarantee | absent,
 --             "priority": "high" | "normal" | "low",
---             "holds": [those of them in which it holds its slot while it waits, ...],
---             "of": category that a digest message, which has none, waits with | absent,
+--             "holds": [those of "scopes" in which the event holds its slot while it waits, ...],
+--             "of": the category that a digest message tells of; the message waits with it | absent,
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
 -- Returns   JSON {"now", "events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
---           go: marked as sending, post now; with a ts, under that message. lost: the lease was taken over, leave it alone.
---           {"stale": version in force} when another one than the call's is: nothing was changed.
--- Keys of slots are built from names in the header: those of limits that have changed (include/holds.lua).
--- The same call again after a lost reply gives the same answers for what went.
+--           go: marked as sending, post now; with a ts, under that message. lost: the lease was taken over, do not touch the event.
+--           {"stale": version in force} if that is not the call's: nothing was changed.
+-- Keys of the slots of limits that have changed are built from the names in the header.
+-- The same call, repeated after a lost reply, gives the same answers for events that go.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -52,7 +52,7 @@ local function is_paused_by_hand(what)
   return is_paused and plan.hget(at.paused, what) ~= nil
 end
 
--- Why and until when the event has to wait; nothing when it may go. `inf`: until the post in flight is answered.
+-- Why and until when the event must wait; nothing if it may go. `math.huge`: until the post in flight is answered.
 local function obstacle(event, header, channel)
   if is_paused_by_hand(event.of or event.category) or is_paused_by_hand('*') then
     return 'paused', math.huge
@@ -67,7 +67,7 @@ local function obstacle(event, header, channel)
     return 'cooldown', cooldown
   end
   local turn = lines.turn_of(at, channel.name)
-  if turn == event.id then -- it has waited for this
+  if turn == event.id then -- the event has waited for this turn
     turn = nil
   else
     if turn and lines.is_solo(at, channel) then
@@ -86,7 +86,8 @@ local function obstacle(event, header, channel)
   end
 end
 
--- Parks an event for its channel; one of a category that is paused by hand in a line of its own, so that it is in nobody's way.
+-- Parks an event for its channel. An event of a category that is paused by hand goes into a line of its own, where it delays
+-- no other event.
 local function park(event, header, channel, reason)
   header.state, header.held, header.why = 'waiting', true, { reason, cjson.null }
   places.note(header, event, call.scope)
@@ -106,7 +107,8 @@ local function park(event, header, channel, reason)
   lines.free(at, channel.name, event.id)
 end
 
--- Go: under the first message of its thread, where it names one that had begun when it was started.
+-- The answer go. An event that names a thread goes under the thread's first message, if the thread had begun when the event
+-- was started.
 local function go(header)
   return header.root and '["go",' .. cjson.encode(header.root) .. ']' or '"go"'
 end
@@ -138,7 +140,7 @@ local function start(event)
     places.note(header, event, call.scope)
     header.holds = nil
     if plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
-      lines.count_turn(at, channel.name) -- it has overtaken the line
+      lines.count_turn(at, channel.name) -- the event has overtaken the line
     end
     if lines.is_solo(at, channel) then
       plan.hset(at.posting, channel.name, event.id)

@@ -1,44 +1,45 @@
--- Makes what became of events durable: the end of an event, or the place where it waits next; with its lease, slots,
--- channel, dead letter and the books in one step.
+-- Makes the outcomes of events durable: the end of each event, or the place where it waits next. Changes its lease, its slots,
+-- its channel, its dead letter and the books in one step.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older others others_older deciding freed failures failing denials posted places limits_version seq
 -- @keys tallies guarantees turns
--- KEYS      as in take.lua, and
+-- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
 --           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
 --           failures, failing, denials HASH, posted STRING  see include/pause.lua; they live an hour
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
---           "most_decisions", "line", "scope", "tally", "waits": prefixes of keys, "version": of the limits | absent; by others than those in
---             force nothing is found out about when to ask again, so that is now,
+--           "most_decisions", "line", "scope", "tally", "waits": prefixes of keys, "version": of the limits | absent; if another one is in
+--             force, what waits for a limit or a channel asks again now,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told",
 --             "scopes": [...], "holds": [...], "guarantee", "priority" as in pace.lua,
 --             "slots": "keep" | "hold" | "release",
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
---             "why": JSON text for the decision record | absent, "limited": true: a limit suppressed it,
+--             "why": JSON text for the decision record | absent, "limited": true: a limit or a mute suppressed it,
 --             "channel": position | absent, "replied": true: the channel answered, "arrived": true: the post may have
 --               arrived, charge the channel's pace,
---             "cooldown_us": nobody posts to the channel for so long, "scan_wait_us": nobody reads history for so long,
---             "said": {"code", "detail"} of Slack or the network,
---             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: it was not reached, or
---               its answer says nothing; "scan": true: it was asked what the channel shows,
---             "resume": true: a post succeeded, "spared": attempts used if this is no fault of the event's own | absent,
+--             "cooldown_us": no post to the channel for so long, "scan_wait_us": no history scan for so long,
+--             "said": {"code", "detail"} that Slack or the network gave,
+--             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: Slack was not
+--               reached, or its answer is not clear; "scan": true: the call was a history scan,
+--             "resume": true: a post succeeded, "spared": attempts used if the event did not cause the failure | absent,
 --             "channel_id": Slack's id of the channel | absent,
---             "thread": name of its thread | absent, "ts": of its message, if it is one,
---             "letter": {field: string, ...} of a dead letter; the payload is added here, and a header that cannot be read,
---             "place": "line" | "timer" | "scan": a timer counted from the post, "wait_us", "deadline": string, "attempt",
---             "unknown", "resent", "unconfirmed": history scans that failed while its fate is to be reconciled: of what is parked,
---             "why_parked": [reason, code | null] of what waits on a timer,
---             of which one that a limit refused goes at once by other limits,
---             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts what a limit ends, or
---             {"key": position} of a digest message, of which "told" says what it has done (include/digest.lua)}, ...],
+--             "thread": name of its thread | absent, "ts": of the message that was posted,
+--             "letter": {field: string, ...} of a dead letter; this script adds the payload, and a header that cannot be read,
+--             of a parked event: "place": "line" | "timer" | "scan" (a timer that counts from the post), "wait_us",
+--               "deadline": string, "attempt", "unknown", "resent", "unconfirmed": how many history scans have failed, of an event
+--               with an unknown delivery status,
+--               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
+--               it goes at once,
+--             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends; or
+--               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
 --           "threads": as in pace.lua}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
---           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed
--- Keys of slots are also built from names in the header: who releases or charges a slot names the event's own header.
+--           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed for the event
+-- Keys of slots are also built from names in the header of the event whose slot is released or charged.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -54,7 +55,7 @@
 -- @include places
 -- @include digest
 
-local MOST_TRIMMED = 200 -- dead letters in one call
+local MOST_TRIMMED = 200 -- dead letters that one call deletes for their bounds
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -85,7 +86,7 @@ local function park(event, header, payload)
       header.code = event.said.code
     end
     plan.zadd(at.timers, instant, event.id)
-    ends = event.unconfirmed and math.max(ends, instant) or ends -- what is to be reconciled is no sooner at its end
+    ends = event.unconfirmed and math.max(ends, instant) or ends -- an event is reconciled before it expires
   else
     places.class(at, header, event, channels[event.channel].name)
     plan.zadd(channels[event.channel].line, lines.score(header), event.id)
@@ -94,7 +95,7 @@ local function park(event, header, payload)
   record.write(at, event.id, header, payload)
 end
 
--- What the channel learns of a post that has ended.
+-- What changes for the channel after a post has ended: its turn, its pace, its cool-down.
 local function turn_channel(event, channel)
   lines.free(at, channel.name, event.id)
   if event.arrived and channel.max then
@@ -106,7 +107,7 @@ local function turn_channel(event, channel)
   end
 end
 
--- What the fleet learns of an answer, or of none.
+-- What all workers learn from an answer, or from its absence.
 local function note_reach(event, channel, sent_us)
   local name = channel and channel.name or ''
   if event.pause then
@@ -138,8 +139,9 @@ local function note_reach(event, channel, sent_us)
   end
 end
 
--- The slots of an event whose outcome is known: held while it waits, or given back. What cannot be read keeps those of a post
--- that may have arrived. A post that may have arrived stays charged wherever it was, also by limits that are not in force now.
+-- Holds the slots of an event that waits, or gives them back. An event that cannot be read keeps the slots of a post that
+-- may have arrived. A post that may have arrived stays charged wherever it was charged, also by limits that are not in force
+-- now.
 local function turn_slots(event, header, malformed)
   local slot = header.seq and record.slot(header)
   if not slot then
@@ -174,7 +176,7 @@ local function bury(event, payload, malformed)
   letters.bury(dead_letters, event.id, fields, payload)
 end
 
--- What was to wait on and cannot be read any more is a dead letter.
+-- An event that was to be parked and cannot be read any more becomes a dead letter.
 local function spoil(event)
   if event.outcome == 'parked' then
     event.outcome = 'dead'
@@ -197,7 +199,7 @@ local function settle(event)
   header.counted = name
   if channel then
     header.channel, header.solo, header.pace = channel.name, channel.max ~= nil, channel.window_us
-  elseif malformed or header.channel then -- it cannot be read at its turn
+  elseif malformed or header.channel then -- its header cannot be read, or names a channel that the call does not
     lines.free_all(at, event.id)
   end
   note_reach(event, channel, number_of(header.sent) or 0)
@@ -205,7 +207,7 @@ local function settle(event)
     park(event, header, payload)
   elseif event.outcome == 'told' then
     digest.tell(at, event.id, KEYS[event.tally.key], event.told, header)
-  elseif is_digest_message then -- it does not end before its tally does
+  elseif is_digest_message then -- a digest message ends only with its tally
     digest.begin_anew(at, event.id)
   else
     plan.hdel(at.events, event.id)

@@ -1,21 +1,21 @@
--- Takes events for one worker, under its lease: what waited and is due, what dead workers left, then new ones from
--- the lanes. At no instant is an event in no structure.
+-- Takes events for one worker, under its lease: waiting events that are due, events that dead workers left, then new
+-- events from the lanes. At every instant each event is in some structure.
 --
 -- @keys events leases leased requeued parked lines timers posting pause beat seq totals seen dead_ids suspended
 -- @keys lane_high lane_normal lane_low awaited deferred deciding wake limited limited_older others others_older freed paused
 -- @keys cooldowns places limits_version muted tallies names guarantees reopening turns failures
--- KEYS      events      HASH    id -> record (include/record.lua); an event's, from first sight until it is settled
+-- KEYS      events      HASH    id -> record (include/record.lua) of an event, from its first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
 --           leased      SET     ids that this owner holds; gone when empty
 --           requeued    ZSET    id -> seq, events whose lease ended, next to be taken, in order
---           parked      ZSET    id -> deadline, everything that waits
+--           parked      ZSET    id -> deadline, all events that wait
 --           lines       ZSET    'channel:NAME' | 'scope:NAME' -> instant at which the next may pass (include/lines.lua)
---           timers      ZSET    id -> its instant
+--           timers      ZSET    id -> instant at which the event is due
 --           posting     HASH    channel -> id whose post is in flight or whose turn it is
---           pause       HASH    why nobody posts (include/pause.lua); absent otherwise
---           beat        HASH    at (last call of any worker), grace (until then nobody is taken over), resumed and earlier (ends of
---                               the last two interruptions), ahead and by (a step back of the clock: the last instant before
---                               it, and how far); see include/leases.lua
+--           pause       HASH    why posting is paused (include/pause.lua); absent otherwise
+--           beat        HASH    at (last call of any worker), grace (until then no owner is taken over), resumed and earlier (ends of
+--                               the last two interruptions), ahead and by (of the last step back of the clock: the last instant
+--                               before it, and by how much); see include/leases.lua
 --           seq         STRING  counter of first sights; permanent
 --           totals      HASH    the books (include/accounting.lua); permanent
 --           seen        ZSET    id -> instant at which a settled id is forgotten
@@ -25,45 +25,48 @@
 --           awaited     HASH    line of a category -> scope it waits for (include/deferred.lua)
 --           deferred    HASH    category -> how many stand in its lines
 --           deciding    HASH    owner -> JSON {seq, since, scopes, freed, nth} of what it has not decided
---           wake        LIST    a token for one sleeper
+--           wake        LIST    a token that wakes one worker that sleeps
 --           limited ... HASH    the decision record (include/accounting.lua): limited, its older part, others, their older part
---           freed       HASH    scope -> number of the last slot that became free, while somebody is deciding; '' -> how many,
---                               '*' -> of all scopes
+--           freed       HASH    scope -> number of the last slot that became free, counted while some owner is deciding;
+--                               '' -> how many became free, '*' -> a number that holds for all scopes
 --           paused      HASH    "*" or category -> JSON, what is paused by hand
 --           cooldowns   ZSET    channel -> end of its cool-down; also of history scans
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           limits_version STRING the limits in force (include/version.lua)
 --           muted       HASH    category -> JSON (mute.lua); absent unless something is muted
 --           tallies     SET     see include/digest.lua
---           names       SET     categories that the books name; permanent
+--           names       SET     categories that the books count by name; permanent
 --           guarantees  SET     scopes of guarantees that lines wait for
---           reopening   HASH    how far lines and timers were let to ask anew (include/due.lua); absent otherwise
+--           reopening   HASH    how far due.reopen has come with lines and timers (include/due.lua); absent otherwise
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
---           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last
+--           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
 --           and then    ZSET    the scopes of ARGV[2] (include/slots.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits", "tally", "scope": prefixes of keys, "most_decisions", "grace_us": from an
 --           unconfirmed post until it is reconciled,
---           "opened": {scope: [instant, room]} | absent: of scopes that this owner asked for what it took the last time, from
---           when on one more may pass and how many at once,
---           "undecided": {"seq", "freed"} of what this owner took before and is still deciding, as that answer had them | absent:
---             then nothing older is handed out that it could overtake, no heads of categories' lines and no requeued events, and
---             nothing that has to be taken alone,
+--           "opened": {scope: [instant, room]} | absent: for each scope that this owner has asked about its last batch, the
+--             instant from which on one more event may pass, and how many may pass at once,
+--           "undecided": {"seq", "freed"} | absent: with it the call is a prefetch. The owner is still deciding what it took
+--             before; the two are "from" and "freed" of that answer. Then the call hands out nothing that may not be prefetched:
+--             no heads of categories' lines, no requeued events, nothing that must be taken alone,
 --           "starts": true for the first take of a worker,
---           "version": of the limits by which "opened" and ARGV[2] were found | absent; by others they say nothing,
---           "adopt": {"id", "payload"} | absent: enter this one event instead of popping the lanes,
+--           "version": of the limits by which "opened" and ARGV[2] were found | absent; both are ignored if another is in force,
+--           "adopt": {"id", "payload"} | absent: enter this one event instead of new events from the lanes,
 --           "remember_us": as in settle.lua}
--- ARGV[2]   absent, or what include/prefilter.lua has to know to drop new events as they are taken
--- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which something may be taken), "more": there
+-- ARGV[2]   absent, or what include/prefilter.lua needs to drop new events by the pre-check
+-- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken), "more": there
 --           is more to take, "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
---           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped at
---           the pre-check, "from": what is taken here and later has no lower seq; null where it is to be decided before anything
---           else is taken, "freed": of include/deferred.lua, "nth": of the calls in a row with "undecided"; 0 without, "ids": of
---           what was taken, parted by blanks, "sizes": [bytes of each record, ...], "seqs": [seq of one that is new, whose record
---           is its payload alone; else 0, ...]}, the records]. A record whose header is {"malformed": true} is of an event whose
---           own cannot be read.
--- The names rq:job:<id> (HASH, RQ's, deleted here), leased, line, waits, tally and scope keys are built from what was found: the
--- one exception to keys through KEYS. All but RQ's share the namespace's hash tag.
+--           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
+--             by the pre-check,
+--           "from": no event that is taken here or later has a lower seq; null if this batch must be decided before the owner
+--             takes anything else,
+--           "freed": how many slots have become free (include/deferred.lua), "nth": number of this call in the row of calls with
+--             "undecided"; 0 without it,
+--           "ids": the ids of the batch, separated by blanks, "sizes": [bytes of each record, ...],
+--           "seqs": [seq of an event that is new, whose record is its payload alone; else 0, ...]}, the records]. A record with
+--             the header {"malformed": true} belongs to an event whose own header cannot be read.
+-- Not all keys come through KEYS: the names rq:job:<id> (HASH, RQ's, deleted here) and leased, line, waits, tally and scope keys
+-- are built from what was found. All but RQ's share the namespace's hash tag.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -79,8 +82,8 @@
 -- @include intake
 -- @include due
 
-local LOOKS = 8 -- where events are refused by the pre-check, so many times as many are looked at as may be handed out
-local MOST_LOOKS = 1024 -- unless more may be handed out
+local LOOKS = 8 -- with the pre-check, a call looks at up to so many times as many new events as it may hand out
+local MOST_LOOKS = 1024 -- but at no more than these, unless it may hand out more
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -89,7 +92,7 @@ at.owner, at.new, at.due, at.undecided, at.grace_us = call.owner, call.new, call
 at.line, at.waits, at.tally, at.scope, at.leased_prefix = call.line, call.waits, call.tally, call.scope, call.leased
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 
--- What an ACL without rq:job:* or a key of another type would refuse is refused here.
+-- Reads keys, so that an ACL without rq:job:*, or a key of another type, raises here and not after the first write.
 local function look_at_keys()
   redis.call('EXISTS', 'rq:job:' .. call.owner)
   for _, lane in ipairs({ at.lane_high, at.lane_normal, at.lane_low }) do
@@ -102,7 +105,7 @@ local function look_at_keys()
   redis.call('SCARD', at.leased)
 end
 
--- Takes over from owners whose lease has ended; whether all of that is done.
+-- Takes over from owners whose lease has ended. Returns whether all of that is done.
 local function reclaim(grace)
   local is_done = true
   if at.now >= grace then
@@ -113,13 +116,14 @@ local function reclaim(grace)
   return is_done
 end
 
--- One event in sixteen is of the lane low, however many are taken at once, so that it never starves.
+-- How many of so many events come from the lane low: one in sixteen, however many are taken at once, so that it never
+-- starves.
 local function low_share(room)
   local seq = record.last_seq(at)
   return math.floor((seq + room) / 16) - math.floor(seq / 16)
 end
 
--- New events of the lanes; whether they hold more.
+-- Takes new events from the lanes. Returns whether the lanes hold more.
 local function take_new(any, closed)
   local is_left, prefilter_call = false, nil
   local function is_muted(category)
@@ -149,12 +153,12 @@ local function adopt()
   local _, replays = intake.read_job(job)
   if redis.call('EXISTS', job) == 1 then
     redis.call('HLEN', job)
-    plan.write('HSET', job, 'adopted', '1') -- should the stock worker die, sweep.lua must not run it again
+    plan.write('HSET', job, 'adopted', '1') -- if the stock worker dies, sweep.lua must not run the job again
   end
   intake.enter(at, { call.adopt.id }, { call.adopt.payload }, { replays }, {})
 end
 
--- Notes from where on this owner has not decided. Returns how many slots have become free, and the number of the call.
+-- Notes from which seq on this owner has not decided. Returns how many slots have become free, and the number of the call.
 local function mark_undecided(mark)
   local nth = call.undecided and count_of(mark and mark.nth) + 1 or 0
   local freed = count_of(plan.hget(at.freed, ''))
@@ -177,12 +181,12 @@ local version = redis.call('GET', at.limits_version)
 local is_stale = call.version and version ~= call.version
 local opened = not is_stale and call.opened or nil
 local mark = deferred.decided(at, call.owner, opened, call.undecided)
-if call.starts then -- its limits may be others than those by which instants were found: each scope is asked anew
+if call.starts then -- its limits may differ from those by which the instants were found: each scope is asked again
   plan.hset(at.reopening, 'scopes', digits(at.now) .. ' 0')
 end
 local more = not due.reopen(at)
 local is_suspended = redis.call('EXISTS', at.suspended) == 1
-at.is_stopped = redis.call('HEXISTS', at.paused, '*') == 1 -- by hand: nobody posts, nobody tries
+at.is_stopped = redis.call('HEXISTS', at.paused, '*') == 1 -- paused by hand: no post, no probe
 local may_hand_out = reclaim(grace) and not is_suspended
 more = more or not (may_hand_out or is_suspended)
 local left_due = 0
@@ -202,7 +206,7 @@ end
 more = more or due.is_alone()
 local _, first_line = plan.zfirst(at.lines)
 if mark and left_due == 0 and first_line and first_line <= at.now then
-  plan.ring(at.wake) -- others may have waited for what this one has decided
+  plan.ring(at.wake) -- others may have waited for the decision of this owner
 end
 accounting.note_dropped(at, prefilter.refused)
 local freed, nth = mark_undecided(mark)

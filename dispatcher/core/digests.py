@@ -182,7 +182,7 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
 
 
 def after_scan(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
-    """What a identity-up means for it."""
+    """What a history scan means for a digest message."""
     leased = settlement.subject
     if not isinstance(leased, Leased):
         return settlement

@@ -1,6 +1,6 @@
-"""The two kinds of events, and what each does where they differ: those of producers, and the dispatcher's own messages.
+"""The two kinds of events, and how they differ at each step: events of producers, and the dispatcher's own messages.
 
-Each step of the core asks the kind of an event and nothing else about it.
+A step of the core asks the event's kind wherever the two differ.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from dispatcher.core.rendering import message_for
 
 
 class Kind(Protocol):
-    """What becomes of an event at each step. Only ``deliver`` does I/O."""
+    """What happens to an event at each step. Only ``deliver`` does I/O."""
 
     def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
-        """The event with its terms, or what becomes of it before the gate is asked. Raises nothing."""
+        """The event with its terms, or what happens to it before the gate is asked. Raises nothing."""
         ...
 
     def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
-        """What becomes of it while its category is muted; None where it goes on."""
+        """What happens to the event while its category is muted; None if it goes on."""
         ...
 
     def newcomer(self, candidate: Candidate) -> Deferral | None:
-        """It waits behind those before it, where its category defers and it comes for the first time."""
+        """The event as one that waits behind earlier ones, if its category defers and it is new; else None."""
         ...
 
     def asking(self, candidate: Candidate) -> Asking:
-        """How it asks the gate."""
+        """How the event asks the gate."""
         ...
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
-        """What a denial means."""
+        """What happens to the event after a denial."""
         ...
 
     def deliver(self, started: Started) -> Settlement:
-        """Post it, and say what follows."""
+        """Post the event, and return what follows."""
         ...
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
@@ -50,7 +50,7 @@ class Kind(Protocol):
         ...
 
     def after_scan(self, settlement: Settlement) -> Settlement:
-        """What a history scan, of which the settlement says what it means for any event, means for this kind."""
+        """What a history scan means for this kind; ``settlement`` is what it means for any event."""
         ...
 
 
@@ -64,27 +64,27 @@ class ProducerEvents:
     grace_us: int
 
     def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
-        """Its end, where it is too old, was tried too often, or its category is rejected."""
+        """The event ends if it is too old, was tried too often, or its category is rejected."""
         return transitions.on_arrival(leased, self.policy, now_us)
 
     def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
-        """As the category's ``on_limit`` says."""
+        """The category's ``on_limit`` decides."""
         return transitions.muted(candidate, mute, self.policy, now_us)
 
     def newcomer(self, candidate: Candidate) -> Deferral | None:
-        """Where ``on_limit`` is defer."""
+        """The event waits if ``on_limit`` is ``defer``."""
         return transitions.newcomer(candidate, self.policy)
 
     def asking(self, candidate: Candidate) -> Asking:
-        """A refusal may be its end."""
+        """A refusal may end the event."""
         return Asking(candidate, *transitions.drops(candidate, self.policy))
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
-        """As the category's ``on_limit`` says."""
+        """The category's ``on_limit`` decides."""
         return transitions.denied(candidate, verdict, self.policy)
 
     def deliver(self, started: Started) -> Settlement:
-        """Render it by its category's template, and post it."""
+        """Render the event by its category's template, and post it."""
         leased, terms = started.candidate
         style = self.policy.rule(leased.event.category).style
         message = message_for(
@@ -94,17 +94,17 @@ class ProducerEvents:
         return settlement if (fault := message.template_fault) is None else settlement._replace(template_fault=fault)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """Sent, a dead letter, or another attempt."""
+        """The event was sent, becomes a dead letter, or gets another attempt."""
         return transitions.after_post(started, result, self.backoff, self.grace_us)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
-        """What it means for any event."""
+        """The same as for any event."""
         return settlement
 
 
 @dataclass(frozen=True, slots=True)
 class DigestMessages:
-    """Digests and notices: the dispatcher's own word on what a category's limits suppressed."""
+    """Digests and notices: the dispatcher's own messages about the events that a category's limits suppressed."""
 
     policy: Policy
     sink: Sink
@@ -112,28 +112,28 @@ class DigestMessages:
     grace_us: int
 
     def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
-        """Nothing ends it by its age; it may have nothing to say yet."""
+        """Its age never ends a digest message; it may have nothing to tell yet."""
         del now_us
         return digests.on_arrival(leased, self.policy, can_edit=self.sink.can_update)
 
     def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | None:
-        """It waits."""
+        """A digest message waits."""
         return digests.muted(candidate, mute, now_us)
 
     def newcomer(self, candidate: Candidate) -> None:
-        """It stands in no line."""
+        """A digest message never waits in a category's line."""
         del candidate
 
     def asking(self, candidate: Candidate) -> Asking:
-        """Nothing is its end."""
+        """No refusal ends a digest message."""
         return Asking(candidate, drops=False)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement:
-        """It waits."""
+        """A digest message waits."""
         return digests.denied(candidate, verdict)
 
     def deliver(self, started: Started) -> Settlement:
-        """Post the message, or edit the one that stands."""
+        """Post the message, or edit the one that was posted before."""
         leased, terms = started.candidate
         words = digests.words_of(leased, terms.channel, self.policy, can_edit=self.sink.can_update)
         by_s = started.leaves_by_s
@@ -142,10 +142,10 @@ class DigestMessages:
         return self.after_post(started, self.sink.post(words.message, by_s=by_s))
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """It is never a dead letter."""
+        """A digest message never becomes a dead letter."""
         follows = digests.after_post(started, result, self.policy, self.backoff, can_edit=self.sink.can_update)
         return follows or transitions.after_post(started, result, self.backoff, self.grace_us)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
-        """What was found is told of from then on."""
+        """A message that was found was posted or edited; one that ends as a dead letter failed, and is tried again."""
         return digests.after_scan(settlement, self.policy, can_edit=self.sink.can_update)

@@ -1,7 +1,7 @@
 """THE CORE: the way of a batch of events, step by step.
 
-Two steps, never mixed: the *budget* (global, category) is decided at once for every event and sets the policy; the
-*pace* (channel, cool-down, pause) only delays what the budget admitted. An outcome is durable before it is told.
+Two steps are never mixed. The *budget* (limits of global, category and label) decides whether an event is posted. The
+*pace* (channel, cool-down, pause) only delays what the budget admitted. An outcome is durable before the log tells it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LATE: Final = Retryable("too_late", "its time had passed before it began", uses_
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch between two steps: who goes on, and what has ended but is not durable yet.
+    """A batch between two steps: the events that go on, and those that ended but are not durable yet.
 
-    ``candidates`` have not asked the gate, ``admitted`` and ``refused`` have.
+    ``candidates`` have not asked the gate; ``admitted`` and ``refused`` have. ``has_asked``: the gate was asked.
     """
 
     candidates: Sequence[Candidate] = ()
@@ -44,14 +44,14 @@ class Batch:
 
     @property
     def undecided(self) -> list[Leased | Undecodable]:
-        """All of it, as it is decided by other limits: what has asked may own slots, and counts as taken once more."""
+        """The whole batch, for other limits to decide. What has asked may own slots, and counts as taken once more."""
         going = [*self.candidates, *self.admitted, *(each.candidate for each in self.refused)]
         subjects = [*(each.leased for each in going), *(each.subject for each in self.ended)]
         return [transitions.taken_again(each) for each in subjects] if self.has_asked else subjects
 
 
 class _LinedUp(NamedTuple):
-    """Ids of those that need not wait, and the ends of those for whom there was no place."""
+    """The ids of events that need not wait, and the ends of events that found no place in their line."""
 
     going: set[str]
     ended: list[Settlement]
@@ -61,8 +61,8 @@ class _LinedUp(NamedTuple):
 class Dispatcher:
     """One worker's collaborators, and the steps in order.
 
-    A post may take ``post_s``, which counts from the instant before its mark is asked for: whoever finds the mark of a
-    worker that is gone counts from the mark. ``clock`` gives that instant.
+    A post may take ``post_s`` seconds. They count from the instant before its mark ``sending`` is asked for, since a
+    worker that finds the mark of a dead one counts from the mark. ``clock`` gives that instant, in seconds.
     """
 
     policy: Policy
@@ -92,11 +92,12 @@ class Dispatcher:
     ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
-        ``free`` is how many posts can start; more admitted ones wait in their lines for any worker. ``muted`` are the
-        categories of which nothing is posted that was not admitted before. ``begin`` gets each post as soon as it is
-        marked, before anything is told: no log line stands between a mark and its post. Raises ``GateUnavailable`` with
-        nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer in force,
-        also with nothing posted. What is to be reconciled is left to ``scans``.
+        ``free`` is how many posts can start; further admitted events wait in their lines for any worker. ``muted`` are
+        the categories of which only events that were admitted before are posted. ``begin`` gets each post as soon as
+        it is marked: no log line is written between a mark and its post. Events to be reconciled are left to ``scans``.
+
+        Raises ``GateUnavailable`` with nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the
+        policy is no longer in force, also with nothing posted.
         """
         found = self._arrive(batch, now_us)
         try:
@@ -110,16 +111,16 @@ class Dispatcher:
             raise Overtaken(found.undecided, error.in_force) from error
 
     def deliver(self, started: Started) -> Settlement:
-        """Post one message and say what follows; touches no store, so any thread may do it.
+        """Post one message and return what follows. Any thread may call it, since it does not use the store.
 
-        What comes too late to be posted is not: another worker may have posted it meanwhile.
+        A post that would leave too late is not made: another worker may have posted the event meanwhile.
         """
         if started.leaves_by_s is not None and self.clock() >= started.leaves_by_s:
             return self.not_made(started)
         return self._kind_of(started.candidate.leased).deliver(started)
 
     def not_made(self, started: Started) -> Settlement:
-        """What follows from a post that was never begun; it says nothing of Slack."""
+        """What follows from a post that was never begun; nothing is learnt about Slack."""
         return self.conclude(started, LATE)
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
@@ -127,7 +128,7 @@ class Dispatcher:
         return self._kind_of(started.candidate.leased).after_post(started, result)
 
     def scans(self, batch: Sequence[Leased | Undecodable], now_us: int) -> list[HistoryScan]:
-        """What has to be reconciled before anything else becomes of the events of a batch whose posts had no answer.
+        """The history scans for the events of a batch whose delivery status is unknown: these are reconciled first.
 
         Raises ``GateUnavailable`` as ``dispatch`` does.
         """
@@ -137,7 +138,7 @@ class Dispatcher:
         return found
 
     def scan(self, scan: HistoryScan) -> list[Settlement]:
-        """Read what was posted and say what follows for each event; touches no store, so any thread may do it."""
+        """Read the history and return what follows for each event. Any thread may call it; it uses no store."""
         return self.conclude_scan(scan, self.sink.scan(scan.search))
 
     def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
@@ -147,7 +148,7 @@ class Dispatcher:
         return [self._kind_of(candidate.leased).after_scan(settlement) for candidate, settlement in pairs]
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
-        """Make outcomes durable, then tell of them."""
+        """Make outcomes durable, then tell the observer."""
         if not settlements:
             return
         done = self.outbox.settle([transitions.at_pace(each, self.policy) for each in settlements])
@@ -162,7 +163,7 @@ class Dispatcher:
         return self._digests if leased.is_digest_message else self._events
 
     def _arrive(self, batch: Sequence[Leased | Undecodable], now_us: int) -> Batch:
-        """The events with their terms; what cannot be read or handled, or is too old, ends."""
+        """Find the terms of each event. An event that cannot be read or handled, or is too old, ends."""
         ended: list[Settlement] = []
         candidates: list[Candidate] = []
         for item in batch:
@@ -179,7 +180,7 @@ class Dispatcher:
         return Batch(candidates, ended)
 
     def _hold_muted(self, batch: Batch, muted: Mapping[str, Mute], now_us: int) -> Batch:
-        """What a mute suppresses ends, or stands in line until it is over."""
+        """An event that a mute suppresses ends, or waits in line until the mute ends."""
         if not muted:
             return batch
         left: list[Candidate] = []
@@ -200,7 +201,7 @@ class Dispatcher:
         return Batch(left, [*batch.ended, *ended, *self._line_up(waiting).ended])
 
     def _line_up_newcomers(self, batch: Batch) -> Batch:
-        """Newcomers of a category that defers stand behind those who wait already."""
+        """New events of a category that defers go behind those that wait already."""
         newcomers = {
             each.leased.id: deferral
             for each in batch.candidates
@@ -213,7 +214,7 @@ class Dispatcher:
         return Batch(going, [*batch.ended, *ended])
 
     def _ask_gate(self, batch: Batch) -> Batch:
-        """The budget: who was admitted, and who was refused and waits; other ends of a refusal are in ``ended``."""
+        """Ask the budget: events are admitted, or refused and wait, or refused and end (in ``ended``)."""
         heads = [each for each in batch.candidates if each.leased.line]
         ahead = {scope.name: scope for each in heads for scope in all_scopes(each.terms.scopes)}
         asking = [self._kind_of(each.leased).asking(each) for each in batch.candidates]
@@ -247,7 +248,7 @@ class Dispatcher:
         return Batch((), [*batch.ended, *ended], admitted, refused, has_asked=True)
 
     def _tell_of(self, suppressed: dict[int, tuple[Asking, Denied]], answer: Admitting) -> None:
-        """Lines for those that a limit has dropped or digested, or set aside."""
+        """Tell which events a limit has dropped or digested, or which wait as buffered singles."""
         waiting: list[Waiting] = []
         dropped: list[tuple[Leased, Denied]] = []
         digested = list(answer.joined)
@@ -272,12 +273,12 @@ class Dispatcher:
         self.observer.waiting(waiting)
 
     def _line_up_refused(self, batch: Batch) -> Batch:
-        """Those that were refused and wait stand in line."""
+        """The events that were refused and wait go into their lines."""
         ended = self._line_up(batch.refused).ended
         return replace(batch, refused=(), ended=[*batch.ended, *ended])
 
     def _line_up(self, deferrals: Sequence[Deferral]) -> _LinedUp:
-        """Let them stand in line, but for those that need not. Where as many wait as may is the end: an overflow."""
+        """Put events into their lines, except those that need not wait. Where there is no place, an event overflows."""
         going: set[str] = set()
         ended: list[Settlement] = []
         waiting: list[Waiting] = []
@@ -300,7 +301,7 @@ class Dispatcher:
         return _LinedUp(going, ended)
 
     def _settle_ended(self, batch: Batch) -> Batch:
-        """What has ended is durable, and told."""
+        """Make what has ended durable, and tell it."""
         self.settle(batch.ended)
         return replace(batch, ended=())
 

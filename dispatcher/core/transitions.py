@@ -1,4 +1,4 @@
-"""What follows for an event: from its arrival, from a refusal of the budget, from a post. Pure: no I/O, no clock."""
+"""What follows for an event from its arrival, a refusal of the budget, or a post. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ MAX_DEATHS: Final = 3
 """Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
 
 _DISCARDS: Final = (OnLimit.DROP, OnLimit.DIGEST)
-"""What is never done with a replayed event."""
+"""A replayed event is never discarded in these ways."""
 
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
 
 
 def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settlement:
-    """The event with its terms, or what ends it before the gate is asked. Raises nothing.
+    """The event with its terms, or its end before the gate is asked. Raises nothing.
 
-    A defect of ours that one event brings to light must not stop the events beside it.
+    A defect of ours that shows with one event must not stop the events beside it.
     """
     match as_candidate(leased, policy):
         case Settlement() as settlement:
@@ -46,23 +46,23 @@ def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settl
 
 
 def as_candidate(leased: Leased, policy: Policy) -> Candidate | Settlement:
-    """The event with its terms; where they cannot be found, its end."""
+    """The event with its terms; if finding them raises, its end."""
     try:
         return Candidate(leased, policy.terms(leased))
-    except Exception as error:  # noqa: BLE001 - see on_arrival; the payload is kept with the words
+    except Exception as error:  # noqa: BLE001 - see on_arrival; the dead letter keeps the payload
         detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
         return undecodable(Undecodable(leased.id, Reason.INVALID, detail, leased.replays))
 
 
 def undecodable(subject: Undecodable) -> Settlement:
-    """What cannot be read is a dead letter at once."""
+    """A job that cannot be read becomes a dead letter at once."""
     return Settlement(subject, None, DeadLettered(subject.reason, subject.detail))
 
 
 def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
-    """What ends before the gate: an event that has waited as long as it may, or whose category is rejected."""
+    """The end of an event before the gate: it waited too long, was tried too often, is rejected. None: it goes on."""
     leased, terms = candidate.leased, candidate.terms
-    posted = not leased.held and (leased.unknown or leased.attempt)  # perhaps: then its slot stays
+    posted = not leased.held and (leased.unknown or leased.attempt)  # perhaps posted: then its slot stays charged
     slots = Slots.KEEP if posted else Slots.RELEASE
     if now_us >= terms.deadline_us:
         detail = f"waited longer than its max_age, {_waited_for(leased, terms)}"
@@ -83,7 +83,7 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
 
 
 def _waited_for(leased: Leased, terms: Terms) -> str:
-    """What an event waited for last."""
+    """What the event waited for last, in words."""
     if leased.line is not None:
         return f"for room in a limit (in the line {leased.line})"
     reason, code = leased.why or (None, None)
@@ -101,7 +101,7 @@ def _waited_for(leased: Leased, terms: Terms) -> str:
 
 
 def _tried_out(leased: Leased) -> DeadLettered:
-    """The end of an event that has used up its attempts: rejected, where Slack refused it and took others."""
+    """The end of an event that has used up its attempts: ``rejected`` if Slack refused it and took others."""
     waited_for = leased.why[0] if leased.why is not None else None
     reason = Reason.REJECTED if waited_for == Reason.PAUSED and leased.code else Reason.EXHAUSTED
     perhaps = f"; {leased.unknown} of these posts may have arrived" if leased.unknown else ""
@@ -109,7 +109,7 @@ def _tried_out(leased: Leased) -> DeadLettered:
 
 
 def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
-    """The event as one that waits behind those before it, if its category defers and it comes for the first time."""
+    """The event as one that waits behind earlier ones, if its category defers and the event is new; else None."""
     leased = candidate.leased
     rule = policy.rule(leased.event.category)
     if rule.on_limit is not OnLimit.DEFER or leased.line or leased.was_admitted:
@@ -119,7 +119,7 @@ def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
 
 
 def overflow(deferral: Deferral) -> Settlement:
-    """What becomes of an event that finds as many waiting as may."""
+    """The end of an event that finds ``max_parked`` events waiting."""
     leased, terms = deferral.candidate.leased, deferral.candidate.terms
     detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE
@@ -127,10 +127,10 @@ def overflow(deferral: Deferral) -> Settlement:
 
 
 def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Settlement | Deferral | None:
-    """What becomes of an event of a muted category, which takes no slot; None of one that was admitted before.
+    """What happens to an event of a muted category, which takes no slot; None if it was admitted before.
 
-    As with a denial the category's ``on_limit`` says; what defers waits until the mute ends. Nobody is to be told of
-    the category meanwhile, so what digests is dropped.
+    As with a denial, the category's ``on_limit`` decides. A deferred event waits until the mute ends. No message is
+    posted about the category meanwhile, so with ``digest`` the event is dropped.
     """
     leased, terms = candidate.leased, candidate.terms
     if leased.was_admitted:
@@ -152,7 +152,7 @@ def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Sett
 
 
 def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
-    """Whether a refusal ends the event with nothing else to be changed, since it was never admitted; who counts it."""
+    """Whether the gate ends the event with a refusal, since it was never admitted; and the tally that counts it."""
     leased = candidate.leased
     if leased.replays:
         return False, None
@@ -166,12 +166,12 @@ def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
 
 
 def taken_again(subject: Leased | Undecodable) -> Leased | Undecodable:
-    """What the gate was asked for by limits that are no longer in force, as one that may own slots already."""
+    """The event as one that may own slots: the gate was asked for it by limits that are no longer in force."""
     return subject._replace(takes=subject.takes + 1) if isinstance(subject, Leased) else subject
 
 
 def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
-    """The settlement with its channel's pace as the policy has it: the post may have been started by older limits."""
+    """The settlement with its channel's current pace: the post may have been started under older limits."""
     terms = settlement.terms
     if terms is None or (pace := policy.pace(terms.channel)) == terms.pace:
         return settlement
@@ -179,7 +179,7 @@ def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
 
 
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
-    """What a denial means: once an event was admitted it only waits, else the category's ``on_limit`` says.
+    """What happens to a denied event: if it was admitted before, it only waits; else ``on_limit`` decides.
 
     A replayed event is never dropped or digested: it becomes a dead letter again.
     """
@@ -189,7 +189,7 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
         return Settlement(
             leased,
             terms,
-            # What rests on a held slot may take until its deadline; once that is posted, it takes a window.
+            # A held slot of another event may block it until that deadline; once that is posted, for one window.
             Parked(Place.TIMER, reason, min(verdict.retry_after_us, verdict.limit.window_us), denied=verdict),
             Slots.HOLD,
             attempt=leased.attempt,
@@ -207,7 +207,7 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
             return Settlement(leased, terms, Dropped(known, reason, counting=counting), slots)
         case OnLimit.DEFER:
             return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict, counting=counting)
-        case OnLimit.DEAD_LETTER | OnLimit.DIGEST:  # of a digest only what was replayed comes here
+        case OnLimit.DEAD_LETTER | OnLimit.DIGEST:  # with digest, only a replayed event comes here
             detail = f"{known.scope} had used its {known.limit}"
             letter = DeadLettered(reason, detail, denied=known, counting=counting if gives_notice else None)
             return Settlement(leased, terms, letter, slots)
@@ -215,14 +215,14 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
             assert_never(on_limit)
 
 
-def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
+def after_post(  # noqa: PLR0911 - one return for each result of a post
     started: Started, result: PostResult, backoff: Backoff, grace_us: int = GRACE_US
 ) -> Settlement:
-    """What becomes of an event after a post.
+    """What happens to an event after a post.
 
-    Its slots: kept once it is or may be posted, held while it waits for another attempt, given back when it never will
-    be. Only a cause that a further attempt can run into again uses one up. What may have been posted is reconciled
-    ``grace_us`` after the post was marked.
+    The event keeps its slots if it is or may be posted. It holds them while it waits for another attempt. It gives them
+    back when it will never be posted. An attempt is used up only by a cause that another attempt can meet again. An
+    event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked.
     """
     leased, terms = started.candidate.leased, started.candidate.terms
     tried, spared = started.attempt, started.attempt - 1
@@ -250,7 +250,7 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
             waits = Parked(Place.SCAN, Reason.RECONCILE, grace_us, code, detail=detail)
             return settlement(waits, Slots.KEEP, failed_scans=0, arrived=True, reached=False)
         case Paused(code, detail):
-            # The store knows whether that is the affair of this channel alone: only then an attempt is used.
+            # The store knows whether only this channel is concerned: only then an attempt is used.
             waits = Parked(Place.TIMER, Reason.PAUSED, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, pause=result)
         case _:

@@ -23,12 +23,13 @@ from dispatcher.store.tallies import collects_us, samples_of
 
 
 class Admission:
-    """Decides for one owner, over the slots of its namespace; ``leased`` gives the key of what the owner holds.
+    """Decides for one owner, by the slots of its namespace; ``leased`` gives the key of the events that it holds.
 
-    ``StaleLimits``: it follows another version of the limits than the one in force, and nothing was decided.
-    Redis being away raises ``GateUnavailable``: whether a slot was charged, or an event dropped, is then unknown until
-    the same is asked again, and what was not dropped is still leased. The ``prefilter`` learns the categories
-    whose events it has dropped.
+    Raises ``StaleLimits`` if it follows another version of the limits than the one in force; nothing was decided.
+    Raises ``GateUnavailable`` if Redis is away. Then it is unknown whether a slot was charged or an event dropped,
+    until the same request is asked again. Events that were not dropped are still leased.
+
+    The ``prefilter`` learns the categories of dropped events.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -55,7 +56,7 @@ class Admission:
         self._clock = clock
 
     def follow(self, version: str, policy: Policy) -> None:
-        """From now on ask by this version of the limits."""
+        """Follow this version of the limits."""
         self._version = version
         self._facts = self._facts_of(policy.dead_letters) | {"version": version}
         self._has_shadows = policy.has_shadows
@@ -119,13 +120,13 @@ class Admission:
 
 
 def _shadows(candidate: Candidate) -> tuple[Scope, ...]:
-    """Where the event is counted if it is admitted; of one that was admitted before, it was."""
+    """The shadow scopes that count the event if it is admitted. One that was admitted before is counted already."""
     leased = candidate.leased
     return () if leased.was_admitted else candidate.terms.shadows
 
 
 def _shadow_names(call: Call) -> dict[str, list[str]]:
-    """The fields in which it is counted what shadow limits would have refused; the values of a label in one."""
+    """The fields that count what shadow limits would have refused; all values of a label share one field."""
     return {
         str(position): [f"{scope.name.removeprefix(SHADOW_PREFIX).partition('=')[0]} {limit}" for limit in scope.limits]
         for position, scope in enumerate(call.scopes, 1)
@@ -143,7 +144,7 @@ def _shadowed(rows: Sequence[Sequence[int]], call: Call) -> dict[int, tuple[str,
 
 
 class Ends:
-    """Those of a batch that a refusal ends, by kinds, and the ``tallies`` in the order in which the kinds name them."""
+    """The events of a batch that a refusal ends, by kinds, and the ``tallies`` that the kinds name by position."""
 
     def __init__(self, asking: Sequence[Asking]) -> None:
         self._asking = asking
@@ -155,7 +156,7 @@ class Ends:
         self._kind_of = [self._kind(place, each) if each.drops else 0 for place, each in enumerate(asking, 1)]
 
     def facts(self, call: Call, keys: Keys) -> dict[str, Any]:
-        """What is said beside the gate's call."""
+        """What admit.lua is told beside the gate's call."""
         named: dict[str, tuple[str, Limit]] = {}
         for counting in self.tallies:
             named |= counting.named
@@ -209,6 +210,6 @@ class Ends:
 
 
 def read_joined(name: str, why: str) -> Suppressed:
-    """An event that admit.lua has ended with the second one."""
+    """A buffered single that admit.lua ended, since a second event of its category was suppressed."""
     _, category, _, (scope, limit, retry_after_us), _ = decode(why)
     return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us))

@@ -1,4 +1,4 @@
-"""The events under one worker's lease: take, line up, start, settle, renew, give back. Each is one script."""
+"""The events under one worker's lease: take, line up, start, settle, renew, give back. Each step is one script."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.script_rows import Table, deferral_row, settlement_row
 
 THREADS_US: Final = 24 * 3_600 * US
-"""A thread is kept for so long after its last message, or for as long as ids are remembered."""
+"""How long a thread is kept after its last message, unless ids are remembered longer."""
 AHEAD: Final = 2
-"""Batches that may be asked for before the one in hand is decided."""
+"""How many batches may be prefetched while one is decided."""
 
 
 class Outbox:
     """One owner's view of a namespace.
 
-    ``line_up`` and ``start`` raise ``StaleLimits``, and change nothing, when it follows another version of the limits
-    than the one in force. Every method raises ``GateUnavailable`` when the server is away; whether the script ran is
-    then unknown, and ``keep_only`` puts things right: what this worker does not hold goes back, and it goes on under a
-    new name, so that a call which arrives late does nothing in its name.
+    ``line_up`` and ``start`` raise ``StaleLimits``, and change nothing, when the owner follows another version of the
+    limits than the one in force.
+
+    Every method raises ``GateUnavailable`` when the server is away. Then it is unknown whether the script ran. After
+    that call ``keep_only``: it gives back the events that the worker does not keep, and continues under a new name, so
+    that a call under the old name which arrives late changes nothing.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -87,26 +89,26 @@ class Outbox:
         self._nth = 0
         self._goes_on = True
         self._broken: GateUnavailable | None = None
-        """What has kept a batch from arriving, while another one that did was told of first."""
+        """The error of a prefetched batch that did not arrive. The next ``take`` raises it."""
         self._take, self._line_up, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
         )
 
     @property
     def ahead(self) -> int:
-        """Batches that were asked for and not taken."""
+        """How many batches are prefetched and not taken yet."""
         return len(self._promised)
 
     def follow(self, version: str, bounds: Bounds) -> None:
-        """From now on ask by this version of the limits: by any other nothing is lined up or started."""
+        """Follow this version of the limits; while another is in force, nothing is lined up or started."""
         self._version, self._bounds = {"version": version}, bounds
         self._opened = {}
 
     def take(self, new: int, due: int) -> Taken:
-        """Up to ``due`` waiting events whose time has come, what dead workers left, and new ones up to ``new``.
+        """Take up to ``due`` waiting events whose time has come, and up to ``new`` requeued and new events.
 
-        It says that everything taken before is decided. After ``prefetch`` it brings what that asked for: the first
-        batch and, where that is small, what else has arrived.
+        The call also tells the server that everything taken before is decided. After ``prefetch`` it returns the first
+        prefetched batch and, if that is small, the others that have arrived.
         """
         if self._broken is not None:
             raise self._forget_broken()
@@ -127,11 +129,11 @@ class Outbox:
         return taken
 
     def prefetch(self, taken: Taken, new: int, due: int) -> None:
-        """Let the server take another batch while this one is decided, if there is more and nothing against it.
+        """Let the server take another batch while this one is decided, if there is more and ``taken`` allows it.
 
-        It brings new events, and admitted ones that are due. Up to ``AHEAD`` batches are asked for at once: one is read
-        while the server takes the next, so that neither waits for the other. When one tells of something that does not
-        come ahead, no more are asked for until all of them are decided.
+        A prefetched batch holds new events, and admitted ones that are due. Up to ``AHEAD`` batches are prefetched at
+        once: the worker reads one while the server takes the next. If ``undecided`` of a batch is None, no more are
+        prefetched until all batches are decided.
         """
         has_room = len(self._promised) < AHEAD and self._goes_on
         if has_room and taken.more and not taken.suspended and taken.undecided is not None:
@@ -141,7 +143,7 @@ class Outbox:
             self._promised.append(due)
 
     def adopt(self, job_id: str, payload: str) -> Taken:
-        """Enter one event that a stock RQ worker is running, as if it had been taken from its lane."""
+        """Enter one event that a stock RQ worker runs, as if it had been taken from its lane."""
         return self._ask({"new": 0, "due": 0, "adopt": {"id": job_id, "payload": payload}})()
 
     def expect(self, openings: Sequence[Opening]) -> None:
@@ -200,14 +202,14 @@ class Outbox:
         self._renewed({"lease_us": self._lease_us})
 
     def arrivals(self) -> Iterator[Taken]:
-        """What was asked for ahead, as it arrives: nobody decides it any more, ``keep_only`` gives it back."""
+        """The prefetched batches, as they arrive. The caller does not decide them; ``keep_only`` gives them back."""
         while self.ahead:
             yield self._arrived()
 
     def keep_only(self, ids: Iterable[str]) -> int:
-        """Renew the lease under a new name and give back everything else this worker holds; returns how many.
+        """Renew the lease under a new name for ``ids``, give back all other events; returns how many were given back.
 
-        What was asked for ahead has to have arrived: see ``arrivals``. So it is with ``give_back``.
+        Prefetched batches must have arrived before: see ``arrivals``. The same holds for ``give_back``.
         """
         self._opened, self._broken = {}, None
         self._owners += 1
@@ -216,14 +218,14 @@ class Outbox:
         return self._renewed({"lease_us": self._lease_us, "keep": list(ids), "name": self._name})
 
     def give_back(self, keep: Iterable[str] = ()) -> int:
-        """End the lease: what is not kept is the next to be taken, in order; returns how many."""
+        """End the lease. The events that are not in ``keep`` are requeued, in order; returns how many."""
         return self._renewed({"lease_us": 0, "keep": list(keep), "name": self._name})
 
     def leased_key(self) -> str:
-        """The key of what this worker holds, under the name it has now."""
+        """The key of the events that this worker holds, under its current name."""
         return self._keys.leased(self.owner)
 
-    def _current(self, answer: Any) -> Any:  # noqa: ANN401 - what a script has answered
+    def _current(self, answer: Any) -> Any:  # noqa: ANN401 - the answer of a script
         if "stale" in answer:
             raise StaleLimits(self._version["version"], answer["stale"])
         return answer
@@ -235,16 +237,16 @@ class Outbox:
         taken = self._reader.result()
         self._nth += 1
         self._goes_on = self._goes_on and taken.undecided is not None
-        if taken.nth > self._nth and self.ahead:  # a later call was there before, on another connection
+        if taken.nth > self._nth and self.ahead:  # a later call, on another connection, ran before
             try:
                 return self._arrived().and_then(taken)
             except GateUnavailable as error:
                 self._broken = error
-                return replace(taken, batch=[])  # it is decided after the one that did not arrive, and given back
+                return replace(taken, batch=[])  # they may not overtake the others: they are given back
         return taken
 
     def _with_next(self, taken: Taken) -> Taken:
-        """With the batch behind it; where that does not arrive, the next ``take`` says so."""
+        """Join the next batch to one. If it does not arrive, the next ``take`` raises."""
         try:
             return taken.and_then(self._arrived())
         except GateUnavailable as error:
@@ -261,7 +263,7 @@ class Outbox:
         return {"threads": {**table.threads, "keep_us": max(THREADS_US, self._remember_us)}}
 
     def _names_of(self, script: str) -> list[str]:
-        """The keys of a script, in its order."""
+        """The keys of a script, in the order in which it declares them."""
         if script not in self._names_by_script:
             ours = {"leased": self.leased_key(), "suspended": self._queue.suspended}
             ours |= dict(zip(("lane_high", "lane_normal", "lane_low"), self._queue.lanes, strict=True))
@@ -305,17 +307,17 @@ def _turned(row: dict[str, str]) -> Turned:
 
 
 class Undecided(NamedTuple):
-    """From where on an owner has yet to decide what it took: what it names when it takes more before it has."""
+    """From which event on an owner has not decided what it took. ``prefetch`` passes it on."""
 
     seq: int
-    """No event of these, and none that is taken later for the first time, has a lower one."""
+    """No undecided event, and no event that is first taken later, has a lower seq."""
     freed: int
-    """How many slots had become free by then, while somebody was deciding; see lua/include/deferred.lua."""
+    """The number of the last slot that had become free by then; see lua/include/deferred.lua."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one ``take`` brought. ``next_us`` is the next instant at which there may be something to take."""
+    """What one ``take`` brought. ``next_us`` is the next instant at which there may be an event to take."""
 
     batch: list[Leased | Undecodable]
     now_us: int
@@ -324,21 +326,21 @@ class Taken:
     suspended: bool
     duplicates: list[str]
     prefiltered: list[Prefiltered] = field(default_factory=list)
-    """New events that a limit has refused by the pre-check, and that were dropped."""
+    """New events that the admission pre-check has dropped."""
     muted: Mapping[str, Mute] = field(default_factory=dict)
-    """Categories of which nothing is to be posted that was not admitted before."""
+    """The muted categories: of these only events that were admitted before are posted."""
     undecided: Undecided | None = None
-    """None where its owner has to decide before it takes anything else: with events that were taken before to be
-    decided, and where there are others to be looked after."""
+    """None if the owner must decide before it takes more: it holds events that were taken before, or others are due
+    that a prefetch does not bring."""
     nth: int = 0
-    """Of the takes in a row before whose batches the owner had something to decide."""
+    """The number of this take in an unbroken row of prefetches; 0 if it was not prefetched."""
     old: int = 0
-    """How many of the batch were taken before."""
+    """How many events of the batch were taken before."""
     version: str | None = None
     """The version of the limits that is in force."""
 
     def and_then(self, later: Taken) -> Taken:
-        """What the two brought, as one."""
+        """The two as one."""
         can_go_on = self.undecided is not None and later.undecided is not None
         return replace(
             later,
@@ -351,7 +353,7 @@ class Taken:
 
 
 def read_taken(answer: Any, prefiltering: PrefilterCall | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns
-    """The answer to a call that named the categories to be prefiltered."""
+    """Read the answer of take.lua; ``prefiltering`` is what the call told the pre-check."""
     facts = decode_answer(answer[0])
     refused, muted = facts["refused"], facts.get("muted")
     return Taken(
@@ -371,7 +373,7 @@ def read_taken(answer: Any, prefiltering: PrefilterCall | None = None) -> Taken:
 
 
 def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
-    """The events of take.lua, whose records come as one."""
+    """The events in the answer of take.lua, whose records come as one string."""
     batch: list[Leased | Undecodable] = []
     start, now_us = 0, int(facts["now"])
     for id_, size, seq in zip(facts["ids"].split(" "), facts["sizes"], facts["seqs"], strict=True):
@@ -382,7 +384,7 @@ def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
 
 
 def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn:  # noqa: ANN401 - a row of line_up.lua
-    """What became of a deferral."""
+    """What happened to a deferral."""
     if isinstance(row, str):
         return Turn(row)
     _, scope, wait_us = row
@@ -390,7 +392,7 @@ def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn:  # noqa: ANN401 - 
 
 
 def started(candidate: Candidate, row: Any) -> Started | Waiting | None:  # noqa: ANN401 - a row of pace.lua
-    """Whether the post of a candidate may leave; None where the lease was lost."""
+    """The candidate as started, or as waiting; None if its lease was lost."""
     if row == "go":
         return Started(candidate, candidate.leased.attempt + 1)
     if row == "lost":

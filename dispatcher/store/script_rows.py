@@ -1,4 +1,4 @@
-"""What the outbox's scripts are told of events: rows of JSON, and the keys that they point to."""
+"""What the outbox's scripts are told about events: rows of JSON, and the keys that the rows point to."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from dispatcher.server.keys import Keys
 from dispatcher.store.tallies import DIGEST_CATEGORY, collects_us, sample_of
 
 CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
-"""How Slack's own ids of channels look."""
+"""The form of Slack's own ids of channels."""
 
 HOLDING_US: Final = 60 * US
-"""Windows that are shorter do not count held slots: in a scope that has no others a slot stays charged as it was."""
+"""Shorter windows do not count held slots: in a scope with only such windows a slot stays charged as it was."""
 
 
 class Table:
@@ -43,13 +43,13 @@ class Table:
         self.keys = list(fixed)
         self.channels: list[dict[str, Any]] = []
         self.threads: dict[str, int] | None = None
-        """Where the keys of threads stand; None where no event names one."""
+        """The positions of the threads' keys; None if no event names a thread."""
         self._names = keys
         self._positions: dict[str, int] = {}
         self._channel_positions: dict[str, int] = {}
 
     def subject(self, leased: Leased, terms: Terms) -> dict[str, Any]:
-        """What every script is told of an event."""
+        """What every script is told about an event."""
         return {
             "id": leased.id,
             **_books(leased),
@@ -61,7 +61,7 @@ class Table:
         }
 
     def scopes(self, terms: Terms) -> list[int]:
-        """Where the keys of the slots stand."""
+        """The positions of the keys of the event's slots."""
         scopes = (*all_scopes(terms.scopes), *terms.shadows)
         return [self._position(self._names.scope(scope.name)) for scope in scopes]
 
@@ -102,11 +102,11 @@ class Table:
         return len(self.channels)
 
     def tally_key(self, counting: Counting) -> int:
-        """Where the key of a tally stands."""
+        """The position of the key of a tally."""
         return self._position(self._names.tally(counting.id))
 
     def tally(self, counting: Counting, event: Event) -> dict[str, Any]:
-        """Where an event that was suppressed is counted."""
+        """The tally that counts a suppressed event."""
         sample = sample_of(event)
         return {
             "id": counting.id,
@@ -142,11 +142,11 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
         "deadline": str(terms.deadline_us),
     }
     denied = deferral.denied
-    if denied is not None:  # what rests on a held slot may say a day: once that is posted, it takes a window
+    if denied is not None:  # a held slot may block for a day; once its event is posted, for one window
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
     elif deferral.muted_us is not None:
         row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
-    if leased.takes > 1:  # a worker that died may have been admitted with it
+    if leased.takes > 1:  # a dead worker may have been admitted with it
         row["release"] = table.scopes(terms)
     if (counting := deferral.counting) is not None and not leased.line:
         refusal = counting.known(denied) if denied is not None else counting.refusal()
@@ -173,7 +173,7 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
     row |= _ended(settlement.outcome, settlement)
     row |= _counted(settlement, table)
     if isinstance(settlement.outcome, Dropped):
-        del row["channel"]  # it never had a turn or a place in a line
+        del row["channel"]  # it never had a turn, or a place in a line
     if settlement.replied:
         row["replied"] = True
     if settlement.arrived:
@@ -186,7 +186,7 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
 
 
 def _reach(settlement: Settlement) -> dict[str, Any]:
-    """What the whole fleet learns from a post or a history scan."""
+    """What all workers learn from a post or a history scan."""
     facts: dict[str, Any] = {}
     outcome = settlement.outcome
     if settlement.reached is not None:
@@ -205,7 +205,7 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
 
 
 def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
-    """Slack's own id of the channel, where it is not the name that the event bears."""
+    """Slack's own id of the channel, if the event names the channel otherwise."""
     receipt = outcome.receipt if isinstance(outcome, Sent | Told) else None
     if receipt is None or terms is None or receipt.channel == terms.channel:
         return {}
@@ -297,7 +297,7 @@ _LIMITS: Final = frozenset(
 
 
 def why_of(settlement: Settlement) -> str | None:
-    """What the record says of a settlement, without its instant; None for what only waits."""
+    """The text of a settlement for the decision record, without its instant; None if the event only waits."""
     subject = settlement.subject
     category = None if isinstance(subject, Undecodable) else subject.event.category
     match settlement.outcome:
@@ -344,15 +344,15 @@ def _said(
 
 
 def refusal_text(outcome: str, reason: Reason, category: str, denied: Denied) -> str:
-    """What the record, or a tally, says of a refusal."""
+    """The text of a refusal for the decision record or a tally."""
     return _text(outcome, reason, category, denied, {})
 
 
 @lru_cache(maxsize=4096)
 def told_of(scope: Scope, known: tuple[str, Limit] | None = None) -> list[str]:
-    """What the decision record says of a refusal by each limit of the scope, up to the time until there is room.
+    """The text of a refusal by each limit of the scope for the decision record, up to the time until there is room.
 
-    ``known`` is how people know a scope that keeps the slot of a digest apart.
+    ``known`` replaces the name and limit of a scope that keeps a digest's slot apart: people do not know that scope.
     """
     said = [(scope.name, limit) for limit in scope.limits] if known is None else [known] * len(scope.limits)
     return [encode([limit_reason(name).value, [name, str(limit)]]).decode()[1:-2] + "," for name, limit in said]

@@ -1,4 +1,4 @@
-"""The posts and history scans in flight: a bounded number of threads, each at one at a time, by a deadline."""
+"""The posts and history scans in flight. Each runs in a thread of its own, with a deadline; their number is bounded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dispatcher.core.outcomes import HistoryScan, ScanLater, ScanResult, Settlem
 from dispatcher.core.pipeline import Dispatcher
 
 Task: TypeAlias = Started | HistoryScan
-"""What a thread does at Slack: make one post, or look for several."""
+"""What a thread does at Slack: make one post, or search a history for several."""
 
 
 class PostExecutor(Protocol):
-    """Runs tasks and says what follows; touches no store."""
+    """Runs tasks and returns what follows for their events. It does not use the store."""
 
     def deliver(self, started: Started) -> Settlement:
         """Post one message and say what follows."""
@@ -48,7 +48,7 @@ class _InFlight:
     _begun: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self) -> bool:
-        """True for the first caller: its thread begins the task then, or the loop says that it never began."""
+        """True for the first caller only: its thread then begins the task, or the loop says that it never began."""
         return self._begun.acquire(blocking=False)
 
     @property
@@ -60,13 +60,13 @@ class _InFlight:
 class PostPool:
     """Runs up to ``size`` tasks at once.
 
-    The worker's loop starts them and collects what they came to. A post that is not back by its deadline counts as
-    ambiguous, a history scan as broken off; whatever its thread brings later is left alone.
+    The worker's loop starts tasks and collects their results. A post without a result at its deadline counts as
+    ambiguous, and a history scan as broken off. A result that comes later is ignored.
 
-    A post that its thread has not begun by then is not made at all, and counts as not made: the process stood still
-    meanwhile, and somebody else may have the event.
+    A post that its thread has not begun by its deadline is never made, and counts as not made: the process stood still
+    meanwhile, and another worker may hold the event.
 
-    ``wake`` tells the loop that something can be collected. ``clock`` is the one that posts have their deadlines by.
+    ``wake`` tells the loop that a result can be collected. ``clock`` gives the time of the deadlines, in seconds.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class PostPool:
         self._wake = wake
         self._clock = clock
         self._in_flight: dict[str, _InFlight] = {}
-        """By the id of the first event; what is taken at once has no other task."""
+        """By the id of the task's first event. No event has two tasks."""
         self._ready: SimpleQueue[_InFlight] = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        """Threads that wait for an task; one that is kept past its deadline is replaced by a new one."""
+        """Threads that wait for a task. A new thread replaces one that is busy past a deadline."""
         self._done: SimpleQueue[tuple[_InFlight, list[Settlement]]] = SimpleQueue()
 
     @property
@@ -101,7 +101,7 @@ class PostPool:
         return [id_ for in_flight in self._in_flight.values() for id_ in in_flight.ids]
 
     def start(self, task: Task) -> None:
-        """Run one task in a thread that has nothing else to do."""
+        """Run one task in an idle thread, or in a new one."""
         in_flight = _InFlight(task, self._clock() + self._deadline_s)
         self._in_flight[in_flight.ids[0]] = in_flight
         if not self._idle.acquire(blocking=False):
@@ -109,7 +109,7 @@ class PostPool:
         self._ready.put(in_flight)
 
     def collect(self) -> list[Settlement]:
-        """What the tasks that ended, or whose deadline has passed, came to; each once."""
+        """The results of the tasks that ended or whose deadline has passed; each result once."""
         settlements: list[Settlement] = []
         while not self._done.empty():
             in_flight, came_to = self._done.get()
@@ -122,7 +122,7 @@ class PostPool:
         return settlements
 
     def overdue_in_s(self) -> float | None:
-        """Seconds until the earliest deadline of an task in flight."""
+        """Seconds until the earliest deadline of a task in flight; None without a task."""
         first = min((in_flight.overdue_at for in_flight in self._in_flight.values()), default=None)
         return None if first is None else max(0.0, first - self._clock())
 
@@ -141,10 +141,10 @@ class PostPool:
     def _carry_out(self, in_flight: _InFlight) -> None:
         task = in_flight.task
         if self._clock() >= in_flight.overdue_at or not in_flight.claim():
-            return  # what becomes of it is said by its deadline
+            return  # the loop gives it a result at its deadline
         try:
             came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.scan(task)
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: its fate is unknown
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: perhaps it was posted
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         self._done.put((in_flight, came_to))
         self._wake()
@@ -162,7 +162,7 @@ class PostPool:
 
 
 class FleetLimits(Protocol):
-    """The limits by which this worker decides: always a version that is or was in force for the whole fleet."""
+    """The limits by which this worker decides: always a version that is or was in force for all workers."""
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -170,14 +170,14 @@ class FleetLimits(Protocol):
         ...
 
     def follow(self, version: str | None) -> None:
-        """Go over to the version in force, unless ``version``, which somebody saw in force, is the one followed.
+        """Switch to the version in force. ``version`` was seen in force; if this worker follows it, nothing changes.
 
-        Raises ``GateUnavailable``, and ``ConfigError`` where this program cannot read those limits.
+        Raises ``GateUnavailable``, and ``ConfigError`` if this program cannot read those limits.
         """
         ...
 
     def reread(self) -> None:
-        """Read the limits file again, publish what it says if that is new, and tell what came of it.
+        """Read the limits file again, publish its content if that is new, and log the result.
 
         A file with faults changes nothing. Raises as ``follow`` does.
         """
@@ -185,7 +185,7 @@ class FleetLimits(Protocol):
 
 
 class CurrentExecutor:
-    """What the post pool runs, always by the limits of the moment; see ``post_pool.PostExecutor``."""
+    """Runs the tasks of the post pool, always by the limits of the moment; see ``post_pool.PostExecutor``."""
 
     def __init__(self, limits: FleetLimits) -> None:
         self._limits = limits

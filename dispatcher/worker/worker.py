@@ -24,23 +24,24 @@ from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0
-"""Beyond the Slack time-out, how long a stop may take."""
+"""How much longer than the Slack time-out a stop may take."""
 
 _STOP_MARGIN_S: Final = 2.0
-"""What the last steps may take, and how much later than the sink's own deadline a post's is."""
+"""What the last steps of a stop may take; also how much later a post's deadline is than the sink's own."""
 
 SAME_SIGNAL_S: Final = 1.0
+"""A signal within this time after another one counts as the same signal."""
 
 _RECONNECT_FROM_S: Final = 0.05
 _RECONNECT_TO_S: Final = 1.0  # others take over 2 s after the server is back
 _BURST_LOOK_S: Final = 0.05
-_LAST_ANSWER_S: Final = 0.5  # of a server that did not answer before, when there is no time left
+_LAST_ANSWER_S: Final = 0.5  # how long to wait for a server that did not answer before, when no time is left
 
 
 class Worker:
-    """One worker process: it takes events of all lanes, decides them by the batch, and posts in threads.
+    """One worker process: it takes events from all lanes, decides them in batches, and posts in threads.
 
-    RQ's registry shows it (``presence``). Signals end or change its work from ``heed_signals`` on.
+    RQ's registry lists the worker (``presence``). After ``heed_signals`` signals end or change its work.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators, all by name, built in app
@@ -88,9 +89,9 @@ class Worker:
         )
 
     def run(self, *, burst: bool = False) -> None:
-        """Work until a signal or, in burst, until nothing admitted is left to post; then sign off.
+        """Work until a signal comes or, in burst, until no admitted event is left to post; then sign off.
 
-        Raises what ended it otherwise: ``ConfigError`` where the limits in force cannot be read, or a defect of ours.
+        Raises ``ConfigError`` if the limits in force cannot be read. Any other exception is a defect of ours.
         """
         try:
             while (taken := self.next_batch(burst=burst)) is not None:
@@ -102,7 +103,7 @@ class Worker:
             self.sign_off()
 
     def next_batch(self, *, burst: bool = False) -> Taken | None:
-        """Settle what was posted and take the next batch, whenever there is one; None when the work is to end."""
+        """Settle the posts that ended, and wait for the next batch; None when the work must end."""
         while not self._is_stopping:
             try:
                 self._presence.enter()
@@ -120,7 +121,7 @@ class Worker:
         return None
 
     def dispatch(self, taken: Taken) -> None:
-        """Decide a batch by the limits in force, and start its posts and history scans."""
+        """Decide a batch by the limits in force, and start its history scans and posts."""
         self._presence.state = WorkerStatus.BUSY
         try:
             for scan in self._limits.dispatcher.scans(taken.batch, taken.now_us) if taken.old else ():
@@ -139,11 +140,11 @@ class Worker:
             self._reconnect(error)
 
     def sign_off(self) -> None:
-        """Finish, give back, leave; a server that is away changes nothing of that: the lease ends by itself.
+        """Finish the posts, give the other events back, leave. If the server is away, the lease ends by itself.
 
-        A post that is still in flight stays leased, and whoever takes it over looks it up: to give it back would say
-        that it was not made. After a failure nothing is given back: if an event has caused it, the end of its lease
-        counts as a death. That the limits cannot be read is no event's fault.
+        A post that is still in flight stays leased, and the worker that takes it over reconciles it: to give it back
+        would say that it was not made. After a failure nothing is given back: if an event caused the failure, the end
+        of its lease counts as a death. ``ConfigError`` is an exception to this: no event can cause it.
         """
         returned = 0
         try:
@@ -159,16 +160,16 @@ class Worker:
         self._log.say("worker.stopped", worker=self.name, given_back=returned)
 
     def heed_signals(self) -> None:
-        """From now on a signal ends or changes the loop's work, though it may not have begun yet."""
+        """From now on signals end or change the work of the loop, also if the loop has not begun yet."""
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
         signal.signal(signal.SIGHUP, self._hear_hangup)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
-        """First signal: finish the posts in flight, give the rest back. Second: stop at once, leases end.
+        """First signal: finish the posts in flight, give the rest back. Second signal: stop at once; leases end.
 
-        One that follows within a second is the same one: a service manager and our parent may both send it.
+        A signal within a second after the first is the same one: a service manager and our parent may both send it.
         """
         del frame
         if not self._is_stopping:
@@ -186,14 +187,14 @@ class Worker:
             self._doorbell.ring()
 
     def _settle_posts(self) -> None:
-        """Make durable what the posts and history scans that ended came to."""
+        """Make the results of ended posts and history scans durable."""
         self._unsettled += self._post_pool.collect()
         if self._unsettled:
             self._limits.dispatcher.settle(self._unsettled)
             self._unsettled = []
 
     def _beat(self) -> None:
-        """Tell RQ and the fleet that this worker lives, when a third of its lease has passed."""
+        """Tell RQ and the other workers that this one lives; does so every third of a lease."""
         if self._clock() < self._beat_due:
             return
         self._outbox.renew()
@@ -207,7 +208,7 @@ class Worker:
             self._limits.reread()
 
     def _take(self) -> Taken:
-        """Take a batch, and let the server take the next one while this one is decided."""
+        """Take a batch, and let the server take the next ones while this one is decided."""
         taken = self._outbox.take(self._batch, self._post_pool.free)
         try:
             for _ in range(0 if self._is_stopping else AHEAD):
@@ -219,14 +220,14 @@ class Worker:
         return taken
 
     def _tell_ended(self, taken: Taken) -> None:
-        """What has ended as it was taken: one line for each event."""
+        """Write one log line for each event that ended while it was taken."""
         if taken.prefiltered:
             self._log.prefiltered(taken.prefiltered)
         if taken.duplicates:
             self._log.duplicates(taken.duplicates)
 
     def _tell_arrivals(self) -> None:
-        """Wait for what was asked for ahead, which is given back now, and tell what of it has ended."""
+        """Wait for the prefetched batches, and tell which of their events ended. The caller gives the others back."""
         for taken in self._outbox.arrivals():
             self._tell_ended(taken)
 
@@ -235,7 +236,7 @@ class Worker:
         return not has_more and (taken.suspended or self._books.is_drained())
 
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
-        """Sleep until there may be something to do; not at all where there is more to take."""
+        """Sleep until there may be something to do. Does not sleep while there is more to take."""
         if taken.prefiltered or self._outbox.ahead or (taken.more and not taken.suspended):
             return
         self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
@@ -246,7 +247,7 @@ class Worker:
         if (overdue_s := self._post_pool.overdue_in_s()) is not None:
             until.append(overdue_s)
         if burst:
-            until.append(_BURST_LOOK_S)  # others may hold the last events, and nobody rings for that
+            until.append(_BURST_LOOK_S)  # others may hold the last events; no bell rings when they settle these
         if taken.suspended:
             until.append(1.0)
         self._doorbell.sleep(min(until), lanes=not taken.suspended, wake=self._post_pool.free > 0)
@@ -256,10 +257,10 @@ class Worker:
         return self._failure is None or isinstance(self._failure, ConfigError)
 
     def _finish_posts(self) -> int:
-        """Give back what is not in flight and settle what is, as long as a stop may take; returns how many went back.
+        """Give back the events that are not in flight, and settle the others, for as long as a stop may take.
 
-        A server that is away may come back meanwhile. Raises ``GateUnavailable`` where it is still away and nothing is
-        left to be done: leases end by themselves.
+        Returns how many events were given back. A server that is away may come back meanwhile. Raises
+        ``GateUnavailable`` if it is still away when time is up or nothing is in hand; leases end by themselves.
         """
         end = (self._asked_at or self._clock()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
         returned = 0
@@ -288,12 +289,12 @@ class Worker:
         return [*self._post_pool.ids, *(each.subject.id for each in self._unsettled)]
 
     def _keep_only_in_hand(self) -> int:
-        """Give back what is not in hand, also what arrives yet; returns how many."""
+        """Give back all events that are not in hand, also prefetched ones; returns how many."""
         self._tell_arrivals()
         return self._outbox.keep_only(self._in_hand())
 
     def _reconnect(self, error: GateUnavailable) -> None:
-        """Come back after the server was away: renew first, give back what was in hand, keep the posts in flight."""
+        """Go on after the server was away: renew first, give back undecided events, keep the posts in flight."""
         self._log.say("redis.lost", detail=str(error))
         lost_at, pause_s = self._clock(), _RECONNECT_FROM_S
         self._lost = error

@@ -1,11 +1,11 @@
 -- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value).
--- A line is ordered by rank: priority, then first sight. It waits for one scope, the one that refused its head; `awaited`
--- says which, `waits` holds all lines that wait for a scope, by the rank of their heads, and the scope stands in `lines`
--- as 'scope:NAME' with the instant at which one more may pass it; 'inf' while somebody decides about heads of its.
+-- A line is ordered by rank: priority, then first sight. It waits for one scope, the one that refused its head; `awaited` says
+-- which. `waits` holds all lines that wait for a scope, by the rank of their heads. `lines` holds the scope as 'scope:NAME' with
+-- the instant at which one more event may pass it; 'inf' while a worker decides about heads of that scope.
 --
--- `deciding` says of each worker what it took and has not decided: the first seq, since when, and the scopes whose heads
--- it holds. Its next take means that it has decided. Nobody overtakes: who was seen later waits until those before are
--- decided, but no longer than ORDER_US for a worker that is slow.
+-- `deciding` says for each worker what it took and has not decided: the first seq, since when, and the scopes whose heads it
+-- holds. Its next take means that it has decided. No event overtakes another one: an event that was seen later waits until the
+-- earlier ones are decided, but no longer than ORDER_US for a slow worker.
 --
 -- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed, guarantees; the prefixes line and
 -- waits; the owner; and now.
@@ -13,15 +13,15 @@ local deferred = module(function(deferred)
   deferred.RANKS = { high = 0, normal = 1, low = 2 }
   local ORDER_US = 1000000
   local RANK = 2251799813685248 -- 2^51: seq is below it
-  local MOST_FREED = 10000 -- scopes in `freed`; beyond that, all count as freed
-  local MOST_GUARANTEES = 100 -- that are looked at, when a slot of what they leave becomes free
+  local MOST_FREED = 10000 -- scopes in `freed`; with more of them, all scopes count as freed
+  local MOST_GUARANTEES = 100 -- guarantees that are reopened when a slot of `shared` becomes free
 
-  -- The seq of a line's head, by the rank of the line.
+  -- The seq of a line's head, from the rank of the line.
   function deferred.seq_of(rank)
     return rank % RANK
   end
 
-  -- Notes for which scope the line waits, and as whose head; forgets a line that is empty.
+  -- Notes for which scope the line waits, and the rank of its head; forgets a line that is empty.
   local function rank_line(at, line, scope)
     local before = plan.hget(at.awaited, line)
     local head, rank = plan.zfirst(at.line .. line)
@@ -45,7 +45,7 @@ local deferred = module(function(deferred)
     end
   end
 
-  -- One more may pass the scope from `instant` on, or from earlier if that is known.
+  -- One more event may pass the scope from `instant` on, or from an earlier instant that is noted already.
   function deferred.open_at(at, scope, instant)
     if plan.zfirst(at.waits .. scope) then
       plan.zadd_lower(at.lines, instant, 'scope:' .. scope)
@@ -74,9 +74,9 @@ local deferred = module(function(deferred)
     plan.hset(at.freed, scope, number)
   end
 
-  -- A slot of the scope was given back: who was refused for it may ask again. While somebody is deciding that is noted in
-  -- `freed`, since a refusal that is older may still be on its way here. One who waits for a guarantee or for what the
-  -- guarantees leave takes either.
+  -- A slot of the scope was given back: events that were refused for it may ask again. While a worker is deciding, the slot
+  -- is noted in `freed`, since an older refusal may still be on its way here. A line that waits for a guarantee or for what
+  -- the guarantees leave (`shared`) can use either.
   function deferred.reopen(at, scope)
     note_freed(at, scope)
     local known = plan.zscore(at.lines, 'scope:' .. scope)
@@ -96,7 +96,7 @@ local deferred = module(function(deferred)
     end
   end
 
-  -- Whether a slot of the scope has become free since the mark of who is deciding was made.
+  -- Whether a slot of the scope has become free since the deciding worker made its mark.
   local function is_freed(at, scope, mark)
     return math.max(count_of(plan.hget(at.freed, scope)), count_of(plan.hget(at.freed, '*'))) > count_of(mark.freed)
   end
@@ -114,7 +114,8 @@ local deferred = module(function(deferred)
     return mark
   end
 
-  -- Puts an event into its line and counts it. `scope` refused it until `instant`; or nothing did, and it waits behind others.
+  -- Puts an event into its line and counts it. `scope` refused the event until `instant`; or no scope did, and the event
+  -- waits behind others.
   function deferred.line_up(at, id, header, payload, scope, instant)
     plan.zadd(at.line .. header.line, header.rank * RANK + header.seq, id)
     plan.zadd(at.parked, tonumber(header.deadline), id)
@@ -133,7 +134,7 @@ local deferred = module(function(deferred)
     record.write(at, id, header, payload)
   end
 
-  -- Takes an event out of its line; where it is written next, and that it is no longer parked, is the caller's matter.
+  -- Takes an event out of its line. The caller removes it from `parked` and writes it to its next place.
   function deferred.leave(at, id, header)
     plan.zrem(at.line .. header.line, id)
     rank_line(at, header.line, plan.hget(at.awaited, header.line) or header.line)
@@ -145,7 +146,8 @@ local deferred = module(function(deferred)
     end
   end
 
-  -- The category of a line, which may hold colons as the value of a label may: the longest that has events waiting.
+  -- The category of a line. The name may hold colons, and so may the value of a label: the longest category that fits and
+  -- has events waiting.
   function deferred.category_of(at, line)
     local found = string.match(line, '^category:(.*)$')
     for category in pairs(found and {} or plan.hgetall(at.deferred)) do
@@ -156,7 +158,7 @@ local deferred = module(function(deferred)
     return found or ''
   end
 
-  -- The score of who stands first in a line; and that of an event.
+  -- The score of the first event of a line.
   function deferred.head(at, line)
     local _, score = plan.zfirst(at.line .. line)
     return score
@@ -166,9 +168,10 @@ local deferred = module(function(deferred)
     return deferred.RANKS[priority] * RANK + seq
   end
 
-  -- What the owner held for deciding is decided, or never will be: others may go on. `opened` tells of scopes the
-  -- instant at which one more may pass; of those whose heads it held and nothing is told, one may try now. One that goes on
-  -- (`goes_on`) has not decided all: its mark stays until it makes another. Returns its mark, if there was one.
+  -- What the owner was deciding is decided, or never will be: other events may go on. `opened` holds, for each scope that
+  -- the owner asked about, the instant at which one more event may pass; a scope of its heads that is not in `opened` may be
+  -- tried now. With `goes_on` the owner has not decided all: its mark stays until it makes another one. Returns its mark, if
+  -- there was one.
   function deferred.decided(at, owner, opened, goes_on)
     local text = plan.hget(at.deciding, owner)
     if not text then
@@ -188,9 +191,9 @@ local deferred = module(function(deferred)
     return mark
   end
 
-  local marks -- of other owners that are not slow; read when they are needed
+  local marks -- those of other owners that are not slow; read at first use
 
-  -- Until when events of this seq and later have to wait for what other owners are deciding; nothing when they need not.
+  -- Until when events of this seq and later must wait for what other owners are deciding; nil if they need not.
   function deferred.earlier_undecided(at, seq)
     if not marks then
       marks = {}

@@ -1,24 +1,25 @@
--- What has waited and goes on, for take.lua: what has reached its deadline, timers, heads of lines, what dead workers left. One
--- call looks at a bounded number of them; what is more goes on in the next.
+-- What is due, for take.lua: events that have reached their deadline, timers, heads of lines, and events that dead workers left.
+-- One call looks at a bounded number of them; the next call looks at the others.
 --
 -- `at` as in include/intake.lua; with due, new and undecided of the call, and is_stopped: everything is paused by hand.
 local due = module(function(due)
-  due.heads_of = {} -- scopes whose heads were taken
-  local PAGE = 32 -- lines, and timers, that are looked at beyond what is asked for
+  due.heads_of = {} -- scopes of which this call took heads
+  local PAGE = 32 -- lines, and timers, that one call looks at beyond the number asked for
   local EXPIRED = 50
   local REOPENED = 25
   local SCAN_GAP_US = 1200000
-  local MOST_BEHIND = 16 -- heads that wait for what others are deciding; after so many the others are left to a later call
+  local MOST_BEHIND = 16 -- after so many heads that wait for the decisions of other workers, a later call looks at the rest
   local alone, behind, behind_count, old_waits, is_cut = false, nil, 0, false, false
-  local scanned = {} -- channels whose history is scanned for what was taken
+  local scanned = {} -- channels whose history must be scanned for events of this batch
 
-  -- An event that two workers died with is handed out alone: should it kill a third one, nothing dies with it.
+  -- Whether the batch is one poison-pill candidate: an event that two workers died with is handed out alone. If it kills a
+  -- third worker, no other event dies with it.
   function due.is_alone()
     return alone
   end
 
-  -- Whether something is due that does not come ahead, and whether there is more than this call has looked at; what waits for
-  -- others who are deciding is taken up when they have decided.
+  -- Whether events are due that a prefetch does not bring, and whether there is more than this call has looked at. Events
+  -- that wait for the decisions of other workers do not count: these are taken after the decisions.
   function due.has_left()
     return old_waits, is_cut and behind_count < MOST_BEHIND
   end
@@ -27,15 +28,15 @@ local due = module(function(due)
     return (header.deaths or 0) >= leases.POISON_DEATHS
   end
 
-  -- Whether what waits on a timer was refused by a limit; its record need not be read as a whole for that.
+  -- Whether a limit refused an event that waits on a timer. The text of the header is enough to see this.
   local function is_refused(at, id)
     local header = string.match(plan.hget(at.events, id) or '', '^[^\n]*')
     return string.find(header, '"why":["limit:', 1, true) ~= nil
   end
 
-  -- Lets lines and timers ask anew, a page in each call: `reopening` holds how far that is, for "lines", for their "scopes" alone
-  -- and for "timers" of what a limit refused: "SCORE OFFSET". After the clock was stepped back all timers come sooner by that:
-  -- "back" is "SCORE OFFSET US". Returns whether it is done.
+  -- Lets lines and timers ask again, a page in each call. `reopening` says how far that is: "lines" (all lines), "scopes"
+  -- (only lines of scopes) and "timers" (only of events that a limit refused) hold "SCORE OFFSET". After a step back of the
+  -- clock all timers must come sooner by that time: "back" holds "SCORE OFFSET US". Returns whether it is done.
   function due.reopen(at)
     local is_done = true
     for kind, cursor in pairs(plan.hgetall(at.reopening)) do
@@ -66,8 +67,8 @@ local due = module(function(due)
     return is_done
   end
 
-  -- Nothing is reconciled before the cool-down of history scans is over, and for a while after one they go one by one: Slack limits
-  -- them together, whatever their channels.
+  -- The end of the cool-down of history scans. No event is reconciled before it, and for a while after it scans are made one
+  -- by one: Slack limits all history scans together, whatever their channels.
   local function scan_from(at)
     return plan.zscore(at.cooldowns, lines.HISTORY) or -math.huge
   end
@@ -85,7 +86,7 @@ local due = module(function(due)
     end
   end
 
-  -- A poison-pill candidate, if one is next: it is all that is taken.
+  -- Takes a poison-pill candidate, if one is next. Then it is all that this call takes.
   function due.take_poison_candidate(at)
     local requeued = at.new > 0 and not at.undecided and plan.zfirst(at.requeued)
     if requeued then
@@ -111,7 +112,7 @@ local due = module(function(due)
     end
   end
 
-  -- What has waited as long as it may: handed out to be settled as expired.
+  -- Takes events that have reached their deadline; they are handed out to be settled as expired.
   function due.take_expired(at)
     for _, id in ipairs(plan.zdue(at.parked, at.now, EXPIRED)) do
       local header, payload, malformed = record.read(at, id)
@@ -128,14 +129,15 @@ local due = module(function(due)
     end
   end
 
-  -- What waits on timers, up to `most` of it. Events with an unknown delivery status that went to one channel are reconciled by one
-  -- history scan and count as one; none is read before the cool-down of history scans is over. Returns how many more may be taken.
+  -- Takes up to `most` events whose timers are due. Events with an unknown delivery status that went to one channel share
+  -- one history scan and count as one. None of them is taken before the cool-down of history scans ends. Returns how many
+  -- more events may be taken.
   local function take_timers(at, most, is_paused)
     local wanted = most > 0 and most + PAGE or 0
     local ids = plan.zdue(at.timers, at.now, wanted)
     is_cut = is_cut or (wanted > 0 and #ids == wanted)
     for _, id in ipairs(ids) do
-      if most <= 0 and next(scanned) == nil then -- only what one scan finds with others may still be taken
+      if most <= 0 and next(scanned) == nil then -- only events that share a scan may still be taken
         break
       end
       local header, payload, malformed = record.read(at, id)
@@ -162,7 +164,7 @@ local due = module(function(due)
     return most
   end
 
-  -- Whether an event of this seq waits for what another worker is deciding.
+  -- Until when an event of this seq must wait for what another worker is deciding; nil if it need not.
   local function is_behind(at, seq)
     local wait_until = deferred.earlier_undecided(at, seq)
     if wait_until then
@@ -171,7 +173,7 @@ local due = module(function(due)
     return wait_until
   end
 
-  -- A poison-pill candidate is taken alone, or not now.
+  -- Whether the event may be taken in this call: a poison-pill candidate is taken alone, or not now.
   local function may_take(at, header)
     if alone or not is_poison_candidate(header) then
       return not alone
@@ -181,7 +183,8 @@ local due = module(function(due)
     return alone
   end
 
-  -- Who is next in a channel's line: its turn, where the channel takes one post at a time. Returns how many.
+  -- Takes the next event of a channel's line. If the channel takes one post at a time, the event gets the turn. Returns how
+  -- many events were taken.
   local function take_channel_head(at, entry)
     local line, channel = at.line .. entry, string.match(entry, '^channel:(.*)$') or entry
     local id, seq = lines.next_of(at, line, channel)
@@ -216,8 +219,8 @@ local due = module(function(due)
     return 1
   end
 
-  -- Up to `most` heads of the lines that wait for a scope, by rank; until they are decided nobody gets another one.
-  -- Returns how many.
+  -- Takes up to `most` heads of the lines that wait for a scope, by rank. Until they are decided, nobody takes another head
+  -- of that scope. Returns how many were taken.
   local function take_heads(at, scope, most)
     local taken = 0
     for _ = 1, most do
@@ -230,7 +233,7 @@ local due = module(function(due)
         return taken
       end
       local id = plan.zfirst(at.line .. line)
-      if not id then -- a line without events is nobody's
+      if not id then -- the line is empty
         plan.zrem(at.waits .. scope, line)
         plan.hdel(at.awaited, line)
         return taken
@@ -250,14 +253,14 @@ local due = module(function(due)
     return taken
   end
 
-  -- Heads of lines, up to `most`; `opened` says how many may pass a scope at once. Returns how many more may be taken.
+  -- Takes up to `most` heads of lines; `opened` says how many may pass a scope at once. Returns how many more may be taken.
   local function take_lines(at, most, opened)
     local wanted = most > 0 and most + PAGE or 0
     local entries = plan.zdue(at.lines, at.now, wanted)
     is_cut = is_cut or (wanted > 0 and #entries == wanted)
     for _, entry in ipairs(entries) do
       local scope, taken = string.match(entry, '^scope:(.*)$'), 1
-      if scope and at.undecided and most > 0 then -- its heads could be overtaken by what this owner is deciding
+      if scope and at.undecided and most > 0 then -- what this owner is deciding could overtake the heads of the scope
         taken, old_waits = 0, true
       end
       while most > 0 and taken > 0 and not alone and behind_count < MOST_BEHIND
@@ -280,8 +283,9 @@ local due = module(function(due)
     return most
   end
 
-  -- What is due, as far as the worker can post. While posting is paused, one event is let go as the probe: another one each
-  -- time, so the lines go first, in which those stand that were not tried. Returns how many more might have been taken.
+  -- Takes what is due, as far as the worker can post. While posting is paused, it takes one event as the probe, another one
+  -- each time. So in an outage or an operator pause it looks at the lines first, which hold the events that were not tried.
+  -- Returns how many more might have been taken.
   function due.take_due(at, opened)
     local most = at.is_stopped and 0 or at.due
     local is_paused = redis.call('EXISTS', at.pause) == 1
@@ -294,7 +298,7 @@ local due = module(function(due)
     return take_lines(at, take_timers(at, most, is_paused), opened)
   end
 
-  -- What dead or stopped workers left.
+  -- Takes events that dead or stopped workers left.
   function due.take_requeued(at)
     local most = at.undecided and 0 or at.new
     for _, id in ipairs(most > 0 and not alone and plan.zdue(at.requeued, math.huge, most) or {}) do
@@ -309,7 +313,7 @@ local due = module(function(due)
     end
   end
 
-  -- The instant at which there may be something to take, or nil.
+  -- The next instant at which there may be something to take, or nil.
   function due.come_again(at, grace, is_suspended)
     local function first_score(key)
       local _, score = plan.zfirst(key)

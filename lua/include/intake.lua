@@ -1,21 +1,21 @@
--- What take.lua hands out: a batch for its owner, and the new events that enter it from the lanes.
+-- What take.lua hands out: the batch for the owner, and the new events that come in from the lanes.
 --
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, muted, tallies, seq, the four parts of the
--- decision record, those of include/leases.lua; owner, tally: prefix of keys; and now.
+-- decision record, the keys of include/leases.lua; owner, tally: prefix of keys; and now.
 local intake = module(function(intake)
   intake.bytes = 0
-  local MAX_BATCH = 8388608 -- bytes after which no more is taken from the requeued events and the lanes
-  local MAX_ID = 256 -- RQ ids are letters, digits, dashes; whatever else was pushed is made printable and cut; the
-  -- ids of digest messages hold a colon, so nobody else's may
+  local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
+  local MAX_ID = 256 -- RQ ids are letters, digits, dashes; any other id is made printable and cut; only
+  -- ids of digest messages may hold a colon
   local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
   local CHUNK = 64 -- jobs that are read at once
 
   local ids, records, sizes, seqs = {}, {}, {}, {}
-  local new = {} -- id, record, ... of events that enter
+  local new = {} -- id, record, ... of new events
   local duplicates, entered = {}, {} -- entered: id -> 'new', or 'ended' by the pre-check
   local jobs = {}
-  local undecided -- the first seq of what is to be decided
-  local any -- whether there is anything in the structures that could know an id
+  local undecided -- the lowest seq that the owner has to decide
+  local any -- which of the structures that know ids are not empty
 
   function intake.count()
     return #ids
@@ -25,7 +25,7 @@ local intake = module(function(intake)
     return intake.bytes >= MAX_BATCH
   end
 
-  -- Gives an event to the owner; `seq` of one that is new, whose record is its payload alone.
+  -- Adds an event to the batch; `seq` only of a new event, whose record is its payload alone.
   local function hand_out(id, text, seq)
     local n = #ids + 1
     ids[n], records[n], sizes[n], seqs[n] = id, text, #text, seq or 0
@@ -36,7 +36,8 @@ local intake = module(function(intake)
     undecided = math.min(undecided or seq, seq)
   end
 
-  -- What was taken before and may be admitted or not: until it is decided its owner takes nothing else.
+  -- The event was taken before, and it is unknown whether it was admitted. Until it is decided, its owner takes nothing
+  -- else.
   function intake.to_decide_again(seq)
     intake.any_old = true
     intake.to_decide(seq)
@@ -46,8 +47,9 @@ local intake = module(function(intake)
     return undecided
   end
 
-  -- An event that was held before goes to the owner, and its record is written. What is to be reconciled is looked for under
-  -- Slack's own name of its channel, once that is known; whether posts fail there says what is to be made of what is absent.
+  -- Hands out an event that was held before, and writes its record. An event to be reconciled gets Slack's id of its
+  -- channel, if that is known, for the history scan; and whether posts to that channel fail, which decides what follows if
+  -- it is absent.
   local function hand_out_again(at, id, header, payload)
     header.place = header.unconfirmed and leases.place(at, header.channel) or nil
     header.trouble = header.unconfirmed and pause.trouble_of(at, header.channel) or nil
@@ -63,7 +65,7 @@ local intake = module(function(intake)
     hand_out(id, cjson.encode(header) .. '\n' .. told)
   end
 
-  -- An event leaves what it waited in, which is the caller's matter, for this owner's hands.
+  -- Hands out a parked event. The caller has taken it out of its line or timer.
   function intake.unpark(at, id, header, payload)
     plan.zrem(at.parked, id)
     accounting.count(at.totals, 'parked', header.counted, -1)
@@ -76,7 +78,7 @@ local intake = module(function(intake)
     end
   end
 
-  -- What a dead or stopped worker left goes to the owner.
+  -- Hands out an event that a dead or stopped worker left.
   function intake.pick_up(at, id, header, payload)
     plan.zrem(at.requeued, id)
     header.takes = (header.takes or 1) + 1
@@ -89,11 +91,12 @@ local intake = module(function(intake)
     return id ~= '' and #id <= MAX_ID and not string.find(id, '[^\33-\126]')
   end
 
-  -- What cannot be read goes to the owner, who makes a dead letter of it; a digest message begins anew. `line` is where it stood.
-  -- What was not known to wait is no event, or it is in somebody's hands: it only leaves that place.
+  -- Hands out an event that cannot be read; its owner makes a dead letter of it. A digest message begins anew instead.
+  -- `line` is where the event stood. If it was not known to wait, it is no event or another worker holds it: then it only
+  -- leaves that place.
   function intake.quarantine(at, id, header, payload, line)
     local was_parked, was_requeued = leases.pull_out(at, id, header, line)
-    if not is_id(id) then -- none of ours
+    if not is_id(id) then -- not an id of this package
       plan.hdel(at.events, id)
       return
     elseif was_parked then
@@ -113,7 +116,7 @@ local intake = module(function(intake)
     intake.any_old = true
   end
 
-  -- Whether a decision about the id is on record: its job is gone because the event was taken.
+  -- Whether the record holds a decision about the id: then its job is gone because the event was taken.
   local function is_decided(at, id)
     for _, key in ipairs({ at.limited, at.limited_older, at.others, at.others_older }) do
       if redis.call('HEXISTS', key, id) == 1 then
@@ -123,7 +126,7 @@ local intake = module(function(intake)
     return false
   end
 
-  -- Learns what may know an id, so that nobody asks where nothing is; a key of another type is refused here.
+  -- Notes which structures are not empty, so that later steps ask only these for an id. A key of another type raises here.
   function intake.look(at)
     any = {
       event = redis.call('HLEN', at.events) > 0, seen = redis.call('ZCARD', at.seen) > 0,
@@ -132,7 +135,7 @@ local intake = module(function(intake)
     return any
   end
 
-  -- New events under their ids; `ends` holds, where one is refused by the pre-check, its group.
+  -- Enters new events under their ids. `ends` holds the group of each event that the pre-check refuses.
   function intake.enter(at, new_ids, payloads, replays, ends)
     local present = any.event and redis.call('HMGET', at.events, unpack(new_ids)) or {}
     local seen = any.seen and redis.call('ZMSCORE', at.seen, unpack(new_ids)) or {}
@@ -168,15 +171,16 @@ local intake = module(function(intake)
     local fields = redis.pcall('HMGET', job, 'data', 'replays')
     if fields.err and not string.find(fields.err, '^WRONGTYPE') then
       error(fields.err)
-    elseif not fields[1] then -- it is gone, or was never a job
+    elseif not fields[1] then -- the job is gone, or there was none
       return '', nil
     end
     local replays = fields[2] and string.find(fields[2], '^[1-9]%d*$') and #fields[2] < 10 and fields[2]
     return string.sub(fields[1], 1, MAX_RAW), replays or nil
   end
 
-  -- The marks of jobs of a lane from `from` on, with `replays` behind each, all by one command; nil where the server does not
-  -- let us. That wants the right to read every key (Redis 7), which a user with few rights lacks: then it goes job by job.
+  -- The mark of each of `number` jobs of a lane from `from` on, each followed by its `replays`, read by one command. nil if
+  -- the server refuses that command: it needs the right to read every key (Redis 7), which a user with few rights lacks.
+  -- Then the jobs are read one by one.
   local may_sort = true
 
   local function marks_of(lane, from, number)
@@ -187,14 +191,15 @@ local intake = module(function(intake)
     return may_sort and marks or nil
   end
 
-  -- The group in which the event of a job ends by the pre-check, if it does; the n-th of those with `marks`.
+  -- The group in which the pre-check ends the event of a job; false if it does not. The job is the n-th of those with
+  -- `marks`.
   local function end_of(job, marks, n, refusal_of)
     local mark, again
     if marks then
       mark, again = marks[2 * n - 1], marks[2 * n]
     else
       local fields = redis.pcall('HMGET', job, 'category', 'replays')
-      mark, again = fields[1], fields[2] -- none where it is no hash
+      mark, again = fields[1], fields[2] -- both nil if it is no hash
     end
     if not mark or again then
       return false
@@ -206,7 +211,7 @@ local intake = module(function(intake)
     return group
   end
 
-  -- Whether these are ids as RQ and ours are.
+  -- Whether all of these are ids as RQ and this package make them.
   local function are_plain(some)
     for _, id in ipairs(some) do
       if id == '' or #id > MAX_ID then
@@ -216,14 +221,16 @@ local intake = module(function(intake)
     return not string.find(table.concat(some), '[^%w_-]')
   end
 
-  -- The id as it is known from here on. What had to be changed ends in a digest: no two of them become one.
+  -- The printable form of an id, under which the event is known from here on. A changed id ends in a hash, so that two ids
+  -- never become one.
   local function printable(id)
     local shown = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
     return shown == id and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
   end
 
-  -- Looks at up to `most` new events of one lane, and hands out up to `room`; fewer where they are large. `refusal_of` says of
-  -- a mark in which group its event ends; absent where none does. Returns how many it looked at, and how many were refused.
+  -- Looks at up to `most` new events of one lane, and hands out up to `room`; fewer if they are large. `refusal_of` returns
+  -- the group in which an event with a mark ends; absent without a pre-check. Returns how many events it looked at, and how
+  -- many of these were refused.
   function intake.take_lane(at, lane, most, room, refusal_of)
     local popped, gone = 0, 0
     while popped < most and popped - gone < room and not intake.is_full() do
@@ -254,7 +261,7 @@ local intake = module(function(intake)
     return popped, gone
   end
 
-  -- Counts the duplicates, and puts those on record about whose id it says nothing yet.
+  -- Counts the duplicates, and records a decision for each of them that has none.
   function intake.note_duplicates(at)
     if #duplicates == 0 then
       return
@@ -267,14 +274,14 @@ local intake = module(function(intake)
     end
   end
 
-  -- Plans that the owner holds the batch, and what of it is new.
+  -- Plans the writes for the batch: the owner holds it, new events get records, their jobs are deleted.
   function intake.write(at)
     plan.write_rows('HSET', at.events, new, 2)
     plan.write_rows('SADD', at.leased, ids, 1)
     plan.write_rows('DEL', nil, jobs, 1)
   end
 
-  -- The batch as the answer has it.
+  -- Adds the batch to the facts of the answer. Returns the records as one string.
   function intake.told(facts)
     facts.duplicates = #duplicates > 0 and duplicates or cjson.null
     facts.ids = table.concat(ids, ' ')

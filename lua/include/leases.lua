@@ -1,9 +1,9 @@
--- Who holds an event, and how it leaves a place: leases, taking over, what a post with an unknown delivery status waits for,
+-- Who holds an event, and how an event leaves its place: leases, taking over, parking a post with an unknown delivery status,
 -- leaving a line.
 --
--- The beat tells an interruption of the server from a quiet one: live workers call at least every third of a lease, so half a
--- lease without a call means that nobody could. Then live workers renew first: for GRACE_US nobody is taken over. It also tells
--- that the clock was stepped back: the last call was later than now.
+-- The beat shows an interruption of the server. Live workers call at least every third of a lease, so half a lease without a call
+-- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. The beat
+-- also shows that the clock was stepped back: the last call was later than now.
 --
 -- `at` names the keys events, leases, requeued, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
 -- for `renew` also beat, reopening and pause;
@@ -11,13 +11,13 @@
 local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
-  local STEPPED_US = 1000000 -- by so much or less the clock may go back unnoticed
-  local PAGE = 200 -- events that are taken over in one call
-  local MOST_LEASES = 1000 -- that are brought back in one call
+  local STEPPED_US = 1000000 -- a step back of the clock by this or less is ignored
+  local PAGE = 200 -- events that one call takes over
+  local MOST_LEASES = 1000 -- leases that one call shortens after a step back
   local MOST_PLACE = 256 -- characters of Slack's id of a channel
 
-  -- The clock was stepped back by so much: what was to be waited for comes as much sooner. Lines ask anew, and timers are moved,
-  -- with the next takes. A lease may end later than one that begins now only if it was longer.
+  -- The clock was stepped back by this much. All waits must end as much sooner: the next takes let lines ask again and move
+  -- timers. A lease may end later than one that begins now only if it was longer.
   local function step_back(at, by_us, lease_us)
     local longest = at.now + lease_us
     local rows = redis.call('ZRANGEBYSCORE', at.leases, '(' .. digits(longest), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_LEASES)
@@ -37,7 +37,7 @@ local leases = module(function(leases)
     pause.step_back(at, by_us)
   end
 
-  -- Lets the lease of an owner end `lease_us` from now, and notes that somebody called.
+  -- Lets the lease of an owner end `lease_us` from now, and notes in the beat that a worker called.
   function leases.renew(at, owner, lease_us)
     local last = whole_of(plan.hget(at.beat, 'at'))
     if last and at.now - last > lease_us / 2 then
@@ -51,14 +51,15 @@ local leases = module(function(leases)
     plan.zadd(at.leases, at.now + lease_us, owner)
   end
 
-  -- When the event's last post was marked: not later than now, whatever the clock said then.
+  -- When the event's last post was marked; not later than now, whatever the clock said then.
   function leases.marked(at, header)
     return math.min(at.now, tonumber(header.sent))
   end
 
-  -- Before an event is reconciled: its marks by a clock that may have been stepped since. What was marked before an interruption
-  -- counts from its end, since that may have been a step forward: no post that is under way is taken for one that is lost. A
-  -- second one moves it no further. `back`: how much earlier than its first mark a history scan begins, after a step back.
+  -- Corrects the marks of an event before it is reconciled, since the clock may have been stepped. A mark from before an
+  -- interruption counts from the end of the interruption, since that may have been a step forward: so no post that is under
+  -- way is taken for a lost one. A second interruption moves the mark no further. `back`: how much earlier than its first
+  -- mark a history scan begins, after a step back.
   function leases.trust_marks(at, header)
     local resumed, earlier = count_of(plan.hget(at.beat, 'resumed')), count_of(plan.hget(at.beat, 'earlier'))
     local ahead, by = count_of(plan.hget(at.beat, 'ahead')), count_of(plan.hget(at.beat, 'by'))
@@ -70,7 +71,7 @@ local leases = module(function(leases)
     header.back = first <= ahead and by < first and digits(by) or nil
   end
 
-  -- Parks an event whose post may have arrived, to be reconciled at `instant`, and never given up before that.
+  -- Parks an event whose post may have arrived. It is reconciled at `instant`, and does not expire before that.
   function leases.await_scan(at, id, header, payload, instant)
     instant = math.max(at.now, instant)
     header.state, header.timer = 'waiting', true
@@ -81,8 +82,8 @@ local leases = module(function(leases)
     record.write(at, id, header, payload)
   end
 
-  -- A post that was under way may have arrived, or arrives yet: it frees its channel, is charged to its pace, and waits to be
-  -- reconciled when `at.grace_us` have passed since it was marked.
+  -- The post of the event was under way when its worker died: it may have arrived, or may still arrive. It frees its channel
+  -- and is charged to the channel's pace. The event is reconciled when `at.grace_us` have passed since the mark of the post.
   function leases.unconfirmed(at, id, header, payload)
     if lines.free(at, header.channel, id) and plan.zscore(at.lines, 'channel:' .. header.channel) then
       plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
@@ -96,19 +97,19 @@ local leases = module(function(leases)
     leases.await_scan(at, id, header, payload, leases.marked(at, header) + at.grace_us)
   end
 
-  -- Until when nobody is taken over. What is further ahead than it can be was not written by us.
+  -- Until when no owner is taken over. A grace that is further ahead than possible is ignored.
   function leases.grace(at)
     local grace = whole_of(plan.hget(at.beat, 'grace')) or 0
     return grace <= at.now + GRACE_US and grace or 0
   end
 
-  -- Slack's id of a channel, where that is known.
+  -- Slack's id of a channel, or nil if it is not known.
   function leases.place(at, channel)
     local place = plan.hget(at.places, channel)
     return place and #place <= MOST_PLACE and place or nil
   end
 
-  -- What cannot be read is the next to be taken, by itself: whoever takes it makes a dead letter of it.
+  -- Requeues an event that cannot be read, as the next to be taken; the worker that takes it makes a dead letter of it.
   function leases.set_apart(at, id)
     local header = record.read(at, id)
     if not plan.hget(at.events, id) then
@@ -118,9 +119,9 @@ local leases = module(function(leases)
     lines.free_all(at, id)
   end
 
-  -- Takes over a page of the events of an owner whose lease has ended. Returns whether these were all. A post that was under
-  -- way is to be reconciled, and keeps its slot. An event that was being reconciled waits on a timer again. An event out of a
-  -- category's line goes back there. Any other is requeued.
+  -- Takes over a page of the events of an owner whose lease has ended. Returns whether these were all. An event whose post
+  -- was under way is to be reconciled, and keeps its slots. An event that was being reconciled waits on a timer again. An
+  -- event out of a category's line goes back there. Any other event is requeued.
   function leases.take_over(at, owner, theirs)
     local ids = redis.call('SRANDMEMBER', theirs, PAGE + 1)
     local is_all = #ids <= PAGE
@@ -153,8 +154,7 @@ local leases = module(function(leases)
     return is_all
   end
 
-  -- A parked event leaves the timer or the line that it waits in; that it is no longer parked, and where it is written next, is
-  -- the caller's matter.
+  -- A parked event leaves its timer or its line. The caller removes it from `parked` and writes it to its next place.
   function leases.leave_place(at, id, header)
     if header.timer then
       plan.zrem(at.timers, id)
@@ -169,8 +169,8 @@ local leases = module(function(leases)
     end
   end
 
-  -- An event that cannot be read leaves whatever it waits in: `line` is where it was found, if that was a line. Whether it was
-  -- known to wait, and whether it was to be taken up again.
+  -- An event that cannot be read leaves each place in which it may wait. `line` is the line in which it was found, if any.
+  -- Returns whether the event was parked, and whether it was requeued.
   function leases.pull_out(at, id, header, line)
     plan.zrem(at.timers, id)
     local was_requeued = plan.zrem(at.requeued, id)
@@ -191,7 +191,7 @@ local leases = module(function(leases)
     return plan.zrem(at.parked, id), was_requeued
   end
 
-  -- Gives back every slot that the header names; those in `own` (a set of keys) stay.
+  -- Gives back every slot that the header names, except those whose keys are in the set `own`.
   function leases.let_go(at, header, own)
     local slot = header.seq and record.slot(header)
     for _, name in ipairs(slot and (header.slots or header.holds) or {}) do

@@ -1,25 +1,26 @@
--- What waits: an event is parked in a channel's line, on a timer (its own instant), or deferred in the line of its category
+-- Where events wait: an event is parked in a channel's line, on a timer (its own instant), or in the line of its category
 -- (include/deferred.lua).
 --
--- A channel's line goes by class, then by first sight. The class of an event is its priority (high, normal, low), whether its
--- slot is of its category's guarantee, and whether it was tried in vain: 0 to 11 (include/places.lua). Every
--- OLDEST_EVERY-th turn is the oldest event's, so that none starves.
+-- A channel's line is ordered by class, then by first sight. The class, 0 to 11, follows from the event's priority (high, normal,
+-- low), from whether its slot belongs to its category's guarantee, and from whether it was tried in vain (include/places.lua).
+-- Every OLDEST_EVERY-th turn goes to the oldest event, so that none starves.
 --
--- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on
--- its channel. Whoever parks or settles and so sets an instant earlier than all others rings the bell, one sleeper wakes.
+-- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on its
+-- channel. A call that sets an instant earlier than all others rings the bell, which wakes one worker that sleeps.
 --
 -- `at` names the keys lines, timers, posting, cooldowns, turns, wake; and now. A channel is {name, line: key of its line,
 -- line_name, and with a pace: pace: key of its slots, max, window_us}.
 local lines = module(function(lines)
-  lines.HISTORY = 'conversations.history' -- stands among the channels that cool down for all history scans of what was posted
-  -- So long after a cool-down its channel takes one post at a time until one has arrived; and history scans are made one by one.
+  lines.HISTORY = 'conversations.history' -- the member of `cooldowns` that stands for all history scans
+  -- For so long after a cool-down the channel takes one post at a time, until one has arrived; and history scans are made
+  -- one by one.
   lines.COOLED_US = 600000000
   local CLASS = 562949953421312 -- 2^49: seq is below it
   local CLASSES = 12
   local USUAL = 6 -- normal, without a guarantee, not tried in vain
   local OLDEST_EVERY = 16
 
-  -- The first instant of all that waits, before this call changes anything.
+  -- The earliest instant in lines and timers, before this call changes anything.
   function lines.first_instant(at)
     local first = math.huge
     for _, key in ipairs({ at.lines, at.timers }) do
@@ -43,13 +44,13 @@ local lines = module(function(lines)
     return count_of(plan.hget(at.turns, channel)) % OLDEST_EVERY == OLDEST_EVERY - 1
   end
 
-  -- Whether anybody in the channel's line goes before this event.
+  -- Whether another event of the channel's line goes before this one.
   function lines.goes_before(at, channel, header)
     local _, first = plan.zfirst(channel.line)
     return first and (first < lines.score(header) or is_oldests_turn(at, channel.name))
   end
 
-  -- Whose turn it is in a channel's line, and the number of its first sight.
+  -- The event whose turn it is in a channel's line, and its seq.
   function lines.next_of(at, line, channel)
     local id, score = plan.zfirst(line)
     if id and is_oldests_turn(at, channel) then
@@ -83,7 +84,7 @@ local lines = module(function(lines)
     return channel.view
   end
 
-  -- The instant from which the channel may be posted to: after its cool-down, and with room in its pace.
+  -- The instant from which a post to the channel may start: its cool-down has ended, and its pace has room.
   function lines.free_at(at, channel)
     local instant = plan.zscore(at.cooldowns, channel.name) or 0
     if channel.max then
@@ -92,12 +93,13 @@ local lines = module(function(lines)
     return instant
   end
 
-  -- Whether the channel takes one post at a time: for its pace, or since it has cooled down and none has arrived yet.
+  -- Whether the channel takes one post at a time: because of its pace, or because it has cooled down and no post has arrived
+  -- yet.
   function lines.is_solo(at, channel)
     return channel.max ~= nil or plan.zscore(at.cooldowns, channel.name) ~= nil
   end
 
-  -- Whose post is in flight on a channel, or whose turn it is; nobody's where that event is gone.
+  -- The event whose post is in flight on a channel, or whose turn it is; nil if that event is gone.
   function lines.turn_of(at, channel)
     local id = plan.hget(at.posting, channel)
     if id and not plan.hget(at.events, id) then
@@ -107,7 +109,7 @@ local lines = module(function(lines)
     return id
   end
 
-  -- Sets when the head of the channel's line may pass, or forgets a line that is empty.
+  -- Sets when the head of the channel's line may pass; forgets a line that is empty.
   function lines.set(at, channel)
     if not plan.zfirst(channel.line) then
       plan.zrem(at.lines, channel.line_name)
@@ -130,7 +132,7 @@ local lines = module(function(lines)
     return false
   end
 
-  -- Ends the turn of an event on whatever channel: of one that cannot be read its header does not say which.
+  -- Ends the turn of an event on every channel. The header of an event that cannot be read does not name its channel.
   function lines.free_all(at, id)
     for channel in pairs(plan.hgetall(at.posting)) do
       if lines.free(at, channel, id) and plan.zscore(at.lines, 'channel:' .. channel) then

@@ -1,16 +1,21 @@
--- A pause: nobody posts, but for one event that tries, the prober. The hash `pause` is there while it lasts:
---   kind     "operator": Slack will take nothing until an operator acts. "outage": Slack is not reached. "cooldown": the whole
+-- A pause: no event is posted, except one that tries, the prober. The hash `pause` exists while the pause lasts:
+--   kind     "operator": Slack takes no post until an operator acts. "outage": Slack is not reached. "cooldown": the whole
 --            workspace cools down
---   code, detail  what was said; since; probe: when the next one may try; prober: id of who tries now; gap: until the one after
--- A pause by hand is another hash, `paused`: "*" or a category -> JSON; in it nobody tries.
+--   code, detail  what Slack or the network said
+--   since    when the pause began
+--   probe    when the next event may try; prober: id of the event that tries now; gap: time from that try to the next
+-- A pause by hand is another hash, `paused`: "*" or a category -> JSON; in it no event tries.
 --
--- What one event or one channel meets is no outage. A channel that gives no answer twice in a row is held up by itself: it cools
--- down for a while, longer each time, and then takes one post at a time until one has arrived; the event that failed waits on its
--- timer, so the next to try is another one. An outage is that OUTAGE posts in a row fail over two channels or more, and Slack
--- answers no post between; or that as many never leave, which no event and no channel can cause. It ends when Slack answers a
--- post: that it can be read says nothing.
--- Likewise for an answer that asks for an operator. It pauses all; but a channel that gives such an answer though something was
--- posted since it gave one before, is held up by itself, and its event uses up its attempts.
+-- An outage is one of two things. OUTAGE posts in a row fail over two channels or more, and Slack answers no post between them.
+-- Or as many posts never leave this side, which no event and no channel can cause. An outage ends when Slack answers a post; the
+-- answer to a history scan does not end it.
+--
+-- The failures of one event or one channel are no outage. A channel that gives no clear answer twice in a row is held up alone: it
+-- cools down for a while, longer each time, and then takes one post at a time until one has arrived. The event that failed waits
+-- on its timer, so the next event to try is another one.
+--
+-- An answer that asks for an operator pauses all. One exception: a channel gives such an answer again, and something was posted
+-- since its last one. Then only this channel is held up, and its event uses up its attempts.
 --
 -- `at` names the keys pause, failing (HASH channel -> failures since Slack last answered a post, '' -> those that never left),
 -- failures (HASH channel -> its failures in a row), denials (HASH channel -> when it last asked for an operator), posted
@@ -18,22 +23,22 @@
 local pause = module(function(pause)
   local OUTAGE = 5
   local GAP_FROM_US, GAP_TO_US, OPERATOR_GAP_US = 1000000, 30000000, 60000000
-  local EAGER = 12 -- channels that are probed one after another before the gaps grow
+  local EAGER = 12 -- channels that are probed, one after another, before the gaps grow
   local HOUR_US = 3600000000
-  local PROBES_US = { operator = 60000000, outage = 30000000, cooldown = 30000000 } -- for one who tries and is not heard of
+  local PROBES_US = { operator = 60000000, outage = 30000000, cooldown = 30000000 } -- how long a prober may take before another event tries
   local RETRY_PROBE_US = 1000000
 
   local is_post_noted = false
 
-  pause.turned = {} -- [{"began": kind, "code", "detail"} | {"ended": kind}, ...] for who asked
+  pause.turned = {} -- [{"began": kind, "code", "detail"} | {"ended": kind}, ...] for the caller
 
-  -- The kind of the pause, if there is one that can be understood.
+  -- The kind of the pause, if there is one with a known kind.
   local function kind_of(at)
     local kind = plan.hget(at.pause, 'kind')
     return PROBES_US[kind] and kind or nil
   end
 
-  -- Why nobody may post, and until when; nothing when one may, and for the prober itself.
+  -- Why the event may not be posted, and until when; nothing if it may. The prober may.
   function pause.until_of(at, id)
     local kind = kind_of(at)
     if kind then
@@ -44,7 +49,7 @@ local pause = module(function(pause)
     end
   end
 
-  -- While posting is paused this one tries, and no other before it is heard of.
+  -- During a pause this event tries; no other event tries before its result is known.
   function pause.let_try(at, id)
     local kind = kind_of(at)
     if kind then
@@ -57,7 +62,8 @@ local pause = module(function(pause)
     return kind_of(at)
   end
 
-  -- `id` was under way: if it was the prober of a cool-down, that is over; else nobody tries before its end.
+  -- `id` is the event whose post brought this answer. If it was the prober of a cool-down, that is over; else no event tries
+  -- before the end of the cool-down.
   local function begin(at, kind, said, gap, id)
     local before = kind_of(at)
     local is_cooling = before == 'cooldown' and kind ~= before and plan.hget(at.pause, 'prober') ~= id
@@ -97,8 +103,8 @@ local pause = module(function(pause)
     return number
   end
 
-  -- Whether nobody has tried the channel in this pause, and there are not too many of which somebody has. Where posts never
-  -- leave, one channel is as good as another.
+  -- Whether no event has tried the channel in this pause, and fewer than EAGER channels were tried. If posts never leave,
+  -- one channel is as good as another: then no channel counts as untried.
   local function is_untried(at, kind, channel)
     local key = kind == 'outage' and at.failing or at.denials
     local tried_at = plan.hget(key, channel)
@@ -107,8 +113,8 @@ local pause = module(function(pause)
     return (not tried_at or is_old) and not never_left and plan.hlen(key) < EAGER
   end
 
-  -- Somebody wants to post to a channel that was not tried yet: the next try, or the one after who tries now, need not be later
-  -- than the first ones were.
+  -- An event for a channel that was not tried yet wants to be posted: the next try need not be later than the first tries
+  -- were. If an event tries now, this holds for the try after it.
   function pause.hasten(at, channel)
     local kind = kind_of(at)
     if (kind == 'outage' or kind == 'operator') and is_untried(at, kind, channel) then
@@ -122,14 +128,14 @@ local pause = module(function(pause)
     end
   end
 
-  -- The gap after a prober failed: short while there are channels that were not tried, then twice as long each time.
+  -- The gap after a prober failed: short while there are untried channels, then twice as long each time.
   local function next_gap(at, is_new, longest)
     local gap = whole_of(plan.hget(at.pause, 'gap')) or GAP_FROM_US
     return is_new and GAP_FROM_US or math.min(2 * gap, longest)
   end
 
-  -- From its second failure in a row on the channel takes no post for a while, longer each time. What was under way when it was
-  -- held up says nothing new.
+  -- Holds up the channel from its second failure in a row on: it takes no post for a while, longer each time. A post that
+  -- was under way when the channel was held up counts for nothing.
   local function hold(at, channel)
     if (plan.zscore(at.cooldowns, channel) or 0) > at.now then
       return
@@ -143,7 +149,7 @@ local pause = module(function(pause)
     plan.keep_alive(at.cooldowns, gap + lines.COOLED_US)
   end
 
-  -- Whether what failed is an outage.
+  -- Whether the failures are an outage.
   local function is_outage(at)
     local channels, failures, never_left = 0, 0, 0
     for channel, text in pairs(plan.hgetall(at.failing)) do
@@ -157,8 +163,8 @@ local pause = module(function(pause)
     return never_left >= OUTAGE or (failures >= OUTAGE and channels > 1)
   end
 
-  -- A post or a history scan did not reach Slack, or had no clear answer: `is_maybe`, the post may have arrived; `is_scan`. Returns
-  -- whether that is part of an outage, in which nobody's attempt is used up.
+  -- A post or a history scan did not reach Slack, or had no clear answer. `is_maybe`: the post may have arrived; `is_scan`:
+  -- it was a history scan. Returns whether the failure is part of an outage, which uses up no event's attempt.
   function pause.note_failure(at, id, channel, said, is_maybe, is_scan)
     local kind = kind_of(at)
     local is_new = kind and (is_maybe or is_scan) and is_untried(at, 'outage', channel)
@@ -178,13 +184,13 @@ local pause = module(function(pause)
     if is_outage(at) then
       begin(at, 'outage', said, GAP_FROM_US, id)
       return true
-    elseif is_prober then -- of a cool-down
+    elseif is_prober then -- it is the prober of a cool-down
       try_next(at, RETRY_PROBE_US)
     end
     return false
   end
 
-  -- Slack asks for an operator. Returns until when the fleet is paused; nothing where that is the channel's own affair.
+  -- Slack's answer asks for an operator. Returns until when all workers pause; nothing if only this channel is concerned.
   function pause.note_denial(at, id, channel, said, is_scan)
     local kind, denied = kind_of(at), whole_of(plan.hget(at.denials, channel))
     local is_new = kind == 'operator' and is_untried(at, kind, channel)
@@ -206,7 +212,7 @@ local pause = module(function(pause)
     return whole_of(plan.hget(at.pause, 'probe'))
   end
 
-  -- What became of the prober's try says nothing: the next one may try at once.
+  -- The result of the prober's try says nothing about the pause: the next event may try at once.
   function pause.pass_try(at, id)
     if kind_of(at) and plan.hget(at.pause, 'prober') == id then
       plan.hset(at.pause, 'probe', digits(at.now))
@@ -214,14 +220,14 @@ local pause = module(function(pause)
     end
   end
 
-  -- The channel has answered a post: it is held up no longer.
+  -- The channel has answered a post: it is no longer held up.
   local function release(at, channel)
     if plan.hget(at.failures, channel) then
       plan.hdel(at.failures, channel)
     end
   end
 
-  -- Slack has answered a post; `is_posted`: it took the message, `is_replied`: or refused it.
+  -- Slack has answered a post. `is_posted`: it took the message; `is_replied`: it took or refused it.
   function pause.note_answer(at, id, channel, is_posted, is_replied)
     plan.del(at.failing)
     if is_replied then
@@ -240,7 +246,8 @@ local pause = module(function(pause)
     end
   end
 
-  -- A post that had no clear answer was found: the channel takes posts, and Slack does if it was made in the outage.
+  -- A post without a clear answer was found in the history: the channel takes posts, and if the post was made in the outage,
+  -- Slack does.
   function pause.note_found(at, id, channel, sent_us)
     release(at, channel)
     if kind_of(at) == 'outage' and sent_us >= (whole_of(plan.hget(at.pause, 'since')) or 0) then
@@ -251,7 +258,8 @@ local pause = module(function(pause)
     end
   end
 
-  -- What a post that has not arrived may be the fault of: an "outage", or the "channel", of which more than one in a row failed.
+  -- What may have kept a post from arriving: an "outage", or the "channel" if more than one post in a row failed there; else
+  -- nil.
   function pause.trouble_of(at, channel)
     if kind_of(at) == 'outage' then
       return 'outage'
@@ -259,7 +267,7 @@ local pause = module(function(pause)
     return count_of(plan.hget(at.failures, channel)) > 1 and 'channel' or nil
   end
 
-  -- The clock was stepped back by so much: what was to be waited for comes as much sooner.
+  -- The clock was stepped back by this much: all waits must end as much sooner.
   function pause.step_back(at, by_us)
     local probe = whole_of(plan.hget(at.pause, 'probe'))
     if probe then
@@ -271,8 +279,8 @@ local pause = module(function(pause)
     end
   end
 
-  -- The channel cools down for so long; where another one does so already, the whole workspace does. Slack has answered, so
-  -- this is the end of an outage.
+  -- The channel cools down for `span_us`. If another channel cools down already, the whole workspace does. Slack has
+  -- answered, so an outage ends.
   function pause.cool_down(at, id, channel, span_us, said)
     plan.del(at.failing)
     release(at, channel)

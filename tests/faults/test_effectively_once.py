@@ -143,7 +143,7 @@ def test_through_a_webhook_nothing_is_lost_and_every_copy_is_reported(
         pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
     ],
 )
-def test_where_the_category_would_rather_lose_nothing_is_posted_twice(
+def test_with_on_ambiguous_dead_letter_no_message_is_posted_twice(
     begin: Begin, count: int, kill_points: list[KillPoint], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places, webhook=True, on_ambiguous="dead-letter")

@@ -297,7 +297,7 @@ def _put_beside(scenario: Scenario, place: str, value: bytes) -> None:
 
 @pytest.mark.parametrize("make", [in_a_channels_line, leased], ids=named)
 @in_extent
-def test_what_is_malformed_beside_the_events_stops_nobody(redis: Database, make: Make, most: int) -> None:
+def test_a_malformed_value_beside_the_events_stops_no_worker(redis: Database, make: Make, most: int) -> None:
     found = Found()
     for place, name in drawn([(place, name) for place in BESIDE for name in RAW], 3 * most, make.__name__):
         found.run(f"{place} {name}", partial(_beside_ends, redis, make, place, RAW[name]))

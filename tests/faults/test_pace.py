@@ -140,7 +140,7 @@ def test_while_one_channel_cools_down_the_others_keep_their_pace(
     ("workers", "each"),
     [pytest.param(3, 4, id="3 workers"), pytest.param(8, 20, id="8 workers", marks=pytest.mark.slow)],
 )
-def test_where_the_pace_is_too_fast_for_slack_nobody_posts_before_he_may(  # noqa: PLR0913, PLR0917 - fixtures and figures
+def test_with_a_pace_faster_than_slack_no_worker_posts_within_a_retry_after(  # noqa: PLR0913, PLR0917 - fixtures and figures
     redis_url: str, killable: KillableWorkers, slack: StandIn, tmp_path: Path, workers: int, each: int
 ) -> None:
     """Bursts of ten to channels that take one a second: each answer of 429 holds for the whole fleet."""

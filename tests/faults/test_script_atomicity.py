@@ -180,7 +180,9 @@ def test_after_its_first_write_a_script_only_writes(situations: Situations, tria
 
 
 @in_scenes
-def test_what_its_writes_answer_decides_nothing(situations: Situations, trials: Trials, scene: Scene) -> None:
+def test_a_script_does_not_depend_on_the_answers_of_its_writes(
+    situations: Situations, trials: Trials, scene: Scene
+) -> None:
     """All is computed before the first write; what was still to be computed could fail."""
     bench = situations.bench
     for call, run in situations.of(scene):

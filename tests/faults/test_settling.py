@@ -151,7 +151,7 @@ class _Broken(Desk):
 # An admitted event that this worker cannot read
 
 
-def test_an_admitted_event_that_this_version_cannot_read_is_a_dead_letter_and_gives_its_slots_back(
+def test_an_admitted_event_that_cannot_be_read_becomes_a_dead_letter_and_gives_back_its_slots(
     redis: Database,
 ) -> None:
     stage = QuietStage(redis, "global: {limits: [100/30m]}\nchannels: {default: {pace: 1/10s}}\n")

@@ -63,7 +63,7 @@ def counted(client: Database) -> Iterator[Effort]:
     effort.commands = sum(count for name, count in calls.items() if not name.startswith("config"))
 
 
-def test_a_look_at_very_many_lines_tells_of_those_that_may_go_soonest_and_the_books_balance(crowd: Database) -> None:
+def test_a_snapshot_of_very_many_lines_names_the_soonest_and_balances(crowd: Database) -> None:
     with counted(crowd) as effort:
         snapshot = Books(crowd, KEYS, QUEUE).snapshot()
     assert effort.commands < 1_000
@@ -152,7 +152,7 @@ def test_large_events_are_explained_page_by_page_and_two_names_of_one_at_once(re
     assert effort.scripts == 1
 
 
-def test_where_an_event_stands_on_a_long_lane_is_told_near_its_beginning(redis: Database) -> None:
+def test_explain_gives_a_lane_position_only_within_the_first_ten_thousand(redis: Database) -> None:
     ids = [f"e{n}" for n in range(12_000)]
     redis.rpush(QUEUE.lanes[1], *ids)
     for id_ in (ids[9_999], ids[10_000]):

@@ -232,7 +232,7 @@ def test_who_waits_on_holds_its_slots_by_the_limits_of_now(stage: Stage, ann: Wo
     assert stage.slots("label:errors:host=db1") == {}
 
 
-def test_who_goes_on_gives_back_its_slots_of_limits_that_are_gone_while_others_decide(
+def test_a_retried_event_gives_back_slots_of_removed_limits_while_another_worker_decides(
     stage: Stage, ann: Worker
 ) -> None:
     ann.follow(stage.put_in_force(LIMITED))
@@ -365,7 +365,7 @@ def test_a_faster_pace_lets_the_line_of_a_channel_go_at_once(stage: Stage, ann: 
     [("1/1h", "none", 0), ("1/1h", "1/10s", 10), ("none", "1/10s", 10)],
     ids=["lifted", "faster", "introduced"],
 )
-def test_a_post_that_is_answered_once_its_worker_follows_is_charged_to_the_pace_in_force(
+def test_a_post_answered_after_a_change_of_limits_is_charged_to_the_pace_in_force(
     stage: Stage, ann: Worker, before: str, after: str, waits_s: int
 ) -> None:
     text = 'channels: {"#slow": {pace: %s}}\nglobal: {limits: []}\ndefaults: {limits: [], channel: "#slow"}\n'

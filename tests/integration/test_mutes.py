@@ -254,7 +254,7 @@ def test_a_mute_is_replaced_by_a_shorter_or_a_longer_one(stage: Stage, ann: Work
     assert stage.total("sent") == 1
 
 
-def test_what_a_worker_lets_wait_after_the_mute_has_ended_goes_at_once(stage: Stage, ann: Worker) -> None:
+def test_an_event_lined_up_for_a_mute_that_has_ended_goes_at_once(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", category="later")
     taken = ann.take()

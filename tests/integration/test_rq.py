@@ -172,7 +172,7 @@ def test_arguments_that_json_cannot_show_are_kept_as_words() -> None:
         open_envelope("id", data.encode())
 
 
-def test_what_a_stock_worker_has_to_park_one_of_ours_posts(
+def test_our_worker_posts_an_event_that_a_stock_worker_parked(
     env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
 ) -> None:
     Producer(redis).send("errors", "later")
@@ -361,7 +361,7 @@ def test_stock_maintenance_beside_us_neither_fails_nor_doubles_an_event(
     assert len(FailedJobRegistry(queue=queue)) == 0
 
 
-def test_a_stock_worker_follows_the_limits_in_force_and_publishes_its_file_only_where_there_are_none(
+def test_a_stock_worker_publishes_its_limits_file_only_if_no_limits_are_in_force(
     env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
 ) -> None:
     versions = Versions(redis, KEYS)

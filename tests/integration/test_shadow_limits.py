@@ -57,7 +57,7 @@ def test_what_a_shadow_limit_would_refuse_is_posted_counted_and_on_record(stage:
     assert [list(decision(stage, id_).shadow) for id_ in "abc"] == [[], [], ["category:errors 2/30m"]]
 
 
-def test_it_lets_events_in_as_the_limit_itself_would(stage: Stage) -> None:
+def test_a_shadow_limit_lets_in_the_events_that_a_real_limit_would(stage: Stage) -> None:
     ann = worker(stage, limits(shadow("2/30m")))
     for id_ in "abcdefg":
         send(stage, id_)

@@ -149,7 +149,7 @@ def test_a_counter_by_the_callers_clocks_lets_each_clock_pass(limiter: Limiter, 
     assert admitted([limiter.try_acquire(scope("u", "10/1h")) for _ in range(100)]) == 10  # the server's clock
 
 
-def test_who_finds_no_slot_asks_again_and_again_and_ours_sleeps(limiter: Limiter, redis: Database) -> None:
+def test_a_counter_recipe_polls_for_a_slot_and_acquire_sleeps(limiter: Limiter, redis: Database) -> None:
     recipe, asked, now_s = CounterRecipe(redis, limit=1), 0, float(NOW_S)
     recipe.try_acquire("u", now_s=now_s)
     while not recipe.try_acquire("u", now_s=now_s):

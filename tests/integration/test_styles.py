@@ -66,7 +66,7 @@ def test_a_worker_posts_without_a_name_that_its_token_may_not_set_and_says_so_on
     ] * 3
 
 
-def test_a_worker_posts_the_text_where_slack_refuses_blocks_and_mentions_where_they_are_allowed(redis_url: str) -> None:
+def test_a_worker_posts_the_text_of_refused_blocks_and_the_mentions_of_allowed_categories(redis_url: str) -> None:
     header = {"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}
     events = [
         {"category": "outages", "text": "<!here> down", "mrkdwn": True, "blocks": [header]},

@@ -100,7 +100,7 @@ def test_one_who_dies_waiting_holds_up_the_others_for_a_second(redis: Database, 
         assert max(late) <= US
 
 
-def test_those_who_died_side_by_side_hold_up_nobody_once_another_has_had_its_turn(redis: Database) -> None:
+def test_waiters_that_died_side_by_side_delay_no_one_after_the_next_turn(redis: Database) -> None:
     user = scope("user", "1/60s")
     waiters = [Waiter(f"id{n}", (user,), START_US + n) for n in range(12)]
     for victim in waiters[4:9]:
@@ -126,7 +126,7 @@ def test_who_quits_takes_no_slot_and_lets_the_next_move_up(redis: Database) -> N
     assert redis.zcard(KEYS.scope("user")) <= 2
 
 
-def test_who_waits_for_a_choice_is_woken_by_a_release_in_any_alternative(redis: Database) -> None:
+def test_a_waiter_for_first_of_wakes_when_any_of_its_scopes_has_a_release(redis: Database) -> None:
     share, shared = scope("share", "1/60s"), scope("shared", "1/1h")
     waiters = [
         Waiter("a", (share,), START_US),

@@ -79,7 +79,7 @@ def test_the_figures_are_as_promised_whatever_the_environment_says(temporary: Pa
     assert list(temporary.iterdir()) == []
 
 
-def test_it_shows_what_happens_and_what_it_came_to() -> None:
+def test_the_demo_prints_its_progress_and_its_totals() -> None:
     result = run("demo")
     assert (result.code, result.err) == (0, "")
     shown = result.out.splitlines()

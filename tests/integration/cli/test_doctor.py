@@ -245,7 +245,7 @@ def test_a_server_that_hides_what_it_is_is_told_so(own_server: RedisServer) -> N
     ],
     ids=["too old", "valkey", "cluster", "aof", "snapshot", "machine"],
 )
-def test_what_no_server_at_hand_says_of_itself_is_understood(
+def test_doctor_reads_the_facts_of_servers_that_the_tests_do_not_run(
     info: dict[str, Any], subject: str, level: Level, said: str
 ) -> None:
     healthy = {"redis_version": "7.0.15", "aof_enabled": 1}

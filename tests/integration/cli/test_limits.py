@@ -117,7 +117,7 @@ categories:
 """
 
 
-def test_what_is_kept_for_whom_and_what_that_leaves_is_shown(redis: Database, redis_url: str) -> None:
+def test_limits_show_and_status_show_guarantees_and_the_shared_rest(redis: Database, redis_url: str) -> None:
     Path("limits.yaml").write_text(SHARES, encoding="utf-8")
     policy = read_policy(SHARES, "limits.yaml")[0]
     limiter = Limiter(redis, namespace="dispatcher")

@@ -197,7 +197,7 @@ def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
     assert "██████████  10/10 in 1m  in 2.0s" in shown
 
 
-def test_what_waits_for_its_own_instant_is_counted_with_the_next_one() -> None:
+def test_status_counts_events_on_timers_and_shows_the_next_instant() -> None:
     facts = snapshot_of(parked=2, timers=2, next_timer_us=1_004 * US, lines={"channel:#ops": Line(3, 1_090 * US)})
     status = Status(facts, {}, [], [])
     assert "2 parked, the next in 4.0s" in drawn(status)

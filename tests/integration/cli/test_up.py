@@ -395,7 +395,9 @@ def test_a_server_killed_again_and_again_comes_back_each_time_at_once(up: Up, pl
         until(lambda: len(slack.ledger) == number + 1, "the post")  # noqa: B023 - called here
 
 
-def test_what_keeps_the_server_from_coming_back_is_told_until_it_is_mended(up: Up, place: Path, slack: StandIn) -> None:
+def test_a_server_that_cannot_restart_is_logged_until_its_fault_is_repaired(
+    up: Up, place: Path, slack: StandIn
+) -> None:
     command = up()
     pid = server_pid(place)
     (place / ".dispatcher").chmod(0o707)

@@ -313,7 +313,7 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_written(gate: Gate, re
     assert (contents(redis), writes(redis)) == (before, count)
 
 
-def test_a_key_of_another_type_of_a_scope_without_limits_is_an_error_and_nothing_is_written(
+def test_a_wrong_key_type_of_a_scope_without_limits_raises_and_writes_nothing(
     limiter: Limiter, redis: Database
 ) -> None:
     redis.set(KEYS.scope("category:errors"), "not ours")
@@ -455,7 +455,7 @@ def test_held_slots_that_lapsed_make_room_for_what_counts(
     assert redis.zcard(KEYS.scope("user:42")) <= 4
 
 
-def test_beside_lapsed_slots_a_batch_after_a_step_back_of_the_clock_is_decided_like_its_calls(
+def test_after_a_step_back_of_the_clock_a_batch_with_lapsed_slots_decides_like_single_calls(
     limiter: Limiter, gate: Gate, slots: SlotScripts
 ) -> None:
     user = scope("user:42", "3/10m")

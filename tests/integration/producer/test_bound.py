@@ -155,7 +155,7 @@ def connecting() -> int:
     return sum(thread.name == "redis-connect" for thread in threading.enumerate())
 
 
-def test_who_comes_after_one_that_gave_up_waits_for_the_same_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_after_one_that_timed_out_waits_for_the_same_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each call before a name server that hangs would leave one more thread behind."""
     with (
         RedisServer(port=free_port()) as server,

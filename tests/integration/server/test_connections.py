@@ -199,7 +199,7 @@ def test_an_answer_that_is_read_late_was_there_in_time(own_server: RedisServer) 
         assert late.answer() == b"PONG"
 
 
-def test_who_is_in_a_hurry_waits_no_longer_than_that_on_connections_that_were_open(own_server: RedisServer) -> None:
+def test_a_shortened_time_out_bounds_open_connections_too(own_server: RedisServer) -> None:
     with connect(own_server.url, timeout_s=60) as client:
         commands = pinned(client)
         assert commands.execute("PING") == b"PONG"

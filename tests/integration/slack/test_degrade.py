@@ -94,7 +94,7 @@ def test_a_webhook_is_told_name_and_icon_too() -> None:
     assert identities(requests) == [{"username": "Errors", "icon_emoji": ":bell:"}]
 
 
-def test_without_the_scope_it_is_posted_at_once_under_the_apps_own_name_and_so_is_what_follows() -> None:
+def test_without_the_scope_this_and_later_posts_appear_under_the_apps_own_name() -> None:
     with recorded(refusal(**NO_CUSTOMIZE), POSTED) as (server, requests):
         sink = sink_of(server)
         first, second = sink.post(STYLED), sink.post(STYLED)
@@ -244,7 +244,7 @@ def test_refused_blocks_are_not_tried_again_until_the_event_ends(slack: StandIn)
     assert slack.ledger.posted()[-1].blocks == (SECTION,)
 
 
-def test_in_a_channel_that_takes_one_request_a_second_refused_blocks_do_not_keep_the_text_back() -> None:
+def test_refused_blocks_do_not_delay_the_text_in_a_channel_of_one_request_a_second() -> None:
     clock = Clock()
     unforeseen: dict[str, object] = {"type": "block_of_tomorrow"}
     message = Message("e1", "#ops", "down", (unforeseen,))
@@ -256,7 +256,7 @@ def test_in_a_channel_that_takes_one_request_a_second_refused_blocks_do_not_keep
         assert slack.workspace.posts == 3
 
 
-def test_neither_scope_nor_blocks_leaves_the_text(slack: StandIn) -> None:
+def test_without_scope_and_with_refused_blocks_the_text_is_posted(slack: StandIn) -> None:
     slack.faults.add(not_landed(SlackError("missing_scope")), not_landed(SlackError("invalid_blocks")))
     result = token_sink(slack).post(Message("e1", "#ops", "down", (SECTION,), identity=STYLED_AS))
     assert parts(result) == [(Part.IDENTITY, "missing_scope"), (Part.BLOCKS, "invalid_blocks")]

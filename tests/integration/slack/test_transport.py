@@ -271,7 +271,7 @@ def test_when_the_machine_sleeps_after_it_has_connected_nothing_is_sent(tls: ssl
     assert (caught.value.code, bytes(received)) == ("too_late", b"read:nothing")
 
 
-def test_when_the_machine_sleeps_before_the_answer_it_is_unknown_whether_the_request_arrived() -> None:
+def test_a_request_is_ambiguous_if_the_machine_sleeps_before_the_answer() -> None:
     clock = Jumping()
 
     def serve(connection: socket.socket) -> None:

@@ -40,7 +40,7 @@ def go_on(worker: Worker, taken: Taken, size: int = 2) -> Taken:
 
 
 @pytest.mark.parametrize("waits_in", ["the line of a channel", "the line of a category"])
-def test_who_waits_for_a_decision_goes_when_that_is_made_however_long_others_are_read_ahead(
+def test_an_event_waits_for_an_earlier_decision_only_until_it_is_made_despite_prefetches(
     stage: Stage, ann: Worker, bob: Worker, waits_in: str
 ) -> None:
     stage.policy = replace(
@@ -62,7 +62,7 @@ def test_who_waits_for_a_decision_goes_when_that_is_made_however_long_others_are
     assert ann.outbox.ahead == 2
 
 
-def test_what_became_free_before_a_batch_was_taken_opens_nothing_for_what_is_refused_in_it(redis: Database) -> None:
+def test_a_slot_freed_before_a_batch_was_taken_does_not_reopen_a_scope_refused_in_it(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "first")

@@ -113,9 +113,7 @@ def test_the_digest_goes_out_a_delay_after_the_first_suppressed_one(stage: Stage
     assert stage.total("notices") == 1
 
 
-def test_while_the_kept_slot_is_used_the_next_lone_one_waits_for_it_and_can_still_be_joined(
-    stage: Stage, ann: Worker
-) -> None:
+def test_a_buffered_single_waits_while_the_kept_slot_is_used_and_can_be_joined(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     wait_until(stage, 100, ann)
     assert stage.total("sent") == 3
@@ -323,7 +321,7 @@ def test_what_is_suppressed_after_the_close_opens_a_new_one(stage: Stage, ann: W
     assert len({message.event_id for message in digest_posts(ann)}) == 2
 
 
-def test_what_comes_while_the_last_edit_is_under_way_is_told_of_by_the_next_digest(stage: Stage, ann: Worker) -> None:
+def test_events_suppressed_during_the_last_edit_go_into_the_next_digest(stage: Stage, ann: Worker) -> None:
     storm(stage, 5, "old")
     wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
     stage.clock.forward(1)
@@ -633,7 +631,7 @@ def test_after_a_refusal_the_digest_goes_where_the_limits_file_says_now(stage: S
 
 
 @pytest.mark.parametrize("code", ["message_not_found", "unknown_method"])
-def test_where_an_edit_is_refused_a_new_message_tells_of_what_came_later(stage: Stage, ann: Worker, code: str) -> None:
+def test_after_a_refused_edit_a_new_digest_tells_of_later_events(stage: Stage, ann: Worker, code: str) -> None:
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
     result = Paused(code, "") if code == "unknown_method" else Rejected(code, "")
@@ -807,7 +805,7 @@ def test_after_a_lone_event_was_cancelled_another_one_can_be_lone(stage: Stage, 
     stage.check()
 
 
-def test_what_a_worker_has_lost_it_does_not_count(stage: Stage, ann: Worker) -> None:
+def test_a_worker_that_lost_its_lease_adds_nothing_to_the_tally(stage: Stage, ann: Worker) -> None:
     storm(stage, 6)
     batch = ann.take().batch
     bob = stage.worker("bob")

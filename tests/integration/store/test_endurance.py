@@ -94,9 +94,7 @@ def ann(stage: Stage) -> Worker:
 # Who waits for a slot that an event holds
 
 
-def test_who_waits_for_a_held_slot_goes_a_window_after_it_was_posted_by_a_worker_that_stops(
-    stage: Stage, ann: Worker
-) -> None:
+def test_a_held_slot_blocks_for_a_window_after_its_post_by_a_worker_that_stops(stage: Stage, ann: Worker) -> None:
     (again,) = ann.go()
     ann.keep_only("a")
     ann.answer(again, Receipt(UNPACED, "1.0"))
@@ -108,9 +106,7 @@ def test_who_waits_for_a_held_slot_goes_a_window_after_it_was_posted_by_a_worker
     assert posted(stage) == ["a", "a", "b"]
 
 
-def test_who_waits_for_a_held_slot_goes_a_window_after_it_was_posted_by_a_worker_that_dies(
-    stage: Stage, ann: Worker
-) -> None:
+def test_a_held_slot_blocks_for_a_window_after_its_post_by_a_worker_that_dies(stage: Stage, ann: Worker) -> None:
     ann.go()
     bob = stage.worker("bob")
     keep_beating(stage, 30, "bob")
@@ -121,7 +117,7 @@ def test_who_waits_for_a_held_slot_goes_a_window_after_it_was_posted_by_a_worker
     assert posted(stage)[-1] == "b"
 
 
-def test_who_waits_for_a_held_slot_goes_a_window_after_it_was_posted_by_a_worker_that_lost_the_server(
+def test_a_held_slot_blocks_for_a_window_after_its_post_by_a_worker_that_lost_the_server(
     stage: Stage, ann: Worker
 ) -> None:
     def lose() -> None:
@@ -165,7 +161,7 @@ def test_a_retry_that_finds_only_held_slots_waits_no_longer_than_a_window(redis:
 # Slots that become free while somebody is refused for them
 
 
-def test_a_refusal_for_a_held_slot_that_was_charged_before_it_came_to_the_line_holds_for_a_window(
+def test_a_refusal_for_a_held_slot_charged_meanwhile_blocks_for_a_window(
     stage: Stage,
 ) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
@@ -181,7 +177,7 @@ def test_a_refusal_for_a_held_slot_that_was_charged_before_it_came_to_the_line_h
     assert opens_at(stage, "category:errors") == stage.clock.now_us + 60 * US
 
 
-def test_a_refusal_is_out_of_date_if_the_slot_was_given_back_before_it_came_to_the_line(stage: Stage) -> None:
+def test_a_refusal_is_stale_if_its_slot_is_given_back_before_the_event_is_lined_up(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "a")
     (first,) = ann.go()
@@ -212,7 +208,7 @@ def test_a_head_that_was_refused_while_a_slot_was_given_back_asks_again_at_once(
     assert (posted(stage), category_line(stage)) == (["x", "a", "b"], ["c"])
 
 
-def test_what_the_gate_said_of_a_scope_is_out_of_date_if_a_slot_was_given_back_since(redis: Database) -> None:
+def test_an_opening_instant_is_stale_if_a_slot_was_given_back_since(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "2/1m", on_limit=OnLimit.DEFER))
     ann, eve = stage.worker("ann"), stage.worker("eve")
     send(stage, "x")
@@ -232,7 +228,7 @@ def test_what_the_gate_said_of_a_scope_is_out_of_date_if_a_slot_was_given_back_s
     assert posted(stage) == ["x", "a", "b", "c"]
 
 
-def test_a_refused_event_gives_back_what_its_dead_worker_was_admitted_with_and_others_go_at_once(
+def test_a_refused_event_gives_back_the_slots_of_its_dead_worker_to_waiting_events(
     redis: Database,
 ) -> None:
     deferring = rule(OnLimit.DEFER)
@@ -254,7 +250,7 @@ def test_a_refused_event_gives_back_what_its_dead_worker_was_admitted_with_and_o
     [("deploys", "errors", "shared"), ("errors", "deploys", "guarantee:errors")],
     ids=["the guarantee", "what the guarantees leave"],
 )
-def test_who_waits_for_a_guarantee_or_for_what_they_leave_takes_whichever_is_given_back(
+def test_a_waiting_event_takes_a_slot_of_its_guarantee_or_of_shared_whichever_comes_back(
     redis: Database, first: str, second: str, awaited: str
 ) -> None:
     categories = {"errors": rule(OnLimit.DEFER, guarantee=1), "vip": rule(OnLimit.DROP, guarantee=1)}
@@ -308,7 +304,7 @@ def test_an_event_that_killed_three_workers_gives_back_what_it_held(redis: Datab
     assert stage.slots("category:errors") == {}
 
 
-def test_an_event_of_a_category_that_is_no_longer_known_gives_back_what_its_dead_worker_was_admitted_with(
+def test_an_event_of_a_removed_category_gives_back_the_slots_of_its_dead_worker(
     redis: Database,
 ) -> None:
     stage = Stage(redis, policy_of("5/1h", ""))
@@ -372,7 +368,7 @@ def test_an_event_that_two_workers_died_with_is_taken_alone_at_its_channels_turn
     assert ann.taken() == ["b", "c"]
 
 
-def test_an_event_that_two_workers_died_with_is_taken_alone_out_of_its_categorys_line(stage: Stage) -> None:
+def test_a_poison_candidate_is_taken_alone_out_of_its_categorys_line(stage: Stage) -> None:
     ann = stage.worker("ann")
     send(stage, "a")
     kill_twice(stage, "a", "ann")
@@ -385,7 +381,7 @@ def test_an_event_that_two_workers_died_with_is_taken_alone_out_of_its_categorys
     assert ann.taken() == ["b", "c"]
 
 
-def test_an_event_that_two_workers_died_with_is_left_in_its_line_for_the_next_take_if_others_are_due_before_it(
+def test_a_poison_candidate_stays_in_its_line_while_earlier_events_are_due(
     stage: Stage,
 ) -> None:
     ann = stage.worker("ann")
@@ -401,7 +397,7 @@ def test_an_event_that_two_workers_died_with_is_left_in_its_line_for_the_next_ta
     assert ann.taken() == ["a"]
 
 
-def test_what_is_due_after_an_event_that_two_workers_died_with_waits_until_that_was_taken_alone(stage: Stage) -> None:
+def test_due_events_behind_a_poison_candidate_wait_until_it_was_taken_alone(stage: Stage) -> None:
     ann = stage.worker("ann")
     send(stage, "a")
     kill_twice(stage, "a", "ann")
@@ -416,7 +412,7 @@ def test_what_is_due_after_an_event_that_two_workers_died_with_waits_until_that_
     assert [ann.taken(), ann.taken(), ann.taken()] == [["before"], ["a"], ["after"]]
 
 
-def test_of_two_events_that_workers_died_with_each_is_taken_alone_though_both_have_room(stage: Stage) -> None:
+def test_two_poison_candidates_are_taken_one_by_one_even_if_both_have_room(stage: Stage) -> None:
     ann = stage.worker("ann")
     charge(stage, "somebody", "category:errors")
     send(stage, "a", "b")
@@ -459,7 +455,7 @@ def test_nobody_waits_for_what_a_dead_worker_was_deciding_before_the_clock_was_s
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "1.5", "1e999", "{}", '9,"a":1', "1" * 10])
-def test_what_a_stranger_wrote_into_a_job_is_no_count_of_replays(stage: Stage, value: str) -> None:
+def test_a_malformed_replays_field_of_a_job_counts_as_no_replay(stage: Stage, value: str) -> None:
     send(stage, "a", "b")
     stage.redis.hset("rq:job:a", "replays", value)
     batch = stage.worker().take().batch

@@ -225,9 +225,7 @@ def test_what_a_worker_gave_back_is_in_nobodys_hands(stage: Stage, ann: Worker) 
     assert told.sentence == "In flight: its worker gave it back or died, it is among the next to be taken."
 
 
-def test_the_next_of_a_line_is_told_when_it_is_expected_and_the_others_how_many_are_before(
-    stage: Stage, ann: Worker
-) -> None:
+def test_explain_tells_the_instant_of_a_head_and_the_position_of_the_others(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c", category="later")
     ann.run()
     first, second = explain(stage, "b"), explain(stage, "c")
@@ -289,9 +287,7 @@ def test_what_waits_for_its_channel_is_told_why(redis: Database) -> None:
     assert (paused.reason, paused.next_at) == ("paused", START_US / US + 71)
 
 
-def test_what_waits_for_another_attempt_is_told_how_often_it_was_tried_and_when_it_goes_on(
-    stage: Stage, ann: Worker
-) -> None:
+def test_explain_tells_the_attempts_and_the_next_instant_of_a_retry(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()
     ann.answer(started, Retryable("http_502", "bad gateway"))

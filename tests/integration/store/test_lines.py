@@ -104,7 +104,7 @@ def test_every_sixteenth_turn_of_a_line_is_that_of_its_oldest_event(stage: Stage
     assert turns == {f"low{n}": (n + 1) * OLDEST_EVERY for n in range(3)}
 
 
-def test_who_comes_when_the_channel_is_free_overtakes_a_line_fifteen_times_at_most(stage: Stage, ann: Worker) -> None:
+def test_new_events_overtake_a_channels_line_fifteen_times_at_most(stage: Stage, ann: Worker) -> None:
     started = under_way(ann)
     line_up(ann, "low", priority="low")
     ann.answer(started, ARRIVED)
@@ -138,7 +138,7 @@ def come_again(worker: Worker) -> None:
         assert worker.go_on() == []
 
 
-def test_where_posts_fail_who_was_tried_in_vain_stands_behind_who_was_not(stage: Stage, ann: Worker) -> None:
+def test_an_event_tried_in_vain_goes_behind_untried_events_of_its_priority(stage: Stage, ann: Worker) -> None:
     fail(ann, "bad0", "bad1", "bad2")
     stage.send("mate0", "mate1")
     (mate,) = ann.go()
@@ -148,7 +148,7 @@ def test_where_posts_fail_who_was_tried_in_vain_stands_behind_who_was_not(stage:
     assert turn(ann) == "mate1"
 
 
-def test_who_was_tried_in_vain_stands_before_those_of_a_lower_class(stage: Stage, ann: Worker) -> None:
+def test_an_event_tried_in_vain_goes_before_events_of_a_lower_class(stage: Stage, ann: Worker) -> None:
     fail(ann, "bad0", "bad1")
     stage.send("mate")
     assert len(ann.go()) == 1
@@ -157,7 +157,7 @@ def test_who_was_tried_in_vain_stands_before_those_of_a_lower_class(stage: Stage
     assert stage.line(OPS) == ["bad0", "bad1", "low"]
 
 
-def test_who_is_told_to_wait_keeps_its_place_for_as_many_posts_as_there_are_attempts(stage: Stage, ann: Worker) -> None:
+def test_an_event_keeps_its_place_for_eight_answers_of_429(stage: Stage, ann: Worker) -> None:
     stage.send("bad", "mate")
     posted = [id_of(started) for started in ann.go()]
     (started,) = stage.attempts[-1][1:]

@@ -243,7 +243,7 @@ def test_an_admitted_event_asks_again_without_standing_in_line(stage: Stage, ann
     assert category_line(stage) == ["c"]
 
 
-def test_a_line_that_was_refused_for_a_held_slot_goes_on_a_window_after_that_event_was_posted(redis: Database) -> None:
+def test_a_line_refused_for_a_held_slot_goes_on_a_window_after_the_post(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/1m", on_limit=OnLimit.DEFER))
     ann = stage.worker()
     send(stage, "a")
@@ -282,7 +282,7 @@ def test_an_admitted_event_that_was_refused_for_a_held_slot_asks_again_within_a_
     assert posted(stage) == ["unknown", "held", "held", "unknown"]
 
 
-def test_a_line_goes_on_though_the_worker_died_that_charged_the_held_slot_it_was_refused_for(redis: Database) -> None:
+def test_a_line_refused_for_a_held_slot_goes_on_after_the_worker_that_charged_it_died(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/1m", on_limit=OnLimit.DEFER))
     ann, eve = stage.worker("ann"), stage.worker("eve")
     send(stage, "a")
@@ -449,7 +449,7 @@ def test_a_slot_that_comes_back_lets_the_head_of_another_category_pass(redis: Da
     assert posted(stage) == ["a", "b"]
 
 
-def test_a_slot_that_comes_back_between_a_refusal_and_the_line_lets_the_event_pass_at_once(
+def test_an_event_passes_at_once_if_a_slot_comes_back_before_it_is_lined_up(
     redis: Database,
 ) -> None:
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
@@ -467,7 +467,7 @@ def test_a_slot_that_comes_back_between_a_refusal_and_the_line_lets_the_event_pa
     assert posted(stage) == ["a", "b"]
 
 
-def test_so_it_does_where_its_owner_takes_ahead_meanwhile(redis: Database) -> None:
+def test_a_prefetch_during_a_decision_does_not_hide_a_slot_that_was_given_back(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "a")
@@ -488,7 +488,7 @@ def test_so_it_does_where_its_owner_takes_ahead_meanwhile(redis: Database) -> No
     assert opens_at(stage, "category:errors") == START_US + 1
 
 
-def test_so_it_does_where_what_its_owner_takes_ahead_takes_over_from_the_last_other_one_who_was_deciding(
+def test_a_prefetch_that_takes_over_a_dead_worker_does_not_hide_a_slot_that_was_given_back(
     redis: Database,
 ) -> None:
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))

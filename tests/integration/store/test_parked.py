@@ -140,7 +140,7 @@ def test_what_is_found_in_pages_is_found_once_also_where_much_expires_at_one_ins
 # What a cancel changes
 
 
-def test_what_was_admitted_is_found_with_the_channel_it_waits_for_though_its_category_has_another_now(
+def test_an_admitted_event_is_found_with_its_old_channel_after_the_category_has_a_new_one(
     redis: Database,
 ) -> None:
     stage = Stage(redis, policy_of(pace="1/10s", on_limit=OnLimit.DEFER))

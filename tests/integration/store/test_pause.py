@@ -440,9 +440,7 @@ def held_for(stage: Stage, channel: str) -> float:
     return 0 if instant is None else max(0, (instant - stage.clock.now_us) / US)
 
 
-def test_from_its_second_failure_in_a_row_on_a_channel_is_held_up_ever_longer_and_no_other(
-    stage: Stage, ann: Worker
-) -> None:
+def test_a_channel_with_two_failures_in_a_row_is_held_up_alone_and_ever_longer(stage: Stage, ann: Worker) -> None:
     spans = []
     for n in range(9):
         stage.send(f"e{n}", channel="#bad")
@@ -541,7 +539,7 @@ def test_a_solo_post_whose_worker_dies_frees_its_channel(stage: Stage, ann: Work
 
 
 @pytest.mark.parametrize(("before", "until_s"), [("outage", 1), ("cooldown", 30)])
-def test_the_operators_pause_takes_the_place_of_any_other_and_nobody_tries_before_the_end_of_a_cool_down(
+def test_an_operator_pause_replaces_any_other_and_keeps_the_end_of_a_cool_down(
     stage: Stage, ann: Worker, before: str, until_s: int
 ) -> None:
     started = begin(ann, OUTAGE + 2)
@@ -554,7 +552,7 @@ def test_the_operators_pause_takes_the_place_of_any_other_and_nobody_tries_befor
     assert (kind(stage), probe_in(stage)) == ("operator", until_s)
 
 
-def test_neither_an_outage_nor_a_cool_down_takes_its_place(stage: Stage, ann: Worker) -> None:
+def test_neither_an_outage_nor_a_cool_down_replaces_an_operator_pause(stage: Stage, ann: Worker) -> None:
     first, *started = begin(ann, OUTAGE + 5)
     ann.answer(first, TOKEN)
     for each in started[:2]:
@@ -566,7 +564,7 @@ def test_neither_an_outage_nor_a_cool_down_takes_its_place(stage: Stage, ann: Wo
 
 
 @pytest.mark.parametrize("answer", [NEVER, COOL], ids=["rejected", "429"])
-def test_it_ends_by_a_post_that_arrives_and_by_nothing_else(stage: Stage, ann: Worker, answer: PostResult) -> None:
+def test_only_a_post_that_arrives_ends_an_operator_pause(stage: Stage, ann: Worker, answer: PostResult) -> None:
     first, second, third = begin(ann, 3)
     ann.answer(first, TOKEN)
     ann.answer(second, answer)
@@ -575,9 +573,7 @@ def test_it_ends_by_a_post_that_arrives_and_by_nothing_else(stage: Stage, ann: W
     assert (kind(stage), turned(ann)[-1]) == (None, Turned("operator", began=False))
 
 
-def test_one_event_that_is_denied_while_others_are_posted_pauses_the_fleet_once_and_ends(
-    stage: Stage, ann: Worker
-) -> None:
+def test_an_event_that_is_denied_alone_pauses_all_once_and_ends_as_rejected(stage: Stage, ann: Worker) -> None:
     stage.prolongs = True
     stage.send("poison", channel="#theirs")
     tries = 0

@@ -137,7 +137,7 @@ def test_at_the_very_microsecond_of_the_room_nothing_is_dropped(stage: Stage, an
         assert taken.prefiltered[0].denied.retry_after_us == 1
 
 
-def test_who_has_room_in_its_own_time_is_named_no_more(stage: Stage, ann: Worker) -> None:
+def test_the_prefilter_forgets_a_category_when_its_limit_has_room(stage: Stage, ann: Worker) -> None:
     stage.clock.now_us += HALF_HOUR_US
     assert ann.prefilter.call() is None
     stage.send("a")
@@ -468,7 +468,7 @@ def test_by_other_limits_than_those_in_force_nothing_is_dropped(stage: Stage, an
     assert (handed_out(taken), taken.prefiltered, taken.version) == (["a", "b"], [], second.name)
 
 
-def test_who_follows_other_limits_names_nothing_of_the_old_ones(stage: Stage, ann: Worker) -> None:
+def test_the_prefilter_is_empty_after_a_change_of_limits(stage: Stage, ann: Worker) -> None:
     assert ann.prefilter.call() is not None
     ann.follow(stage.put_in_force(OURS.replace("1/30m", "2/30m")))
     assert ann.prefilter.call() is None
@@ -691,7 +691,7 @@ def due_of(taken: Taken) -> int:
     return sum(id_.startswith("due") for id_ in handed_out(taken))
 
 
-def test_ahead_a_worker_asks_for_no_more_that_is_due_than_the_batch_in_hand_leaves_senders_for(busy: Worker) -> None:
+def test_a_prefetch_takes_no_more_due_events_than_senders_are_left(busy: Worker) -> None:
     first = busy.outbox.take(5, 3)
     assert (due_of(first), first.old, len(first.batch)) == (3, 3, 5)
     busy.outbox.prefetch(first, 4, 5)
@@ -699,7 +699,7 @@ def test_ahead_a_worker_asks_for_no_more_that_is_due_than_the_batch_in_hand_leav
     assert (due_of(second), second.old, len(second.batch)) == (2, 2, 4)
 
 
-def test_what_was_promised_to_one_batch_ahead_is_not_asked_for_by_the_next(busy: Worker) -> None:
+def test_two_prefetches_do_not_count_on_the_same_senders(busy: Worker) -> None:
     first = busy.outbox.take(2, 1)
     for _ in range(2):
         busy.outbox.prefetch(first, 6, 5)
@@ -766,7 +766,7 @@ def test_with_a_poison_candidate_in_hand_nothing_is_asked_for_ahead(stage: Stage
     assert not is_asked_ahead(busy, candidate)
 
 
-def test_with_a_poison_candidate_whose_post_is_to_be_reconciled_nothing_is_asked_for_ahead(stage: Stage) -> None:
+def test_nothing_is_prefetched_beside_a_poison_candidate_to_be_reconciled(stage: Stage) -> None:
     stage.send("x", channel=UNPACED)
     ann = stage.worker("ann")
     for owner in ("cid", "dan"):

@@ -190,9 +190,7 @@ def test_what_is_posted_again_takes_its_own_slot_which_was_held_for_it(redis: Da
     assert (stage.total("sent"), last_outcome(ann).copies) == (1, 0)
 
 
-def test_a_post_that_never_arrives_is_made_again_twice_and_then_a_dead_letter_that_keeps_its_slot(
-    stage: Stage, ann: Worker
-) -> None:
+def test_an_absent_post_is_made_again_twice_then_becomes_a_dead_letter_with_its_slot(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     posted_us = 0
     for n in range(MAX_RESENT):
@@ -209,9 +207,7 @@ def test_a_post_that_never_arrives_is_made_again_twice_and_then_a_dead_letter_th
     assert stage.slots("category:errors") == {"x": posted_us}
 
 
-def test_where_posts_to_the_channel_fail_in_a_row_a_post_that_never_arrives_is_made_eight_times_over_an_hour(
-    stage: Stage, ann: Worker
-) -> None:
+def test_an_absent_post_to_a_failing_channel_is_made_eight_times_over_an_hour(stage: Stage, ann: Worker) -> None:
     stage.send("x")
     stage.prolongs = True
     posted = []
@@ -346,9 +342,7 @@ def test_after_a_429_on_history_scans_all_events_of_a_channel_still_share_a_hist
     assert ann.taken() == ["x", "y"]
 
 
-def test_after_a_429_on_history_scans_what_is_due_right_after_a_history_scan_waits_for_the_gap(
-    stage: Stage, ann: Worker
-) -> None:
+def test_after_a_429_on_history_scans_the_next_scan_waits_for_the_gap(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     stage.clock.now_us += GAP_US // 2
     lose(ann, "y", channel="#b")
@@ -381,9 +375,7 @@ def test_posts_go_on_while_history_scans_cool_down(stage: Stage, ann: Worker) ->
     assert (len(ann.desk.searches), stage.snapshot().pause) == (1, None)
 
 
-def test_what_a_dead_worker_was_to_reconcile_waits_for_the_end_of_a_429_on_history_scans(
-    stage: Stage, ann: Worker
-) -> None:
+def test_a_dead_workers_scan_waits_for_the_end_of_a_429_on_history_scans(stage: Stage, ann: Worker) -> None:
     bob = stage.worker("bob")
     lose(ann, "x")
     lose(ann, "y", channel="#b")
@@ -535,7 +527,7 @@ def test_where_the_category_says_so_what_cannot_be_reconciled_is_a_dead_letter(r
 
 
 @pytest.mark.parametrize("others", ["answer", "fail too", "are not there"])
-def test_what_cannot_be_reconciled_is_posted_eight_times_at_most_and_over_more_than_an_hour(
+def test_a_post_that_cannot_be_reconciled_is_made_at_most_eight_times_over_an_hour(
     stage: Stage, ann: Worker, others: str
 ) -> None:
     """Whether its channel takes others, the whole fleet has an outage, or it is the only event."""
@@ -620,7 +612,7 @@ def test_a_short_lease_does_not_shorten_the_grace(stage: Stage) -> None:
     assert (stage.header("x")["unconfirmed"], stage.header("x").get("held")) == (0, None)
 
 
-def test_a_dead_workers_post_is_not_looked_up_before_its_grace_though_its_event_has_expired(stage: Stage) -> None:
+def test_an_expired_event_of_a_dead_worker_is_reconciled_after_its_grace(stage: Stage) -> None:
     ann, bob = stage.worker("ann", lease_us=2 * US), stage.worker("bob")
     stage.send("x", max_age=5)
     ann.go()
@@ -781,7 +773,7 @@ def test_events_are_looked_for_by_the_id_the_producer_knows(stage: Stage, ann: W
     assert ann.desk.searches[0].event_ids == ("an id with blanks, longer than RQ takes it: äöü",)
 
 
-def test_what_is_found_and_what_is_not_part_ways(redis: Database) -> None:
+def test_a_scan_settles_found_events_and_ends_the_unreadable_ones(redis: Database) -> None:
     stage = Stage(redis, with_rule(policy_of(), OnAmbiguous.DEAD_LETTER))
     ann = stage.worker("ann")
     lose(ann, "a")

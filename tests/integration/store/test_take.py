@@ -345,7 +345,7 @@ def test_what_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
     assert bob.take().batch == [first._replace(takes=2, deaths=1)]
 
 
-def test_an_event_that_two_workers_died_with_is_taken_alone_and_after_a_third_is_a_dead_letter(stage: Stage) -> None:
+def test_a_poison_candidate_is_taken_alone_and_after_a_third_death_is_a_dead_letter(stage: Stage) -> None:
     stage.send("a", "b")
     for name in ("ann", "ben"):
         assert stage.worker(name).taken() == ["a", "b"]

@@ -152,7 +152,7 @@ def test_a_post_of_unknown_fate_is_looked_for_in_the_thread_that_it_went_to(
     assert [(search.event_ids, search.thread_ts) for search in ann.desk.searches][:1] == [(("b",), ROOT)]
 
 
-def test_a_first_post_of_unknown_fate_is_looked_for_in_the_channel_though_its_thread_has_begun_since(
+def test_an_unconfirmed_first_post_is_searched_for_in_the_channel_after_its_thread_began(
     stage: Stage, ann: Worker, slack: Slack
 ) -> None:
     ann.desk.reply = lambda message: Ambiguous("http_500", "?") if message.event_id == "a" else slack(message)

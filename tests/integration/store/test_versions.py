@@ -47,7 +47,7 @@ def test_a_content_that_was_a_version_is_published_again_only_if_asked_for(versi
     assert publish(versions, "b", Unless.KNOWN) == Published("3-a", is_new=False, known=2)
 
 
-def test_what_joins_others_is_published_only_where_there_are_none(versions: Versions) -> None:
+def test_publish_unless_any_publishes_only_the_first_version(versions: Versions) -> None:
     assert publish(versions, "a", Unless.ANY) == Published("1-a", is_new=True, known=None)
     assert publish(versions, "b", Unless.ANY) == Published("1-a", is_new=False, known=None)
 

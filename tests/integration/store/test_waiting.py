@@ -278,9 +278,7 @@ def test_a_post_of_unknown_fate_keeps_its_slot_and_the_next_takes_another(stage:
     assert stage.slots("global") == {"x": START_US}
 
 
-def test_an_ambiguous_post_that_used_its_last_attempt_is_a_dead_letter_that_keeps_its_slots(
-    stage: Stage, ann: Worker
-) -> None:
+def test_an_ambiguous_last_attempt_becomes_a_dead_letter_that_keeps_its_slots(stage: Stage, ann: Worker) -> None:
     ann.desk.shows = lambda _: NOTHING_TO_READ
     stage.send("x", channel=UNPACED)
     for n in range(MAX_ATTEMPTS):

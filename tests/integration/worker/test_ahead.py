@@ -63,7 +63,7 @@ def test_after_a_batch_that_was_dropped_by_the_prefilter_the_next_comes_without_
     assert dropped == {"a2", "a3", *(f"e{n}" for n in range(12))}
 
 
-def test_what_a_batch_that_was_dropped_says_of_the_lanes_is_no_reason_to_sleep(driven: HandDrivenWorker) -> None:
+def test_a_worker_does_not_sleep_after_a_prefetched_batch_that_was_dropped(driven: HandDrivenWorker) -> None:
     """It was taken a while ago: what came meanwhile, or was not asked for ahead, would wait."""
     send(driven, "a1", "a2", category="errors")
     assert [driven.next() for _ in range(2)] == [["a1"], ["a2"]]

@@ -29,9 +29,7 @@ class Seconds:
         return self.now
 
 
-def test_a_post_that_outlasts_the_stop_of_its_worker_is_reconciled_and_not_taken_as_not_made(
-    redis: Database, tmp_path: Path
-) -> None:
+def test_a_post_that_outlasts_its_workers_stop_is_reconciled(redis: Database, tmp_path: Path) -> None:
     settings, clock, answer = Settings.isolated(), Seconds(), threading.Event()
     keys, queue = keys_of(settings)
 

@@ -155,9 +155,7 @@ def test_what_is_absent_while_posts_fail_elsewhere_is_not_given_up_so_soon(
 
 
 @pytest.mark.parametrize(("nth", "whole_s"), [(1, 1), (2, 5), (3, 25), (6, 3_125), (7, 3_600), (40, 3_600)])
-def test_the_wait_after_a_post_of_unknown_fate_is_half_to_all_of_five_times_the_one_before(
-    nth: int, whole_s: int
-) -> None:
+def test_each_wait_after_an_ambiguous_post_is_half_to_all_of_five_times_the_last(nth: int, whole_s: int) -> None:
     waits = [again_after_us(f"event-{n}", nth) for n in range(200)]
     assert whole_s * US / 2 <= min(waits) < 0.55 * whole_s * US
     assert 0.95 * whole_s * US < max(waits) <= whole_s * US

@@ -54,7 +54,7 @@ def test_the_primary_and_the_sentinels_get_the_login_that_is_theirs() -> None:
             assert {"username": "bob", "password": "s&cret"}.items() <= each.items()
 
 
-def test_asking_all_sentinels_connecting_and_waiting_for_the_answer_keep_to_the_time_out_together() -> None:
+def test_one_time_out_bounds_asking_the_sentinels_connecting_and_the_answer() -> None:
     with connect(URL, timeout_s=2) as client:
         pool: Any = client.connection_pool
         asked = [options(each.connection_pool) for each in pool.sentinel_manager.sentinels]

@@ -138,7 +138,7 @@ def test_a_category_inherits_each_key_it_leaves_out() -> None:
         pytest.param('"global": {"limits": ["100/30m"]}', id="JSON"),
     ],
 )
-def test_what_says_nothing_new_leaves_the_built_in_defaults(text: str) -> None:
+def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
     assert policy(text) == BUILT_IN
 
 
@@ -916,7 +916,7 @@ def test_every_rule_reads_as_a_sentence() -> None:
     ]
 
 
-def test_what_becomes_of_an_event_that_was_perhaps_posted_is_the_category_s_or_the_default() -> None:
+def test_on_ambiguous_of_a_category_wins_over_the_default() -> None:
     found = policy("defaults: {on_ambiguous: dead-letter}\ncategories: {a: {on_ambiguous: resend}, b: {}}")
     assert BUILT_IN.defaults.on_ambiguous is OnAmbiguous.RESEND
     assert {name: found.rule(name).on_ambiguous for name in ("a", "b", "c")} == {
@@ -926,7 +926,7 @@ def test_what_becomes_of_an_event_that_was_perhaps_posted_is_the_category_s_or_t
     assert said == [False, True, True]
 
 
-def test_name_and_icon_are_the_category_s_or_the_default_s_and_one_icon_replaces_the_other() -> None:
+def test_a_category_inherits_name_and_icon_unless_it_has_an_icon_of_its_own() -> None:
     found = policy("""
         defaults: {username: Bot, icon_url: "https://example.com/a.png"}
         categories:

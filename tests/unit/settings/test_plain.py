@@ -74,11 +74,11 @@ def test_a_file_and_the_environment_are_plain_together(tmp_path: Path) -> None:
         pytest.param({"DISPATCHER_REDIS_URL": "redis://a", "REDIS_URL": "redis://b"}, id="two names of one setting"),
     ],
 )
-def test_what_is_not_plain_is_left_to_the_one_that_judges(env: dict[str, str]) -> None:
+def test_settings_that_are_not_plain_are_left_to_the_full_reader(env: dict[str, str]) -> None:
     assert plain_settings(env, None) is None
 
 
-def test_a_line_that_is_not_understood_is_left_to_the_one_that_judges(tmp_path: Path) -> None:
+def test_a_line_that_is_not_understood_is_left_to_the_full_reader(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_text("no assignment\n", encoding="utf-8")
     assert plain_settings({}, file) is None

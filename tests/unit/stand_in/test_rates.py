@@ -103,7 +103,7 @@ def test_a_full_workspace_is_everybodys_wait() -> None:
     assert traffic.ignored == {"#b": 1}
 
 
-def test_what_a_fault_told_is_to_be_heeded_too() -> None:
+def test_a_retry_after_of_a_fault_counts_for_later_requests() -> None:
     traffic = Traffic(Setup())
     traffic.told("#a", 7, NOW)
     traffic.told("#a", 30, NOW)
