@@ -23,17 +23,20 @@ import struct
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from ipaddress import ip_address
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 from weakref import WeakSet, finalize
 
 from dispatcher.core.leased_event import boottime_s
-from dispatcher.slack.proxy import DEFAULT_PORTS, Proxy, is_address, proxy_for
+from dispatcher.errors import ConfigError
 
 MAX_REPLY_BYTES: Final = 1024 * 1024
 
@@ -50,6 +53,9 @@ MAX_AGE_S: Final = 60.0
 """A connection is replaced after this time, so that a name that leads elsewhere by now is looked up again."""
 
 MOST_IDLE: Final = 16
+
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+"""By the scheme of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,3 +551,50 @@ def _tls_context() -> ssl.SSLContext:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A plain HTTP proxy; ``headers`` carry its login and are not shown."""
+
+    host: str
+    port: int
+    headers: Mapping[str, str] = field(repr=False)
+
+
+def proxy_for(target: SplitResult) -> Proxy | None:
+    """The proxy to a URL: ``HTTPS_PROXY`` or ``HTTP_PROXY`` by its scheme, less ``NO_PROXY``; never to this machine.
+
+    Raises ``ConfigError`` for a proxy that does not speak plain HTTP; its value, which may hold a password,
+    is not shown.
+    """
+    host = target.hostname or ""
+    url = getproxies_environment().get(target.scheme, "").strip()
+    if not url or is_loopback(host) or proxy_bypass(host):
+        return None
+    name = f"{target.scheme.upper()}_PROXY"
+    try:
+        proxy = urlsplit(url if "://" in url else f"http://{url}")
+        port = proxy.port or DEFAULT_PORTS["http"]
+    except ValueError:
+        raise ConfigError(f"{name} is not a URL, expected http://HOST:PORT") from None
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise ConfigError(f"{name} begins with {proxy.scheme}://, expected http://HOST:PORT")
+    if proxy.username is None:
+        return Proxy(proxy.hostname, port, {})
+    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return Proxy(proxy.hostname, port, {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode()}"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only be this machine."""
+    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address and needs no look-up."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
