@@ -17,7 +17,7 @@ import pytest
 import dispatcher
 
 PACKAGE: Final = Path(dispatcher.__file__).parent
-ROOT: Final = {"__init__", "__main__", "data_files", "errors", "jobs", "jsonio", "shards"}
+ROOT: Final = {"__init__", "__main__", "data_files", "errors", "handlers", "jobs", "jsonio", "shards"}
 ROOMS: Final = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 GRAPH: Final = grimp.build_graph("dispatcher", cache_dir=None)
 

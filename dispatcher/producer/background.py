@@ -1,0 +1,183 @@
+"""Events that are offered by whoever must not wait: a bounded buffer, and one thread that hands them over."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeAlias
+from weakref import WeakSet
+
+from dispatcher.core.event import new_event_id
+from dispatcher.errors import InvalidEvent
+
+Fields: TypeAlias = Mapping[str, Any]
+
+MOST_WAITING: Final = 1_000
+"""Events that wait in the buffer; beyond that, new ones are left out and counted."""
+
+EVERY_S: Final = 0.2
+"""How long an event waits for others at most, before they are handed over together."""
+
+BATCH: Final = 200
+"""So many are handed over at once, without a wait."""
+
+EXIT_S: Final = 2.0
+"""How long ``flush``, and the end of the interpreter, wait for what is still in the buffer."""
+
+_RETRY_FROM_S: Final = 0.2
+_RETRY_TO_S: Final = 5.0
+
+
+class Sender(Protocol):
+    """What hands the events over: a ``Producer``."""
+
+    def send_many(self, events: list[Fields]) -> list[str]:
+        """Hand over several; see ``Producer.send_many``."""
+        ...
+
+
+class BackgroundSender:
+    """Takes events without a wait, and hands them over from a daemon thread of its own.
+
+    ``connect`` makes the producer when the thread first needs it. While that fails, or the queue is away or full, the
+    thread tries again, and events wait. An event that finds no room, or that is invalid, is left out and counted; once
+    the others can be handed over, ``told`` makes one event of the count. Each event has an id, so one that is handed
+    over twice arrives once. A forked child begins with an empty buffer: what waits is the parent's to send.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Sender],
+        told: Callable[[int], Fields],
+        *,
+        most_waiting: int = MOST_WAITING,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._connect = connect
+        self._told = told
+        self._most_waiting = most_waiting
+        self._every_s = every_s
+        self._producer: Sender | None = None
+        self.begin_anew()
+        _senders.add(self)
+
+    def begin_anew(self) -> None:
+        """Forget the buffer, its lock and its thread, as a forked child must."""
+        self._changed = threading.Condition()
+        self._waiting: deque[Fields] = deque()
+        self._in_hand = 0
+        self._left_out = 0
+        self._hurries = False
+        self._ends = False
+        self._thread: threading.Thread | None = None
+        self._producer = None
+
+    def offer(self, event: Fields) -> None:
+        """Have the event handed over. Never waits and never raises."""
+        with self._changed:
+            if len(self._waiting) >= self._most_waiting:
+                self._left_out += 1
+                return
+            self._waiting.append({"id": new_event_id(), **event})
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="dispatcher-sender", daemon=True)
+                with suppress(
+                    RuntimeError
+                ):  # the interpreter ends, or there is no room for a thread: the next one tries
+                    thread.start()
+                    self._thread = thread
+            if len(self._waiting) in {1, BATCH}:
+                self._changed.notify_all()
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the thread that hands events over."""
+        return threading.current_thread() is self._thread
+
+    def flush(self, within_s: float = EXIT_S) -> bool:
+        """Wait until nothing is in the buffer, no longer than ``within_s``; returns whether nothing is."""
+        if self.is_own_thread():
+            return False
+        with self._changed:
+            self._hurries = True
+            self._changed.notify_all()
+            is_empty = self._changed.wait_for(lambda: not self._waiting and not self._in_hand, within_s)
+            self._hurries = False
+            return is_empty
+
+    def close(self, within_s: float = EXIT_S) -> None:
+        """Flush, and end the thread; an event that is offered later begins a new one."""
+        self.flush(within_s)
+        with self._changed:
+            self._ends, self._thread = True, None
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._has_ended(me))
+                self._changed.wait_for(lambda: len(self._waiting) >= BATCH or self._is_urgent(me), self._every_s)
+                if self._has_ended(me) and not self._waiting:
+                    return
+                batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+                self._in_hand = len(batch)
+            self._hand_over(batch, me)
+            with self._changed:
+                self._in_hand = 0
+                self._changed.notify_all()
+
+    def _has_ended(self, me: threading.Thread) -> bool:
+        return self._ends and self._thread is not me
+
+    def _is_urgent(self, me: threading.Thread) -> bool:
+        return self._hurries or self._has_ended(me)
+
+    def _hand_over(self, batch: list[Fields], me: threading.Thread) -> None:
+        """Try until the whole batch is on the queue; without end, but for that of the process or of ``close``."""
+        pause_s = _RETRY_FROM_S
+        while True:
+            left_out = self._left_out
+            told = [self._told(left_out)] if left_out else []
+            try:
+                self._producer = self._producer or self._connect()
+                self._producer.send_many([*batch, *told])
+            except InvalidEvent as error:
+                batch = [event for event in batch if event is not error.rest[-1]]
+                with self._changed:
+                    self._left_out += 1
+            except Exception:  # noqa: BLE001 - whatever it is, it is tried again; what is lost meanwhile is counted
+                pause_s = self._wait(pause_s, me)
+            else:
+                with self._changed:
+                    self._left_out -= left_out
+                return
+            if self._has_ended(me):
+                return
+
+    def _wait(self, pause_s: float, me: threading.Thread) -> float:
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended(me), pause_s)
+        return min(2 * pause_s, _RETRY_TO_S)
+
+
+_senders: WeakSet[BackgroundSender] = WeakSet()
+
+
+def _flush_all() -> None:
+    end = time.monotonic() + EXIT_S
+    for sender in list(_senders):
+        sender.flush(max(0.0, end - time.monotonic()))
+
+
+def _begin_all_anew() -> None:
+    for sender in list(_senders):
+        sender.begin_anew()
+
+
+atexit.register(_flush_all)
+os.register_at_fork(after_in_child=_begin_all_anew)

@@ -1,0 +1,164 @@
+"""Log records as events: a handler of ``logging``, and a processor of structlog."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping, MutableMapping
+from types import TracebackType
+from typing import Any, Final
+
+from dispatcher.core.event import Event
+from dispatcher.producer.background import BackgroundSender, Fields, Sender
+
+IGNORED: Final = ("dispatcher", "redis", "rq", "slack_sdk", "aiohttp")
+"""Loggers whose records are not handed over, with those below them: they may tell of the handing over itself."""
+
+MOST_TRACEBACK: Final = 2_500
+"""Characters of a traceback that are shown: its beginning and its end."""
+
+_MOST_TEXT: Final = 1_000
+_LABEL_CHARS: Final = 200
+_LIBRARIES: Final = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {"<frozen"}
+)
+
+
+class DispatcherHandler(logging.Handler):
+    """Hands each record over as an event of ``category``. Configurable by ``logging.config.dictConfig``.
+
+    A call of the logger never waits for the queue and never raises: see ``BackgroundSender``. ``channel``,
+    ``priority``, ``max_age`` and ``labels`` are those of each event; ``extra={"dispatch": {...}}`` replaces fields of
+    one event. Labels also name ``logger``, ``level`` and ``host``. Without ``producer`` one is made as the environment
+    says (``Producer.from_env``). Records of the libraries that hand events over (``IGNORED``) are not taken.
+
+    Raises ``InvalidEvent`` where no event can have these fields.
+    """
+
+    def __init__(  # noqa: PLR0913 - the fields of an event, each by its name
+        self,
+        category: str = "errors",
+        level: int | str = "ERROR",
+        *,
+        channel: str | None = None,
+        priority: str | None = None,
+        max_age: float | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        producer: Sender | None = None,
+    ) -> None:
+        super().__init__(level)
+        self._category = category
+        given = {"channel": channel, "priority": priority, "max_age": max_age}
+        self._fields = {name: value for name, value in given.items() if value is not None}
+        self._labels = {"host": socket.gethostname(), **(labels or {})}
+        Event.from_payload(self._told(1))
+        self._sender = BackgroundSender(_connector(producer), self._told)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging``; a record that cannot be made into an event goes the way of ``handleError``."""
+        if self._sender.is_own_thread() or record.name.partition(".")[0] in IGNORED:
+            return
+        try:
+            self._sender.offer(self._event_of(record))
+        except Exception:  # noqa: BLE001 - a call of the logger never raises
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait until nothing is in the buffer, 2 s at most."""
+        self._sender.flush()
+
+    def close(self) -> None:
+        """Hand over what is in the buffer, for 2 s at most, and end the thread."""
+        self._sender.close()
+        super().close()
+
+    def _event_of(self, record: logging.LogRecord) -> Fields:
+        text = record.getMessage()[:_MOST_TEXT]
+        if record.exc_info and record.exc_info[0] is not None:
+            text = f"{text}\n{_as_code(_traceback_of(record))}"
+        labels = {**self._labels, "logger": record.name[:_LABEL_CHARS], "level": record.levelname}
+        event: dict[str, Any] = {"category": self._category, "text": text, **self._fields, "labels": labels}
+        more = getattr(record, "dispatch", None)
+        if isinstance(more, Mapping):
+            event |= more
+            event["labels"] = {**labels, **more.get("labels", {})}
+        return event
+
+    def _told(self, count: int) -> Fields:
+        text = f"{count:,} log record{'s were' if count > 1 else ' was'} left out: more came than could be handed over"
+        return {"category": self._category, "text": text, **self._fields, "labels": self._labels}
+
+
+def structlog_processor(
+    *,
+    producer: Sender | None = None,
+    **fields: Any,  # noqa: ANN401 - fields of an event
+) -> Callable[[Any, str, MutableMapping[str, Any]], MutableMapping[str, Any]]:
+    """A processor that hands over entries with ``notify="CATEGORY"`` and passes each entry on unchanged.
+
+    The text is the entry's ``event``. ``fields`` are those of each event (``channel="#ops"``). It never waits for the
+    queue: see ``BackgroundSender``. Raises ``InvalidEvent`` where no event can have these fields.
+    """
+    host = {"host": socket.gethostname()}
+
+    def told(count: int) -> Fields:
+        text = f"{count:,} log entr{'ies were' if count > 1 else 'y was'} left out: more came than could be handed over"
+        return {"category": "errors", "text": text, **fields, "labels": host}
+
+    Event.from_payload(told(1))
+    sender = BackgroundSender(_connector(producer), told)
+
+    def process(_logger: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+        category = entry.get("notify")
+        if category is not None and not sender.is_own_thread():
+            labels = {**host, "level": str(entry.get("level", method))}
+            text = str(entry.get("event", ""))[:_MOST_TEXT]
+            sender.offer({"category": str(category), "text": text, **fields, "labels": labels})
+        return entry
+
+    return process
+
+
+def record_key(record: logging.LogRecord) -> str:
+    """What repeats of one record have in common: logger, template, kind of exception, and where it was raised.
+
+    The template is the message before its arguments, so that no volatile text is in the key. The place is the last
+    frame that is neither of the standard library nor of an installed package.
+    """
+    kind, place = "", f"{record.pathname}:{record.funcName}"
+    if record.exc_info and record.exc_info[0] is not None:
+        kind = record.exc_info[0].__qualname__
+        place = _last_frame(record.exc_info[2]) or place
+    return "\n".join((record.name, str(record.msg), kind, place))
+
+
+def _last_frame(trace: TracebackType | None) -> str | None:
+    frames = [f"{frame.filename}:{frame.name}" for frame in traceback.extract_tb(trace)]
+    ours = [frame for frame in frames if not frame.startswith(_LIBRARIES)]
+    found = ours or frames
+    return found[-1] if found else None
+
+
+def _traceback_of(record: logging.LogRecord) -> str:
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+
+
+def _as_code(text: str) -> str:
+    """A code block; of a long text the beginning and the end."""
+    if len(text) > MOST_TRACEBACK:
+        half = MOST_TRACEBACK // 2
+        text = f"{text[:half]}\n  ... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
+    return "```\n" + re.sub("```", "'''", text) + "\n```"
+
+
+def _connector(producer: Sender | None) -> Callable[[], Sender]:
+    """What makes the producer. All that it needs is imported now: at the end of the interpreter redis-py is not."""
+    if producer is not None:
+        return lambda: producer
+    from dispatcher.producer.blocking import Producer
+    from dispatcher.server import connection  # noqa: F401 - see above
+
+    return Producer.from_env

@@ -1,0 +1,253 @@
+"""Log records and structlog's entries as events, on a real server: nothing waits, nothing is lost without a word."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.config
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pytest
+import structlog
+
+from dispatcher import Event, InvalidEvent, Producer, QueueUnavailable
+from dispatcher.handlers import DispatcherHandler, structlog_processor
+from dispatcher.producer.background import BackgroundSender
+from dispatcher.producer.log_handlers import MOST_TRACEBACK, record_key
+from dispatcher.store.envelope import open_envelope
+from tests.support.commands import environment
+from tests.support.processes import until
+from tests.support.servers import Database
+
+LANE = "rq:queue:notifications"
+
+
+def queued(redis: Database, lane: str = LANE) -> list[Event]:
+    """The events on the lane, in order."""
+    ids = [id_.decode() for id_ in redis.lrange(lane, 0, -1)]
+    return [open_envelope(id_, redis.hget(f"rq:job:{id_}", "data") or b"") for id_ in ids]
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    made = logging.Logger("shop.checkout")  # noqa: LOG001 - outside the tree: no other test sees its handlers
+    yield made
+    for handler in made.handlers:
+        handler.close()
+
+
+def fail(words: str) -> None:
+    raise ValueError(words)
+
+
+class Hindered:
+    """A producer whose queue is away until it ``opens``."""
+
+    def __init__(self, redis: Database) -> None:
+        self.producer = Producer(redis)
+        self.is_open = False
+        self.tries = 0
+
+    def send_many(self, events: list[Any]) -> list[str]:
+        self.tries += 1
+        if not self.is_open:
+            error = QueueUnavailable("away")
+            error.rest = tuple(events)
+            raise error
+        return self.producer.send_many(events)
+
+
+def test_a_record_becomes_an_event_with_its_logger_level_and_host(redis: Database, logger: logging.Logger) -> None:
+    logger.addHandler(DispatcherHandler("payments", channel="#ops", labels={"team": "a"}, producer=Producer(redis)))
+    logger.warning("not from this level on")
+    logger.error("order %s failed", 42, extra={"dispatch": {"priority": "high", "labels": {"order": "42"}}})
+    logger.handlers[0].flush()
+    (event,) = queued(redis, f"{LANE}:high")
+    assert (event.category, event.text, event.channel) == ("payments", "order 42 failed", "#ops")
+    host = {"host": os.uname().nodename}
+    assert event.labels == {**host, "team": "a", "logger": "shop.checkout", "level": "ERROR", "order": "42"}
+    assert queued(redis) == []
+
+
+def test_a_traceback_is_a_code_block_that_is_cut_in_its_middle(redis: Database, logger: logging.Logger) -> None:
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    try:
+        fail("x" * 3 * MOST_TRACEBACK + "the end ```")
+    except ValueError:
+        logger.exception("failed")
+    logger.handlers[0].flush()
+    (event,) = queued(redis)
+    assert event.text.startswith("failed\n```\nTraceback (most recent call last):")
+    assert "characters left out" in event.text
+    assert event.text.endswith("the end '''\n```")
+    assert len(event.text) < MOST_TRACEBACK + 200
+
+
+@pytest.mark.parametrize("name", ["dispatcher", "redis.asyncio", "rq.worker", "slack_sdk", "aiohttp.client"])
+def test_records_of_what_hands_events_over_are_not_taken(redis: Database, name: str) -> None:
+    handler = DispatcherHandler(producer=Producer(redis))
+    handler.handle(logging.LogRecord(name, logging.ERROR, __file__, 1, "x", None, None))
+    handler.handle(logging.LogRecord("redisson", logging.ERROR, __file__, 1, "y", None, None))
+    handler.close()
+    assert [event.text for event in queued(redis)] == ["y"]
+
+
+def test_a_producer_that_logs_hands_over_no_record_of_its_own_thread(redis: Database, logger: logging.Logger) -> None:
+    class Logs(Producer):
+        def send_many(self, events: Any, **options: Any) -> list[str]:  # noqa: ANN401 - the producer's
+            logger.error("about to send")
+            return super().send_many(events, **options)
+
+    logger.addHandler(DispatcherHandler(producer=Logs(redis)))
+    logger.error("one")
+    logger.handlers[0].flush()
+    assert [event.text for event in queued(redis)] == ["one"]
+
+
+@pytest.mark.parametrize("fields", [{"category": "no name"}, {"max_age": "a while"}, {"priority": "urgent"}])
+def test_fields_that_no_event_can_have_are_refused_at_once(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidEvent, match=next(iter(fields))):
+        DispatcherHandler(**fields)
+
+
+def test_it_is_configured_by_a_dictionary_as_json_has_it(redis_url: str, redis: Database) -> None:
+    program = """\
+import json, logging.config, logging, sys
+logging.config.dictConfig(json.loads(sys.argv[1]))
+logging.getLogger("shop").error("disk %s", "full")
+"""
+    configuration = {
+        "version": 1,
+        "handlers": {
+            "slack": {"class": "dispatcher.handlers.DispatcherHandler", "category": "disks", "level": "ERROR"}
+        },
+        "root": {"handlers": ["slack"], "level": "INFO"},
+    }
+    run_program(program, redis_url, json.dumps(configuration))
+    assert [(event.category, event.text) for event in queued(redis)] == [("disks", "disk full")]
+
+
+def run_program(program: str, redis_url: str, *arguments: str) -> float:
+    """Run it to its end; returns how many seconds it took."""
+    begun = time.monotonic()
+    env = environment({"DISPATCHER_REDIS_URL": redis_url})
+    subprocess.run([sys.executable, "-c", program, *arguments], env=env, check=True, timeout=60)
+    return time.monotonic() - begun
+
+
+def test_what_a_call_hands_over_while_the_queue_is_away_waits_and_arrives_once(
+    redis: Database, logger: logging.Logger
+) -> None:
+    hindered = Hindered(redis)
+    logger.addHandler(DispatcherHandler(producer=hindered))
+    for n in range(50):
+        logger.error("number %d", n)
+    until(lambda: hindered.tries > 1, "a second try")
+    hindered.is_open = True
+    logger.handlers[0].flush()
+    until(lambda: len(queued(redis)) == 50, "all of them")
+    assert [event.text for event in queued(redis)] == [f"number {n}" for n in range(50)]
+
+
+def test_of_a_burst_none_is_lost_without_a_word(redis: Database, logger: logging.Logger) -> None:
+    hindered = Hindered(redis)
+    logger.addHandler(DispatcherHandler(producer=hindered))
+    for n in range(100_000):
+        logger.error("number %d", n)
+    hindered.is_open = True
+    until(lambda: any("left out" in event.text for event in queued(redis)), "what was left out")
+    *arrived, told = sorted(queued(redis), key=lambda event: "left out" in event.text)
+    count = int(told.text.partition(" ")[0].replace(",", ""))
+    assert len(arrived) + count == 100_000
+    assert len({event.text for event in arrived}) == len(arrived) >= 1_000
+
+
+def test_a_forked_child_sends_its_own_records_and_not_its_parents(redis_url: str, redis: Database) -> None:
+    program = """\
+import logging, os
+from dispatcher.handlers import DispatcherHandler
+log = logging.getLogger("shop")
+log.addHandler(DispatcherHandler())
+log.error("parent")
+children = []
+for n in range(4):
+    pid = os.fork()
+    if not pid:
+        log.error("child %d", n)
+        logging.shutdown()
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    os.waitpid(pid, 0)
+"""
+    run_program(program, redis_url)
+    assert sorted(event.text for event in queued(redis)) == [*(f"child {n}" for n in range(4)), "parent"]
+
+
+def test_at_the_end_of_the_interpreter_nothing_hangs_though_the_queue_is_away() -> None:
+    program = """\
+import logging
+from dispatcher.handlers import DispatcherHandler
+log = logging.getLogger("shop")
+log.addHandler(DispatcherHandler())
+for n in range(10):
+    log.error("number %d", n)
+"""
+    assert run_program(program, "redis://127.0.0.1:1/0") < 20
+
+
+def test_structlogs_entries_are_handed_over_by_their_notify_and_pass_unchanged(redis: Database) -> None:
+    passed: list[Any] = []
+
+    def last(_logger: object, _method: str, entry: Any) -> NoReturn:  # noqa: ANN401 - structlog's
+        passed.append(dict(entry))
+        raise structlog.DropEvent
+
+    process = structlog_processor(producer=Producer(redis), channel="#ops")
+    log = structlog.wrap_logger(None, processors=[structlog.processors.add_log_level, process, last])
+    log.error("disk full", notify="disks", host="db1")
+    log.error("nobody is told")
+    until(lambda: len(queued(redis)) == 1, "the event")
+    (event,) = queued(redis)
+    assert (event.category, event.text, event.channel, event.labels["level"]) == ("disks", "disk full", "#ops", "error")
+    assert passed == [
+        {"event": "disk full", "notify": "disks", "host": "db1", "level": "error"},
+        {"event": "nobody is told", "level": "error"},
+    ]
+
+
+def test_an_event_that_is_invalid_is_counted_and_holds_up_no_other(redis: Database, logger: logging.Logger) -> None:
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    logger.error("one", extra={"dispatch": {"category": "no name"}})
+    logger.error("two")
+    logger.handlers[0].flush()
+    assert sorted(event.text.partition(":")[0] for event in queued(redis)) == ["1 log record was left out", "two"]
+
+
+def failed_at(template: str, *arguments: object) -> logging.LogRecord:
+    record = logging.LogRecord("shop", logging.ERROR, __file__, 1, template, arguments, None, "failed_at")
+    try:
+        fail("this way")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    return record
+
+
+def test_repeats_of_one_record_have_one_key_whatever_their_arguments() -> None:
+    first, again, other = failed_at("order %s", 1), failed_at("order %s", 2), failed_at("user %s", 1)
+    assert record_key(first) == record_key(again) != record_key(other)
+    assert record_key(first).splitlines() == ["shop", "order %s", "ValueError", f"{__file__}:fail"]
+
+
+def test_a_closed_sender_takes_events_again(redis: Database) -> None:
+    sender = BackgroundSender(lambda: Producer(redis), lambda count: {"category": "errors", "text": str(count)})
+    for text in ("one", "two"):
+        sender.offer({"category": "errors", "text": text})
+        sender.close()
+    assert [event.text for event in queued(redis)] == ["one", "two"]
+    assert sender.flush() is True
