@@ -8,10 +8,11 @@ May import: app, stand_in, worker, producer, store, limiter, slack, settings, lo
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import NoReturn
 
-from dispatcher.cli.first_signals import FirstSignals
+from dispatcher.cli.first_signals import FirstSignals, interrupt
 
 __all__ = ["main"]
 
@@ -20,6 +21,8 @@ def main() -> NoReturn:
     """Run the command in ``sys.argv`` and exit with its code; Ctrl-C that comes while it loads exits quietly."""
     if sys.argv[1:2] in (["worker"], ["up"]):
         FirstSignals().listen()
+    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         from dispatcher.cli.commands import main as run
 

@@ -1,12 +1,27 @@
-"""Signals to a worker that has not begun anything yet; heard before anything else is loaded."""
+"""Signals to a command that has not begun anything yet; heard before anything else is loaded."""
 
 from __future__ import annotations
 
 import os
 import signal
 from types import FrameType
+from typing import NoReturn
 
 from dispatcher.worker.hangup import Hangup
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or a signal that means the same.
+
+    A class of its own, since CPython ends a process by SIGINT when a plain ``KeyboardInterrupt`` has passed through
+    ``exec``, even where it was caught; and ``exec`` makes the data classes and named tuples of modules that are loaded.
+    """
+
+
+def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    """A handler in place of Python's own for SIGINT."""
+    del signum, frame
+    raise Interrupted
 
 
 class FirstSignals:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from dispatcher.cli.first_signals import FirstSignals
+from dispatcher.cli.first_signals import FirstSignals, Interrupted
 from dispatcher.worker.hangup import Hangup
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -18,7 +18,7 @@ SAME_SIGNAL_S: Final = 1.0
 
 
 class Interruption:
-    """While its context lasts, SIGINT, SIGTERM and SIGHUP raise ``KeyboardInterrupt``; where held back, later.
+    """While its context lasts, SIGINT, SIGTERM and SIGHUP raise ``Interrupted``; where held back, later.
 
     With ``has_limits`` SIGHUP means to read these again, unless the terminal is gone; see ``hand_over``. It stays
     ignored where it was (nohup). ``asked`` says whether an interruption has come. Another one within a second changes
@@ -67,9 +67,9 @@ class Interruption:
         self.raise_if_asked()
 
     def raise_if_asked(self) -> None:
-        """Raise ``KeyboardInterrupt`` if an interruption has come, unless held back further out."""
+        """Raise ``Interrupted`` if an interruption has come, unless held back further out."""
         if self.asked and not self._held_back:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def hand_over(self) -> None:
         """Let those who have handlers of their own now hear what came before: ``raise_if_asked``, or SIGHUP again."""

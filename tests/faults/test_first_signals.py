@@ -68,6 +68,19 @@ def test_told_to_stop_at_any_instant_of_its_start_it_ends_with_0_and_without_a_t
         assert "Traceback" not in command.stderr()
 
 
+def test_a_signal_while_a_class_is_made_is_handled_and_ends_the_process_with_its_own_code() -> None:
+    """Modules that are loaded late make their classes through ``exec``."""
+    program = """\
+from dispatcher.cli.interruption import Interruption
+try:
+    with Interruption():
+        exec("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+except KeyboardInterrupt:
+    raise SystemExit(3)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=False).returncode == 3
+
+
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
 @pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.slow)])
 def test_sighup_at_any_instant_of_its_start_ends_nothing(
