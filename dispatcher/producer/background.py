@@ -73,6 +73,7 @@ class BackgroundSender:
         self._in_hand = 0
         self._left_out = 0
         self._hurries = False
+        self._waited_in_vain = False
         self._ends = False
         self._thread: threading.Thread | None = None
         self._producer = None
@@ -99,14 +100,19 @@ class BackgroundSender:
         return threading.current_thread() is self._thread
 
     def flush(self, within_s: float = EXIT_S) -> bool:
-        """Wait until nothing is in the buffer, no longer than ``within_s``; returns whether nothing is."""
+        """Wait until nothing is in the buffer, no longer than ``within_s``; returns whether nothing is.
+
+        After a wait in vain it does not wait again before something was handed over: at its end a program flushes more
+        than once.
+        """
         if self.is_own_thread():
             return False
         with self._changed:
+            within_s = 0.0 if self._waited_in_vain else within_s
             self._hurries = True
             self._changed.notify_all()
             is_empty = self._changed.wait_for(lambda: not self._waiting and not self._in_hand, within_s)
-            self._hurries = False
+            self._hurries, self._waited_in_vain = False, not is_empty
             return is_empty
 
     def close(self, within_s: float = EXIT_S) -> None:
@@ -155,6 +161,7 @@ class BackgroundSender:
             else:
                 with self._changed:
                     self._left_out -= left_out
+                    self._waited_in_vain = False
                 return
             if self._has_ended(me):
                 return

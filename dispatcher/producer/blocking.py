@@ -16,7 +16,7 @@ from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
     from dispatcher.core.explain import Explanation
-    from dispatcher.producer.fields import Fields
+    from dispatcher.producer.chunks import Fields
     from dispatcher.server.connection import Client
     from dispatcher.store.enqueue import Enqueued, Job
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import DuplicateEvent, InvalidEvent, QueueFull, SendStopped
@@ -143,3 +143,17 @@ def sent_one(event_id: str, result: Enqueued, on_duplicate: OnDuplicate) -> str:
         error.duplicates = (event_id,)
         raise error
     return event_id
+
+
+class Fields(TypedDict, total=False):
+    """Those of ``Event`` but category, text and id, in the spellings that it takes."""
+
+    channel: str | None
+    blocks: Sequence[dict[str, Any]]
+    thread_ts: str | None
+    priority: Literal["high", "normal", "low"]
+    labels: Mapping[str, str | int | float]
+    created_at: float | None
+    max_age: float | str | None
+    mrkdwn: bool
+    thread: str | None

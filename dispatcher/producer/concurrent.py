@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from dispatcher.core.explain import Explanation
-    from dispatcher.producer.fields import Fields
+    from dispatcher.producer.chunks import Fields
     from dispatcher.store.enqueue import Enqueued, Job
 
 
