@@ -44,8 +44,10 @@ def test_a_job_on_any_lane_wakes_and_stays_where_it_is(doorbell: Doorbell, redis
         asleep(redis, 4)
         redis.rpush(lane, "job")
 
-    threading.Thread(target=push).start()
+    pusher = threading.Thread(target=push)
+    pusher.start()
     assert slept(doorbell) < LONG_S
+    pusher.join(10)
     assert redis.lrange(lane, 0, -1) == [b"job"]
 
 
