@@ -269,7 +269,7 @@ _ABILITIES: Final[tuple[tuple[str, Callable[[_Bench], Row]], ...]] = (
 
 
 def _scope(name: str, *rates: tuple[int, int]) -> Scope:
-    return Scope(name, tuple(Limit(maximum, seconds * US) for maximum, seconds in rates))
+    return Scope(name, tuple(Limit(maximum, window_us=seconds * US) for maximum, seconds in rates))
 
 
 def _ours_at(bench: _Bench, scope: Scope, at_s: float, times: int) -> int:

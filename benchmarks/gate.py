@@ -67,8 +67,8 @@ def run(effort: Effort) -> Report:
 
 
 def _contenders(mix: Mix, client: Redis, aio: AsyncRedis, loop: asyncio.Runner, effort: Effort) -> Sequence[Contender]:
-    everything = Scope("global", (Limit(mix.everything, WINDOW_US),))
-    types = [(everything, Scope(f"type:{n}", (Limit(mix.each, WINDOW_US),))) for n in range(TYPES)]
+    everything = Scope("global", (Limit(mix.everything, window_us=WINDOW_US),))
+    types = [(everything, Scope(f"type:{n}", (Limit(mix.each, window_us=WINDOW_US),))) for n in range(TYPES)]
     calls = [types[n % TYPES] for n in range(mix.decisions)]
     limiter, concurrent = Limiter(client, namespace="bench"), AsyncLimiter(aio, namespace="bench")
     asked = _RecipeCalls(mix)

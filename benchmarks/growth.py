@@ -111,7 +111,7 @@ def group(size: int) -> int:
 
 def _full(size: int, maximum: int) -> Limit:
     """Of the window that ``size`` calls take, each in its turn."""
-    return Limit(maximum, size // group(size) * STEP_US)
+    return Limit(maximum, window_us=size // group(size) * STEP_US)
 
 
 def _limit_walk(client: Redis, size: int) -> _Walk:
@@ -119,7 +119,7 @@ def _limit_walk(client: Redis, size: int) -> _Walk:
 
 
 def _category_walk(client: Redis, size: int) -> _Walk:
-    everything = Scope("global", (Limit(GROUP, STEP_US),))
+    everything = Scope("global", (Limit(GROUP, window_us=STEP_US),))
     limit = _full(size, 1)
     return _Walk(client, size, [(everything, Scope(f"category:{n}", (limit,))) for n in range(size)])
 

@@ -139,7 +139,7 @@ def _leave_the_minutes_end() -> None:
 
 
 def _limit(rate_: tuple[int, int]) -> Limit:
-    return Limit(rate_[0], rate_[1] * libraries.US)
+    return Limit(rate_[0], window_us=rate_[1] * libraries.US)
 
 
 def _table(title: str, laps: dict[str, list[Lap]]) -> Table:

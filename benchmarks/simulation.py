@@ -14,7 +14,7 @@ from typing import Final
 from dispatcher import Producer
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import US, Admitted, Message, PostResult, Receipt, Scope
-from dispatcher.core.outcomes import Settlement
+from dispatcher.core.outcomes import ScanResult, Search, Settlement
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Admitting, Asking, Gate
@@ -83,6 +83,10 @@ class Board:
         del by_s
         self.posts.append((self.clock.now_us, message.event_id))
         return Receipt(message.channel, "1.000001")
+
+    def scan(self, search: Search) -> ScanResult:
+        """Never called: every post is answered."""
+        raise NotImplementedError
 
 
 class Simulation:

@@ -15,6 +15,7 @@
 --                "ahead": [KEYS position, ...] | absent: scopes (sets) of which the instant is wanted from which on they have room
 --                for one more after all this,
 --                "version": string | absent,
+--                "left": true | absent: of a single request, say what is left in each window of each scope if it is admitted,
 --                "scopes", "stores": see include/decide.lua,
 --                "requests": [[id, scope, ...], ...], see there; or, for many that ask for the same:
 --                "ids": [id, ...], "rows": [[0, scope, ...], ...], "of": [position of its row for each id, ...]}
@@ -22,6 +23,7 @@
 --          and the window (from 1) that free up last. The same request is refused until retry_after_us from now and
 --          admitted at that instant when nothing else happens in between.
 --          With "ahead" also {"ahead": [[instant as a string, how many have room now], ...]}.
+--          With "left" also {"left": [[how many more, ...] for each scope, ...]} of a request that was admitted.
 --          {"stale": version in force} when another one than the call's is: nothing was decided.
 -- A refused or peeked request writes nothing. An id that already owns slots is decided as if it owned none; admitted,
 -- its slots move to now (never a second charge); refused, they stay. Every key is read before the first is written.
@@ -45,6 +47,6 @@ end
 -- @include log
 -- @include decide
 -- @include batch
-local _, verdicts, ahead = decide_batch(call, now)
+local _, verdicts, rest = decide_batch(call, now)
 plan.commit()
-return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. '}'
+return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. rest .. '}'

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, Self, TypeAlias
@@ -27,8 +29,10 @@ __all__ = [
     "FirstOf",
     "Kind",
     "Lane",
+    "Left",
     "LeftOut",
     "Limit",
+    "Limits",
     "Message",
     "Opening",
     "Part",
@@ -60,6 +64,7 @@ MAX_NAME: Final = 512
 """Characters of a scope's name, and of an id that owns slots."""
 
 SLOT_ID: Final = 16
+_MICROSECOND: Final = timedelta(microseconds=1)
 _SHOWN: Final = 40
 
 
@@ -68,6 +73,10 @@ def slot_id(name: str) -> str:
     if len(name) <= SLOT_ID:
         return name
     return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
+
+
+Limits: TypeAlias = "Limit | str | list[Limit | str] | list[Limit] | list[str] | tuple[Limit | str, ...]"
+"""One limit or several, as a user writes them."""
 
 
 def shown(value: object) -> str:
@@ -83,15 +92,29 @@ class Kind(StrEnum):
     FIXED = "fixed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Limit:
-    """At most ``max`` events in any window of ``window_us``."""
+    """At most ``max`` events in any window of ``window_us`` microseconds.
+
+    ``Limit.parse("100/30m")``, ``Limit(100, "30m")``, ``Limit(100, timedelta(minutes=30))`` and
+    ``Limit(100, window_us=1_800_000_000)`` are the same. A number alone says no unit, so it is a ``TypeError``.
+    """
 
     max: int
     window_us: int
-    kind: Kind = Kind.ROLLING
+    kind: Kind
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        max: int,  # noqa: A002 - the field's word
+        window: timedelta | str | None = None,
+        *,
+        window_us: int | None = None,
+        kind: Kind = Kind.ROLLING,
+    ) -> None:
+        object.__setattr__(self, "max", max)
+        object.__setattr__(self, "window_us", _window_us(max, window) if window_us is None else window_us)
+        object.__setattr__(self, "kind", kind)
         if type(self.max) is not int or not 1 <= self.max <= MAX_LIMIT:
             raise ValueError(f"limit max {self.max!r}, expected a whole number from 1 to {MAX_LIMIT}")
         if type(self.window_us) is not int or not 1 <= self.window_us <= MAX_WINDOW_US:
@@ -107,11 +130,22 @@ class Limit:
         match = _LIMIT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise ValueError(f"{text!r}, expected MAX/WINDOW, for example 100/30m or 100/1h fixed")
-        return cls(int(match[1]), parse_duration(match[2]), Kind(match[3] or Kind.ROLLING))
+        return cls(int(match[1]), window_us=parse_duration(match[2]), kind=Kind(match[3] or Kind.ROLLING))
 
     def __str__(self) -> str:
         quota = f"{self.max}/{format_duration(self.window_us)}"
         return quota if self.kind is Kind.ROLLING else f"{quota} {self.kind}"
+
+
+def _window_us(max_: int, window: timedelta | str | None) -> int:
+    if isinstance(window, timedelta):
+        return window // _MICROSECOND
+    if isinstance(window, str):
+        return parse_duration(window)
+    raise TypeError(
+        f"Limit({shown(max_)}, {shown(window)}) has a window without a unit, expected a timedelta, a text such as "
+        "'30m', or window_us=... in microseconds"
+    )
 
 
 def longest_of(limits: tuple[Limit, ...]) -> Limit | None:
@@ -119,9 +153,11 @@ def longest_of(limits: tuple[Limit, ...]) -> Limit | None:
     return max(limits, key=lambda limit: (limit.window_us, -limit.max), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Scope:
     """What limits are counted against: ``global``, ``category:errors``, or a library user's own name.
+
+    ``limits`` may be one limit or several, each a ``Limit`` or a text such as ``100/30m``; they are kept as a tuple.
 
     Without ``ids`` only the instants are kept, in a fraction of the memory: nothing can be released, and asking again
     is a new request. A change of ``ids`` begins with an empty history, and so does a change between fixed windows alone
@@ -130,15 +166,31 @@ class Scope:
 
     name: str
     limits: tuple[Limit, ...]
-    ids: bool = True
+    ids: bool
 
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, limits: Limits, ids: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's word
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "limits", limits)
+        object.__setattr__(self, "ids", ids)
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= MAX_NAME or not is_utf8(self.name):
             raise ValueError(f"scope name {shown(self.name)}, expected 1 to {MAX_NAME} characters")
-        if not isinstance(self.limits, tuple) or any(type(limit) is not Limit for limit in self.limits):
-            raise TypeError(f"scope {self.name!r} has the limits {shown(self.limits)}, expected a tuple of Limit")
+        if type(limits) is not tuple or any(type(limit) is not Limit for limit in limits):
+            object.__setattr__(self, "limits", _as_limits(name, limits))
         if type(self.ids) is not bool:
             raise TypeError(f"scope {self.name!r} has ids={shown(self.ids)}, expected True or False")
+
+
+def _as_limits(name: str, limits: object) -> tuple[Limit, ...]:
+    several: Iterable[object] = limits if isinstance(limits, list | tuple) else (limits,)
+    found = []
+    for each in several:
+        if not isinstance(each, Limit | str):
+            raise TypeError(
+                f"scope {shown(name)} has the limits {shown(limits)}, expected a Limit, a text such as '100/30m', "
+                "or several of these"
+            )
+        found.append(Limit.parse(each) if isinstance(each, str) else each)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +222,23 @@ def all_scopes(demands: tuple[Demand, ...]) -> tuple[Scope, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """How many more requests a limit of a scope has room for now."""
+
+    scope: str
+    limit: Limit
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
-    """One slot was charged for everything the request asked for; ``id`` owns them. Equal whatever the id."""
+    """One slot was charged for everything the request asked for; ``id`` owns them. Equal whatever the id.
+
+    ``left`` is what each limit of each scope has left after that; None where it was not asked for.
+    """
 
     id: str | None = field(default=None, compare=False)
+    left: tuple[Left, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +281,7 @@ class Reason(StrEnum):
     PAUSED = "paused"
     RETRY = "retry"
     RECONCILE = "reconcile"
+    SCHEDULED = "scheduled"
     EXPIRED = "expired"
     REJECTED = "rejected"
     INVALID = "invalid"

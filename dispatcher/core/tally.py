@@ -82,7 +82,7 @@ def counting_of(  # noqa: PLR0913 - limits by name
         window_us=delay_us if window is None else window.window_us,
         fixed=window is not None and window.kind is Kind.FIXED,
         named=named,
-        usual=(f"category:{category}", own) if own is not None else ("global", window or Limit(1, delay_us)),
+        usual=(f"category:{category}", own) if own is not None else ("global", window or Limit(1, window_us=delay_us)),
     )
 
 

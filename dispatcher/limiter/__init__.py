@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
+    from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Scope, Verdict
     from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLimits
     from dispatcher.limiter.blocking import Limiter
     from dispatcher.limiter.concurrent import AsyncLimiter
@@ -27,6 +27,7 @@ __all__ = [
     "GateRefused",
     "GateUnavailable",
     "Kind",
+    "Left",
     "Limit",
     "Limiter",
     "RateLimited",
@@ -45,6 +46,7 @@ _HOMES: Final = {
     "GateRefused": "dispatcher.errors",
     "GateUnavailable": "dispatcher.errors",
     "Kind": "dispatcher.core.limits",
+    "Left": "dispatcher.core.limits",
     "Limit": "dispatcher.core.limits",
     "Limiter": "dispatcher.limiter.blocking",
     "RateLimited": "dispatcher.errors",

@@ -10,7 +10,7 @@ from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import ResponseError
 
-from dispatcher.core.limits import Admitted, Scope, Verdict
+from dispatcher.core.limits import Admitted, Scope, Verdict, all_scopes
 from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
@@ -65,22 +65,26 @@ class Limiter:
         self._usage = Script(client, "usage")
         self._wait = Script(client, "wait")
         self._release = Script(client, "release")
+        self._reset = Script(client, "reset")
 
     def try_acquire(
         self,
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        with_left: bool = False,
         version: str | None = None,
         now_us: int | None = None,
     ) -> Verdict:
         """Charge one slot everywhere, or none. ``now_us`` replaces the server's clock.
 
-        ``version`` is the version of the limits these scopes are from: ``StaleLimits`` when another one is in force.
+        ``with_left`` asks in the same call what each limit has left after that: see ``Admitted.left``. ``version`` is
+        the version of the limits these scopes are from: ``StaleLimits`` when another one is in force.
         """
         id_ = checked_id(id)
         request = (slot_of(id_), checked_scopes(scopes))
-        call = self._calls.decide([request], fresh=id is None and self._once, version=checked_version(version))
+        fresh = id is None and self._once
+        call = self._calls.decide([request], fresh=fresh, version=checked_version(version), left=with_left)
         return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, [id_])[0]
 
     def try_acquire_many(
@@ -165,6 +169,13 @@ class Limiter:
         """Give the slots of an id back; whether it had any. Who waits for them is woken."""
         call = self._calls.release(slot_of(checked_id(id)), releasable(checked_scopes(scopes)))
         return bool(self._ask(self._release, call))
+
+    def reset(self, scopes: Scopes) -> int:
+        """Forget all that was charged in these scopes, of every id; how many of them had something.
+
+        Who waits for them is woken. Not for scopes of the dispatcher's own namespace: its events hold slots there.
+        """
+        return int(self._ask(self._reset, self._calls.reset(list(all_scopes(checked_scopes(scopes))))))
 
     def usage(self, scope: Scope, *, now_us: int | None = None) -> list[Usage]:
         """For each limit of the scope how much of it is used; reads only."""

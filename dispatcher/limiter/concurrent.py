@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
-from dispatcher.core.limits import Admitted, Scope, Verdict
+from dispatcher.core.limits import Admitted, Scope, Verdict, all_scopes
 from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
@@ -64,7 +64,7 @@ class AsyncLimiter:
         self._client = client
         self._calls = Calls(namespace)
         self._clock = clock
-        self._scripts = {name: AsyncScript(client, name) for name in ("gate", "usage", "wait", "release")}
+        self._scripts = {name: AsyncScript(client, name) for name in ("gate", "usage", "wait", "release", "reset")}
         self._decisions: Coalescer[_Asked, Verdict] = Coalescer(
             self._decide, lambda asked: ((asked.version, asked.fresh), asked.request[1])
         )
@@ -78,11 +78,16 @@ class AsyncLimiter:
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        with_left: bool = False,
         version: str | None = None,
     ) -> Verdict:
-        """As ``Limiter.try_acquire``."""
+        """As ``Limiter.try_acquire``; ``with_left`` asks alone, not together with other tasks."""
         id_ = checked_id(id)
         request = (slot_of(id_), checked_scopes(scopes))
+        if with_left:
+            fresh = id is None and self._once
+            call = self._calls.decide([request], fresh=fresh, version=checked_version(version), left=True)
+            return read_verdicts(await self._call("gate", call), call, [id_])[0]
         return await self._decisions.ask(_Asked(id_, request, checked_version(version), id is None and self._once))
 
     async def try_acquire_many(
@@ -147,6 +152,10 @@ class AsyncLimiter:
         """As ``Limiter.release``."""
         call = self._calls.release(slot_of(checked_id(id)), releasable(checked_scopes(scopes)))
         return bool(await self._call("release", call))
+
+    async def reset(self, scopes: Scopes) -> int:
+        """As ``Limiter.reset``."""
+        return int(await self._call("reset", self._calls.reset(list(all_scopes(checked_scopes(scopes))))))
 
     async def usage(self, scope: Scope, *, now_us: int | None = None) -> list[Usage]:
         """As ``Limiter.usage``."""

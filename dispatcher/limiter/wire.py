@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, Verdict
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Opening, Scope, Verdict
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.jsonio import decode, encode
 from dispatcher.server.keys import Keys
@@ -85,6 +85,7 @@ class Calls:
         ahead: Sequence[Scope] = (),
         version: str | None = None,
         shadows: Sequence[tuple[Scope, ...]] = (),
+        left: bool = False,
     ) -> Call:
         """For gate.lua; ``shadows`` for admit.lua, those of each request.
 
@@ -112,12 +113,9 @@ class Calls:
             facts |= {"ids": slots, "of": of, "rows": rows}
         if any(cast):
             facts["shadows"] = cast
-        if peek:
-            facts["peek"] = True
-        if fresh:
-            facts["fresh"] = True
-        if drains:
-            facts["drains"] = True
+        for name, is_set in (("peek", peek), ("fresh", fresh), ("drains", drains), ("left", left)):
+            if is_set:
+                facts[name] = True
         if ahead:
             facts["ahead"] = [positions.position(scope) for scope in ahead]
         if version is None:
@@ -151,6 +149,10 @@ class Calls:
             turn = {"request": [slot, *positions.of(demands)], "token": each.token, "step": each.step}
             turns.append(turn if each.arrived is None else turn | {"arrived": each.arrived})
         return self._with_lines(positions.found, {"turns": turns})
+
+    def reset(self, scopes: list[Scope]) -> Call:
+        """For reset.lua."""
+        return self._with_lines(scopes, {})
 
     def release(self, slot: str, scopes: list[Scope]) -> Call:
         """For release.lua."""
@@ -230,7 +232,18 @@ def read_verdicts(answer: bytes | str, call: Call, ids: Sequence[str] | None) ->
     facts = decode(answer)
     if "stale" in facts:
         raise StaleLimits(call.version, facts["stale"])
+    if ids is not None and "left" in facts:
+        return [Admitted(ids[0], _left_of(facts["left"], call.scopes))]
     return verdicts_of(facts, call, ids)
+
+
+def _left_of(rows: Sequence[Sequence[int]], scopes: Sequence[Scope]) -> tuple[Left, ...]:
+    """What is left, in the order of the scopes and of their limits."""
+    return tuple(
+        Left(scope.name, limit, left)
+        for scope, row in zip(scopes, rows, strict=True)
+        for limit, left in zip(scope.limits, row, strict=True)
+    )
 
 
 def verdicts_of(facts: dict[str, Any], call: Call, ids: Sequence[str] | None) -> list[Verdict]:

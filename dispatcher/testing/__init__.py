@@ -1,19 +1,20 @@
-"""For tests of programs that send: a local Slack and producers without a server.
+"""For tests of programs that send or limit: a local Slack, and producers and limiters without a server.
 
-from dispatcher.testing import FakeProducer, SlackStandIn, landed, Reset
+from dispatcher.testing import FakeLimiter, FakeProducer, SlackStandIn, landed, Reset
 
 ``SlackStandIn`` answers as Slack does, over real HTTP on 127.0.0.1, and fails on demand; the pytest fixture
 ``slack_stand_in`` is one for each test and comes with the installation. ``FakeProducer`` and ``AsyncFakeProducer`` take
-the place of ``Producer`` and ``AsyncProducer``, check like them, and keep what was sent.
+the place of ``Producer`` and ``AsyncProducer``, check like them, and keep what was sent. ``FakeLimiter`` and
+``AsyncFakeLimiter`` decide as ``Limiter`` and ``AsyncLimiter`` do, by a clock that a test moves.
 
 Loads nothing before it is used: pytest imports the fixture into every run.
 
-May import: stand_in, producer, store, core, server, errors.
+May import: stand_in, producer, limiter, store, core, server, errors.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from dispatcher.stand_in import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         not_landed,
     )
     from dispatcher.stand_in import StandIn as SlackStandIn
+    from dispatcher.testing.limiters import AsyncFakeLimiter, FakeLimiter
     from dispatcher.testing.producers import AsyncFakeProducer, FakeProducer
 
 __all__ = [
@@ -58,11 +60,13 @@ __all__ = [
     "STRICT",
     "TRANSIENT",
     "WORKSPACE",
+    "AsyncFakeLimiter",
     "AsyncFakeProducer",
     "Chance",
     "Close",
     "CutBody",
     "Drip",
+    "FakeLimiter",
     "FakeProducer",
     "Fault",
     "Faults",
@@ -86,15 +90,20 @@ __all__ = [
 ]
 
 
+_FAKES: Final = {
+    "AsyncFakeLimiter": "dispatcher.testing.limiters",
+    "AsyncFakeProducer": "dispatcher.testing.producers",
+    "FakeLimiter": "dispatcher.testing.limiters",
+    "FakeProducer": "dispatcher.testing.producers",
+}
+
+
 def __getattr__(name: str) -> object:
     """Loads these at their first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in {"AsyncFakeProducer", "FakeProducer"}:
-        from dispatcher.testing import producers
+    from importlib import import_module
 
-        found: object = getattr(producers, name)
-        return found
-    from dispatcher import stand_in
-
-    return getattr(stand_in, "StandIn" if name == "SlackStandIn" else name)
+    home = _FAKES.get(name, "dispatcher.stand_in")
+    found: object = getattr(import_module(home), "StandIn" if name == "SlackStandIn" else name)
+    return found

@@ -109,6 +109,14 @@ local gate = module(function(gate)
     return at, denier, window, chosen
   end
 
+  -- How many more a window of a scope has room for, after all that is planned.
+  function gate.left(scope, window)
+    if not scope.live then
+      scope.store.look(scope)
+    end
+    return window[slots.MAX] - scope.store.used(scope, window) - (scope.store.ids and 0 or scope.adding)
+  end
+
   function gate.charge(scopes, request, chosen)
     local id = request[1]
     for i = 2, #request do

@@ -146,11 +146,11 @@ def brave(limit: Limit, admissions: int, rounds: int) -> None:
 
 
 def test_a_limit_holds_and_is_used_up_through_a_storm() -> None:
-    brave(Limit(60, US), admissions=60, rounds=1)
+    brave(Limit(60, window_us=US), admissions=60, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.alone  # no more is used of a limit than its clients find time to ask for
-@pytest.mark.parametrize("limit", [Limit(500, US), Limit(40, US // 4)], ids=str)
+@pytest.mark.parametrize("limit", [Limit(500, window_us=US), Limit(40, window_us=US // 4)], ids=str)
 def test_a_limit_holds_and_is_used_up_through_a_long_storm(limit: Limit) -> None:
     brave(limit, admissions=2 * limit.max, rounds=3)

@@ -29,8 +29,8 @@ limits = st.lists(
     st.builds(
         Limit,
         st.integers(1, 6),
-        st.sampled_from([30 * US, 60 * US, 61_500_000, 300 * US]),
-        st.sampled_from([Kind.ROLLING, Kind.ROLLING, Kind.ROLLING, Kind.FIXED]),
+        window_us=st.sampled_from([30 * US, 60 * US, 61_500_000, 300 * US]),
+        kind=st.sampled_from([Kind.ROLLING, Kind.ROLLING, Kind.ROLLING, Kind.FIXED]),
     ),
     min_size=1,
     max_size=2,

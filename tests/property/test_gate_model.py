@@ -52,10 +52,10 @@ def test_two_hundred_thousand_random_decisions_are_those_of_the_model(redis: Dat
     assert explore(redis, 6_400) >= 200_000
 
 
-LONG: Final = Limit(8, 300 * US)
-EVERYONE: Final = Scope("global", (Limit(4, 45 * US), LONG))
+LONG: Final = Limit(8, window_us=300 * US)
+EVERYONE: Final = Scope("global", (Limit(4, window_us=45 * US), LONG))
 SHARES: Final = {"a": 3, "b": 2}
-SHARED: Final = Scope("shared", (Limit(LONG.max - sum(SHARES.values()), LONG.window_us),))
+SHARED: Final = Scope("shared", (Limit(LONG.max - sum(SHARES.values()), window_us=LONG.window_us),))
 CATEGORIES: Final = ("a", "b", "c", "d")
 
 
@@ -63,11 +63,11 @@ def pool(category: str) -> Demand:
     """The share that is kept for a category, then what is shared by all."""
     if category not in SHARES:
         return SHARED
-    return FirstOf((Scope(f"guarantee:{category}", (Limit(SHARES[category], LONG.window_us),)), SHARED))
+    return FirstOf((Scope(f"guarantee:{category}", (Limit(SHARES[category], window_us=LONG.window_us),)), SHARED))
 
 
 def demands(category: str) -> tuple[Demand, ...]:
-    return (EVERYONE, pool(category), Scope(f"category:{category}", (Limit(5, 60 * US),)))
+    return (EVERYONE, pool(category), Scope(f"category:{category}", (Limit(5, window_us=60 * US),)))
 
 
 class Guarantees:

@@ -12,7 +12,7 @@ from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, 
 from dispatcher.limiter import Limiter
 from dispatcher.server.keys import Keys
 from tests.support.gate import Gate
-from tests.support.models import GateModel, has_quota, stored_slots
+from tests.support.models import Charged, GateModel, has_quota, stored_slots
 from tests.support.servers import Database
 from tests.support.slots import SlotScripts
 
@@ -108,11 +108,13 @@ class Change:
 Step: TypeAlias = Ask | Hold | Release | Shift | GoToEdge | GoToRetry | Change
 
 kinds = st.sampled_from([Kind.ROLLING, Kind.ROLLING, Kind.ROLLING, Kind.FIXED])
-limits = st.lists(st.builds(Limit, st.integers(1, 7), st.sampled_from(WINDOWS_US), kinds), min_size=1, max_size=3).map(
-    tuple
-)
+limits = st.lists(
+    st.builds(Limit, st.integers(1, 7), window_us=st.sampled_from(WINDOWS_US), kind=kinds), min_size=1, max_size=3
+).map(tuple)
 fixed_limits = st.lists(
-    st.builds(Limit, st.integers(1, 7), st.sampled_from(WINDOWS_US), st.just(Kind.FIXED)), min_size=1, max_size=3
+    st.builds(Limit, st.integers(1, 7), window_us=st.sampled_from(WINDOWS_US), kind=st.just(Kind.FIXED)),
+    min_size=1,
+    max_size=3,
 ).map(tuple)
 owners = st.sampled_from([*range(7), FRESH, FRESH, FRESH])
 asks = st.builds(
@@ -250,7 +252,8 @@ class Walk:
         lifetimes_ms = answers[len(NAMES) :]
         assert -1 not in lifetimes_ms, f"a key without a lifetime: {lifetimes_ms}"
         for scope, lifetime_ms in zip(self.scopes, lifetimes_ms, strict=False):
-            if self.model.slots[scope.name] and scope.name in self.model.charged:
+            charged_now = Charged(self.now_us) in self.model.slots[scope.name].values()
+            if charged_now and scope.name in self.model.charged:
                 longest_us = max(limit.window_us for limit in scope.limits)
                 assert lifetime_ms >= longest_us // 1000 - 5_000  # what the test itself took since
         self.model.charged.clear()

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLimits
-from dispatcher.limiter import AsyncLimiter, Usage
+from dispatcher.limiter import AsyncLimiter, Left, Usage
 from dispatcher.server.keys import Keys
 from tests.support.servers import Database, RedisServer
 from tests.support.tasks import await_others
@@ -75,6 +75,11 @@ def test_it_answers_as_the_blocking_one(run: Run) -> None:
         choice = FirstOf((scope("share", "1/1h"), scope("log", "1/1h", ids=False)))
         assert [await limiter.try_acquire(choice) for _ in range(2)] == [Admitted()] * 2
         assert isinstance(await limiter.try_acquire(choice), Denied)
+        told = await limiter.try_acquire(USER, with_left=True)
+        assert isinstance(told, Admitted)
+        assert told.left == (Left("user", USER.limits[0], 0),)
+        assert await limiter.reset([USER, scope("nothing", "1/1m")]) == 1
+        assert (await limiter.usage(USER))[0].used == 0
 
     run(body)
 

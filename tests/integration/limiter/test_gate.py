@@ -141,7 +141,7 @@ def test_a_window_aligned_to_the_clock_begins_anew_with_its_quarter(limiter: Lim
 
 
 def test_a_window_of_a_microsecond_is_decided(limiter: Limiter) -> None:
-    blink = Scope("blink", (Limit(1, 1),))
+    blink = Scope("blink", (Limit(1, window_us=1),))
     assert limiter.try_acquire([blink], now_us=NOW_US) == Admitted()
     assert limiter.try_acquire([blink], now_us=NOW_US + 1) == Admitted()
 

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope
 from dispatcher.errors import RateLimited, StaleLimits
-from dispatcher.limiter import Limiter, Usage
+from dispatcher.limiter import Left, Limiter, Usage
 from dispatcher.server.keys import Keys
 from tests.support.gate import Gate
 from tests.support.processes import until
@@ -45,6 +45,40 @@ def test_the_id_of_an_admission_is_the_callers_or_a_new_one(limiter: Limiter) ->
     assert named.id == "a"
     assert anonymous.id is not None
     assert limiter.release(USER, anonymous.id)
+
+
+def test_an_admission_says_what_is_left_when_it_is_asked(limiter: Limiter) -> None:
+    user, everyone = Scope("user:42", ["3/1m", "10/1h fixed"]), Scope("global", "5/30m", ids=False)
+    minute, hour = user.limits
+    first, second = (limiter.try_acquire([user, everyone], with_left=True, now_us=NOW_US) for _ in "12")
+    assert isinstance(first, Admitted)
+    assert isinstance(second, Admitted)
+    assert first.left == (Left("user:42", minute, 2), Left("user:42", hour, 9), Left("global", everyone.limits[0], 4))
+    assert [each.left for each in second.left or ()] == [1, 8, 3]
+    unasked = limiter.try_acquire([user, everyone], now_us=NOW_US)
+    assert isinstance(unasked, Admitted)
+    assert unasked.left is None
+    assert isinstance(limiter.try_acquire([user, everyone], with_left=True, now_us=NOW_US), Denied)
+    limiter.enforce("7")
+    with pytest.raises(StaleLimits):
+        limiter.try_acquire(user, with_left=True, version="6")
+
+
+def test_an_id_that_asks_again_leaves_as_much_as_before(limiter: Limiter) -> None:
+    for at_us in (NOW_US, NOW_US + US):
+        verdict = limiter.try_acquire(USER, "a", with_left=True, now_us=at_us)
+        assert isinstance(verdict, Admitted)
+        assert verdict.left == (Left("user:42", USER.limits[0], 1),)
+
+
+def test_a_reset_scope_has_all_of_its_room_and_no_other_has(limiter: Limiter, redis: Database) -> None:
+    log, quota = scope("log", "1/1m", ids=False), scope("quota", "1/1h fixed", ids=False)
+    everything = [USER, log, quota, scope("other", "1/1m")]
+    limiter.try_acquire(everything, "a")
+    assert limiter.reset(everything[:3]) == 3
+    assert [limiter.usage(each)[0].used for each in everything] == [0, 0, 0, 1]
+    assert (limiter.reset(USER), limiter.reset(FirstOf((USER, everything[3])))) == (0, 1)
+    assert redis.keys() == []
 
 
 def test_ids_made_before_and_after_a_fork_differ(limiter: Limiter, redis: Database) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final, TypeAlias, cast
 
 import pytest
@@ -41,13 +42,22 @@ def contents(redis: Database) -> dict[bytes, object]:
     return {key: redis.dump(key) for key in redis.scan_iter()}
 
 
+def test_a_limit_is_the_same_in_each_way_to_write_it() -> None:
+    written = [Limit(3, timedelta(minutes=1)), Limit(3, "1m"), Limit(3, "60s"), Limit(3, window_us=60_000_000)]
+    assert written == [Limit.parse("3/1m")] * 4
+    several = (Limit.parse("3/1m"), Limit.parse("9/1h fixed"))
+    for limits in (several, list(several), ["3/1m", "9/1h fixed"], ("3/1m", several[1])):
+        assert Scope("u", limits).limits == several
+    assert Scope("u", "3/1m") == Scope("u", several[0]) == Scope("u", several[:1])
+
+
 # What cannot be asked
 
 
 @pytest.mark.parametrize("most", [0, -1, 2**60, MAX_LIMIT + 1, 1.5, math.nan, math.inf, True, "5", None], ids=repr)
 def test_a_limit_of_nothing_or_of_no_number_is_refused(most: Wrong) -> None:
     with pytest.raises(ValueError, match=r"limit max .*, expected a whole number from 1 to 10000000"):
-        Limit(most, 60 * US)
+        Limit(most, window_us=60 * US)
 
 
 @pytest.mark.parametrize("window_us", [0, -1, 2**60, 0.5, math.nan, True, "60"], ids=repr)
@@ -55,13 +65,13 @@ def test_a_window_of_no_length_is_refused(window_us: Wrong) -> None:
     with pytest.raises(
         ValueError, match=r"limit window .* us, expected a whole number from 1 to 31622400000000 \(366d\)"
     ):
-        Limit(5, window_us)
+        Limit(5, window_us=window_us)
 
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding", "", None, 7])
 def test_a_kind_that_is_none_is_refused(kind: Wrong) -> None:
     with pytest.raises(ValueError, match=r"limit kind .*, expected Kind.ROLLING or Kind.FIXED"):
-        Limit(5, 60 * US, kind)
+        Limit(5, window_us=60 * US, kind=kind)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +104,11 @@ MADE: Final[list[tuple[Callable[[], object], str]]] = [
     (lambda: Scope("x" * 10_000, USER.limits), "scope name 'xxx.* of 10002 characters, expected 1 to 512"),
     (lambda: Scope("\ud800", USER.limits), r"scope name '\\ud800', expected"),
     (lambda: Scope(cast("Wrong", 42), USER.limits), "scope name 42, expected 1 to 512 characters"),
-    (lambda: Scope("u", cast("Wrong", USER.limits[0])), "scope 'u' has the limits .*, expected a tuple of Limit"),
-    (lambda: Scope("u", cast("Wrong", ("5/1m",))), "scope 'u' has the limits .*, expected a tuple of Limit"),
+    (lambda: Scope("u", cast("Wrong", 5)), "scope 'u' has the limits 5, expected a Limit, a text such as '100/30m'"),
+    (lambda: Scope("u", cast("Wrong", ("5/1m", 5))), "scope 'u' has the limits .*, expected a Limit, a text such as"),
+    (lambda: Scope("u", "5 per minute"), "'5 per minute', expected MAX/WINDOW, for example 100/30m"),
+    (lambda: Limit(3, cast("Wrong", 60)), r"Limit\(3, 60\) has a window without a unit, expected a timedelta, a text"),
+    (lambda: Limit(3, "60"), "'60', expected a number and a unit of ms, s, m, h or d"),
 ]
 
 IDS: Final[list[tuple[str, Any]]] = [

@@ -147,6 +147,20 @@ def test_a_release_wakes_the_first_of_the_line(limiter: Limiter, redis: Database
     assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
 
 
+def test_a_reset_wakes_who_waits(limiter: Limiter, redis: Database) -> None:
+    user = scope("2/1h")
+    for id_ in "ab":
+        limiter.acquire(user, id_)
+    waiting = []
+    for n in range(2):
+        waiting.append(in_thread(lambda n=n: limiter.acquire((user, RECORD), f"waiter{n}")))  # type: ignore[misc] # mypy on defaults of lambdas
+        await_line(redis, n + 1)
+    assert limiter.reset(user) == 1
+    for thread in waiting:
+        ended(thread)
+    assert list(admissions(redis)) == ["waiter0", "waiter1"]
+
+
 def test_a_wait_of_months_is_slept_through_and_cut_short_by_a_release(limiter: Limiter, redis: Database) -> None:
     """Longer than a socket can wait at once."""
     limiter.acquire(scope("1/60d"), "a")

@@ -1,0 +1,26 @@
+-- Forgets what was charged in scopes, so that each has all of its room again, and wakes the waiter who stands first.
+--
+-- KEYS     one for each scope, as in gate.lua; then as many "waiters", then as many "promises" (include/waiters.lua)
+-- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua, "bells": what the channels of bells begin with}
+-- Returns  how many of the scopes had something. A key of another type is forgotten all the same.
+-- @include prelude
+-- @include plan
+-- @include slots
+-- @include log
+-- @include decide
+-- @include waiters
+
+local call = cjson.decode(ARGV[1])
+local scopes = gate.open(call, microseconds(call.now))
+waiters.open(scopes)
+local forgotten = 0
+for _, scope in ipairs(scopes) do
+  forgotten = forgotten + redis.call('EXISTS', scope.key)
+  redis.call('ZCARD', scope.waiters)
+  redis.call('ZCARD', scope.promises)
+  scope.windows = {} -- nothing stands in the way of those who wait
+  waiters.ring_behind(scope, 0, call.bells)
+  plan.write('DEL', scope.key)
+end
+plan.commit()
+return forgotten

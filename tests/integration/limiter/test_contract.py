@@ -1,0 +1,147 @@
+"""What a fake limiter decides is what the real one decides, over random walks; and it has the same calls."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core.limits import US, Admitted, Demand, FirstOf, Limit, Scope
+from dispatcher.errors import GateUnavailable, RateLimited, StaleLimits
+from dispatcher.limiter import AsyncLimiter, Limiter
+from dispatcher.testing import AsyncFakeLimiter, FakeLimiter
+from tests.support.gate_walk import fixed_limits, limits
+from tests.support.servers import Database
+
+NAMES: Final = ("a", "b", "c", "d", "log", "quota")
+CHOICES: Final[tuple[tuple[int | tuple[int, ...], ...], ...]] = (
+    (0,), (0, 1), (0, 1, 2), ((2, 3),), (0, (3, 2, 1)), (4,), (0, 4), (5,), (1, (4, 5)),
+)  # fmt: skip
+steps = st.one_of(
+    st.tuples(st.just("ask"), st.integers(0, 4), st.sampled_from(CHOICES)),
+    st.tuples(st.just("ask"), st.none(), st.sampled_from(CHOICES)),
+    st.tuples(st.just("peek"), st.integers(0, 4), st.sampled_from(CHOICES)),
+    st.tuples(st.just("release"), st.integers(0, 4), st.sampled_from([(0,), (1, 2), (0, 1, 2, 3)])),
+    st.tuples(st.just("reset"), st.none(), st.sampled_from([(0,), (4,), (5, 3)])),
+    st.tuples(st.just("pass"), st.sampled_from([1, US, 29 * US, 61 * US, 400 * US]), st.none()),
+    st.tuples(st.just("retry"), st.sampled_from([-1, 0]), st.none()),
+)
+
+
+@settings(
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.tuples(*[limits] * 5, fixed_limits), st.lists(steps, min_size=20, max_size=60))
+def test_over_random_walks_both_decide_alike(
+    redis: Database, all_limits: tuple[tuple[Limit, ...], ...], walk: list[tuple[str, Any, Any]]
+) -> None:
+    redis.flushall()
+    fake = FakeLimiter()
+    real = Limiter(redis, namespace="shop", clock=lambda: fake.now_us)
+    scopes = [Scope(name, each, len(name) == 1) for name, each in zip(NAMES, all_limits, strict=True)]
+    retry_us = 0
+    for step, number, wanted in walk:
+        asked = tuple(_demand(scopes, each) for each in wanted or ())
+        id_ = None if number is None else f"id{number}"
+        match step:
+            case "pass":
+                fake.forward(number / US)
+            case "retry":
+                fake.forward(max(0, retry_us + number - fake.now_us) / US)
+            case "reset":
+                assert fake.reset(asked) == real.reset(asked)
+            case "release":
+                assert fake.release(asked, str(id_)) == real.release(asked, str(id_))
+            case "peek":
+                assert fake.peek(asked, id_) == real.peek(asked, id_)
+            case _:
+                ours, theirs = (each.try_acquire(asked, id_, with_left=True) for each in (fake, real))
+                assert ours == theirs
+                if isinstance(ours, Admitted):
+                    assert ours.left == cast("Admitted", theirs).left
+                else:
+                    retry_us = fake.now_us + ours.retry_after_us
+        assert fake.usage_many(scopes) == real.usage_many(scopes)
+
+
+def _demand(scopes: list[Scope], wanted: int | tuple[int, ...]) -> Demand:
+    return scopes[wanted] if isinstance(wanted, int) else FirstOf(tuple(scopes[each] for each in wanted))
+
+
+def test_a_fake_waits_by_moving_its_clock() -> None:
+    limiter, user = FakeLimiter(), Scope("user", "2/1m")
+    began_us = limiter.now_us
+    assert limiter.try_acquire_many([user] * 3).count(Admitted()) == 2
+    with (
+        pytest.raises(RateLimited, match=r"user has used its 2/1m; there is room in 60\.000000 s"),
+        limiter.ensure(user),
+    ):
+        pytest.fail("there was no room")
+    with pytest.raises(RateLimited):
+        limiter.acquire(user, timeout=10)
+    assert limiter.now_us == began_us + 10 * US
+    assert limiter.acquire(user, "a").id == "a"
+    assert limiter.now_us == began_us + 60 * US
+
+
+def test_a_fake_is_away_and_refuses_as_it_is_told() -> None:
+    limiter, user = FakeLimiter(), Scope("user", "2/1m")
+    limiter.enforce("7")
+    with pytest.raises(StaleLimits):
+        limiter.try_acquire(user, version="6")
+    with pytest.raises(TypeError, match="scopes 'user', expected a Scope"):
+        limiter.try_acquire(cast("Any", "user"))
+    limiter.is_away = True
+    calls: list[Callable[[], object]] = [
+        lambda: limiter.try_acquire(user),
+        lambda: limiter.try_acquire_many([user]),
+        lambda: limiter.peek(user),
+        lambda: limiter.acquire(user),
+        lambda: limiter.release(user, "a"),
+        lambda: limiter.reset(user),
+        lambda: limiter.usage(user),
+        lambda: limiter.enforce("8"),
+    ]
+    for call in calls:
+        with pytest.raises(GateUnavailable):
+            call()
+
+
+def test_the_fake_for_asyncio_decides_as_the_other_one() -> None:
+    async def body() -> None:
+        limiter, user = AsyncFakeLimiter(), Scope("user", "2/1m")
+        assert (await limiter.try_acquire_many([user] * 3)).count(Admitted()) == 2
+        assert not await limiter.peek(user)
+        assert not await limiter.try_acquire(user)
+        with pytest.raises(RateLimited):
+            async with limiter.ensure(user):
+                pytest.fail("there was no room")
+        assert (await limiter.acquire(user, "a")).id == "a"
+        assert await limiter.release(user, "a")
+        assert (await limiter.usage(user))[0].used == 0
+        await limiter.try_acquire(user)
+        assert await limiter.reset(user) == 1
+        await limiter.enforce("7")
+        with pytest.raises(StaleLimits):
+            await limiter.try_acquire(user, version="6")
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(("fake", "real"), [(FakeLimiter, Limiter), (AsyncFakeLimiter, AsyncLimiter)])
+def test_a_fake_has_the_calls_of_the_real_one(fake: type[Any], real: type[Any]) -> None:
+    def calls(limiter: type[Any]) -> dict[str, list[str]]:
+        found = inspect.getmembers(limiter, inspect.isfunction)
+        return {name: list(inspect.signature(call).parameters) for name, call in found if not name.startswith("_")}
+
+    own = {name for name in vars(fake) if not name.startswith("_")}
+    assert {name: each for name, each in calls(fake).items() if name in calls(real)} == calls(real)
+    assert calls(real).keys() - own == ({"usage", "ensure"} if fake is FakeLimiter else {"usage"})
