@@ -14,6 +14,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --no-config --upgrade --universal -
   --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 HADOLINT := build/deploy/bin/hadolint
 PEERS := build/bench/.installed
+NODE := build/node/.installed
 NPM := npm --silent --ignore-scripts --no-audit --no-fund
 
 # Packages of a surrounding Python must not be seen in .venv.
@@ -35,7 +36,7 @@ help:  ## Show this list
 demo: $(RUN_TIME)  ## Watch 300 events go through the limits to a local stand-in for Slack
 	@$(BIN)/python -m dispatcher demo
 
-test: $(INSTALLED)  ## Run the tests on the server that pip brings
+test: $(INSTALLED) $(NODE)  ## Run the tests on the server that pip brings
 	$(PYTEST) -m "not slow"
 
 test-slow: $(INSTALLED)  ## Run the tests that take their time
@@ -76,7 +77,8 @@ lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
 	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
 	$(LOCK) --constraints requirements-dev.txt --output-file benchmarks/requirements-peers.txt benchmarks/requirements-peers.in
-	$(NPM) update --prefix benchmarks --package-lock-only --omit-lockfile-registry-resolved
+	for folder in benchmarks tests/docs/node; do \
+	  $(NPM) update --prefix $$folder --package-lock-only --omit-lockfile-registry-resolved; done
 
 clean:  ## Remove .venv, caches and build output; what the embedded server keeps in .dispatcher stays
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -109,6 +111,12 @@ $(LOWEST): pyproject.toml
 $(HADOLINT): deploy/requirements.txt
 	@$(PYTHON) -m venv build/deploy
 	@build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(NODE): tests/docs/node/package.json tests/docs/node/package-lock.json
+	@rm -rf build/node && mkdir -p build/node && cp tests/docs/node/package*.json build/node
+	@if command -v npm >/dev/null; then $(NPM) ci --fetch-retries 1 --fetch-timeout 30000 --prefix build/node || rm -rf build/node/node_modules; fi
+	@test -d build/node/node_modules || echo "no package from npm: the recipe for Node is not run" >&2
 	@touch $@
 
 $(PEERS): benchmarks/requirements-peers.txt benchmarks/package-lock.json

@@ -5,8 +5,8 @@
 --          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions and their older part
 --          HASH, as in settle.lua; version STRING (include/version.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
---          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH as in take.lua, tallies SET and
---          a HASH for each tally (include/digest.lua)
+--          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
+--          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request,
@@ -39,7 +39,7 @@
 local call = cjson.decode(ARGV[1])
 local first = #call.scopes
 local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limits_version', 'shadowed', 'parked',
-  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees' }
+  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled' }
 local at = { remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope }
 for n, name in ipairs(NAMES) do
   at[name] = KEYS[first + n]

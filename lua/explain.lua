@@ -8,7 +8,8 @@
 --          19 muted     HASH  category -> JSON (mute.lua)
 --          20 paused    HASH  '*' or category -> JSON, what is paused by hand
 --          21 failures  HASH  channel -> its posts in a row without a clear answer
---          22 ...       HASH  the RQ job of each of "ids"
+--          22 scheduled  ZSET  as in take.lua
+--          23 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest}
 -- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for}, payload of each | '', ...]; facts, those
@@ -16,7 +17,7 @@
 --             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
 --               where the event is:
 --               "owner" who holds it, or "requeued": true,
---               "timer": its instant,
+--               "timer": its instant, on a timer or as a scheduled event,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
 --               waits for, "lines_before" of those that wait for that scope, "cooldown" and "failures" of its channel,
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
@@ -55,6 +56,8 @@ local function place(facts, id, header)
     facts.requeued = not facts.owner or nil
   elseif header.timer then
     facts.timer = redis.call('ZSCORE', KEYS[5], id) or nil
+  elseif header.scheduled then
+    facts.timer = redis.call('ZSCORE', KEYS[22], id) or nil
   elseif header.line then
     facts.scope = redis.call('HGET', KEYS[10], header.line) or header.line
     facts.lines_before = redis.call('ZRANK', call.waits .. facts.scope, header.line) or nil
@@ -117,7 +120,7 @@ for n, id in ipairs(call.ids) do
       place(facts, id, header)
     end
   end
-  facts.job = waiting_job(KEYS[21 + n], id)
+  facts.job = waiting_job(KEYS[22 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried

@@ -1,7 +1,7 @@
 -- Deferred events stand in line: newcomers behind those that wait already, and whoever the gate refused.
 --
 -- @keys events leased parked lines timers totals names wake awaited deferred deciding freed limits_version seq tallies
--- @keys guarantees requeued posting
+-- @keys guarantees requeued posting scheduled
 -- KEYS      as in take.lua; and then the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope": prefixes of keys, "version": of the limits | absent,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its

@@ -1,8 +1,8 @@
 -- Mutes a category until an instant, or ends that: its events are suppressed, or wait, when a worker takes them.
 --
--- @keys muted lines timers deciding freed wake guarantees
+-- @keys muted lines timers deciding freed wake guarantees scheduled
 -- KEYS      1 muted     HASH  category -> JSON {"until", "since": instants as strings, "who", "why"}; lives as long as the longest
---           2 lines, 3 timers, 4 deciding, 5 freed, 6 wake as in take.lua
+--           all others as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "waits": prefix of keys, "category",
 --           "for_us", "who", "why": mute it for so long, in place of a mute it has | absent: end its mute}
 -- Returns   [until | '', 1 if it was muted before, else 0]

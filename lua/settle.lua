@@ -3,7 +3,7 @@
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older others others_older deciding freed failures failing denials posted places limits_version seq
--- @keys tallies guarantees turns
+-- @keys tallies guarantees turns scheduled
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
 --           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
@@ -29,7 +29,7 @@
 --             "channel_id": Slack's id of the channel | absent,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
 --             "letter": {field: string, ...} of a dead letter; this script adds the payload, and a header that cannot be read,
---             of a parked event: "place": "line" | "timer" | "scan" (a timer that counts from the post), "wait_us",
+--             of a parked event: "place": "line" | "timer" | "scan" (a timer that counts from the post) | "scheduled", "wait_us" | "begins_us",
 --               "deadline": string, "attempt", "unknown", "resent", "unconfirmed": how many history scans have failed, of an event
 --               with an unknown delivery status,
 --               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
@@ -77,7 +77,10 @@ local function park(event, header, payload)
     places.note(header, event, at.scope)
   end
   local ends = tonumber(event.deadline)
-  if event.place ~= 'line' then
+  if event.place == 'scheduled' then
+    header.scheduled, header.why = true, event.why_parked
+    plan.zadd(at.scheduled, event.begins_us, event.id)
+  elseif event.place ~= 'line' then
     local from = event.place == 'scan' and leases.marked(at, header) or at.now
     local is_limited = string.find(event.why_parked[1], '^limit:')
     local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)

@@ -5,9 +5,9 @@
 --
 -- KEYS      1 events 2 leases 3 requeued 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
---           (include/deferred.lua), 19 paused, 20 muted (mute.lua), 21 tallies (include/tally.lua)
+--           (include/deferred.lua), 19 paused, 20 muted (mute.lua), 21 tallies (include/tally.lua), 22 scheduled
 -- ARGV[1]   JSON {"now": us | absent, "leased", "line", "waits", "tally": prefixes of keys}
--- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null,
+-- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null, "scheduled", "next_scheduled": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
 --           "has_all_lines", "deferred": {category: count}, "dead",
@@ -95,6 +95,8 @@ return { cjson.encode({
   parked = redis.call('ZCARD', KEYS[4]),
   timers = redis.call('ZCARD', KEYS[6]),
   next_timer = first_score(KEYS[6]) or cjson.null,
+  scheduled = redis.call('ZCARD', KEYS[22]),
+  next_scheduled = first_score(KEYS[22]) or cjson.null,
   next_line = entries[2] and entries[2] ~= 'inf' and entries[2] or cjson.null,
   deciding = redis.call('ZCOUNT', KEYS[5], 'inf', 'inf'),
   lines = lines,

@@ -2,8 +2,8 @@
 -- events from the lanes. At every instant each event is in some structure.
 --
 -- @keys events leases leased requeued parked lines timers posting pause beat seq totals seen dead_ids suspended
--- @keys lane_high lane_normal lane_low awaited deferred deciding wake limited limited_older others others_older freed paused
--- @keys cooldowns places limits_version muted tallies names guarantees reopening turns failures
+-- @keys lane_high lane_normal lane_low later_high later_normal later_low awaited deferred deciding wake limited limited_older
+-- @keys others others_older freed paused cooldowns places limits_version muted tallies names guarantees reopening turns failures scheduled
 -- KEYS      events      HASH    id -> record (include/record.lua) of an event, from its first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
 --           leased      SET     ids that this owner holds; gone when empty
@@ -11,6 +11,7 @@
 --           parked      ZSET    id -> deadline, all events that wait
 --           lines       ZSET    'channel:NAME' | 'scope:NAME' -> instant at which the next may pass (include/lines.lua)
 --           timers      ZSET    id -> instant at which the event is due
+--           scheduled   ZSET    id -> instant from which on the event may ask for room
 --           posting     HASH    channel -> id whose post is in flight or whose turn it is
 --           pause       HASH    why posting is paused (include/pause.lua); absent otherwise
 --           beat        HASH    at (last call of any worker), grace (until then no owner is taken over), resumed and earlier (ends of
@@ -22,6 +23,7 @@
 --           dead_ids    HASH    id -> entry of the dead letter
 --           suspended   RQ's key that suspends all workers
 --           lane_...    LIST    the lanes high, normal, low (RQ's queues)
+--           later_...   ZSET    of each lane: RQ job that a stock producer has scheduled -> second from which on it is due
 --           awaited     HASH    line of a category -> scope it waits for (include/deferred.lua)
 --           deferred    HASH    category -> how many stand in its lines
 --           deciding    HASH    owner -> JSON {seq, since, scopes, freed, nth} of what it has not decided
@@ -84,6 +86,7 @@
 
 local LOOKS = 8 -- with the pre-check, a call looks at up to so many times as many new events as it may hand out
 local MOST_LOOKS = 1024 -- but at no more than these, unless it may hand out more
+local MOST_LATER = 100 -- scheduled jobs that come to their lane in one call
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -148,6 +151,30 @@ local function take_new(any, closed)
   return is_left
 end
 
+-- Puts jobs that are scheduled and due on their lanes; the next call takes them. Returns whether there were any, and the
+-- instant of the first that is not due.
+local function put_on_lanes()
+  local is_any, first_at, second = false, math.huge, digits(math.floor(at.now / 1000000))
+  for lane, later in pairs({ [at.lane_high] = at.later_high, [at.lane_normal] = at.later_normal, [at.lane_low] = at.later_low }) do
+    local is_used = redis.call('ZCARD', later) > 0
+    for _, id in ipairs(is_used and redis.call('ZRANGEBYSCORE', later, '-inf', second, 'LIMIT', 0, MOST_LATER) or {}) do
+      local job = 'rq:job:' .. id
+      local kind = redis.call('TYPE', job).ok
+      plan.write('ZREM', later, id)
+      if kind == 'hash' then
+        plan.write('HSET', job, 'status', 'queued')
+      end
+      if kind ~= 'none' then -- else somebody has deleted it
+        plan.write('RPUSH', lane, id)
+        is_any = true
+      end
+    end
+    local following = is_used and redis.call('ZRANGEBYSCORE', later, '(' .. second, '+inf', 'WITHSCORES', 'LIMIT', 0, 1) or {}
+    first_at = math.min(first_at, number_of(following[2] or 'inf') * 1000000)
+  end
+  return is_any, first_at
+end
+
 local function adopt()
   local job = 'rq:job:' .. call.adopt.id
   local _, replays = intake.read_job(job)
@@ -196,6 +223,7 @@ if may_hand_out then
     due.take_expired(at)
     left_due = due.take_due(at, opened)
     due.take_requeued(at)
+    due.take_scheduled(at)
   end
 end
 if call.adopt then
@@ -204,6 +232,8 @@ elseif may_hand_out and not due.is_alone() then
   more = take_new(any, not is_stale and ARGV[2] or nil) or more
 end
 more = more or due.is_alone()
+local has_put, later_at = put_on_lanes()
+more = more or has_put
 local _, first_line = plan.zfirst(at.lines)
 if mark and left_due == 0 and first_line and first_line <= at.now then
   plan.ring(at.wake) -- others may have waited for the decision of this owner
@@ -212,16 +242,16 @@ accounting.note_dropped(at, prefilter.refused)
 local freed, nth = mark_undecided(mark)
 intake.note_duplicates(at)
 local old_waits, is_cut = due.has_left()
-if may_hand_out and plan.zfirst(at.requeued) then
+if may_hand_out and (plan.zfirst(at.requeued) or due.has_scheduled(at)) then
   more, old_waits = true, true
 end
 more = more or (is_cut and left_due > 0)
-local next_at = due.come_again(at, grace, is_suspended)
+local next_at = math.min(due.come_again(at, grace, is_suspended), is_suspended and math.huge or later_at)
 local has_to_decide = due.is_alone() or intake.any_old or old_waits
 local facts = {
   now = digits(at.now),
   version = version or cjson.null,
-  next = next_at and digits(next_at) or cjson.null,
+  next = next_at < math.huge and digits(next_at) or cjson.null,
   more = more,
   suspended = is_suspended,
   from = has_to_decide and cjson.null or digits(intake.undecided() or record.last_seq(at) + 1),

@@ -77,6 +77,22 @@ def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[Settin
         yield settings, server
 
 
+def warn_if_unfamiliar(terminal: Terminal, settings: Settings, server: Server, category: str | None) -> None:
+    """A category that nobody has heard of may be a slip of the keyboard: that is said, and what is asked is done."""
+    from difflib import get_close_matches
+
+    from dispatcher.app.readers import familiar_categories
+    from dispatcher.core.outcomes import NO_CATEGORY
+
+    if category in {None, NO_CATEGORY}:
+        return
+    known = familiar_categories(settings, server)
+    if category not in known:
+        near = get_close_matches(str(category), sorted(known), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        terminal.warn(f"no event of category {category} was counted so far, and the limits do not name it{hint}")
+
+
 def limits_named(limits: LimitsFile) -> str:
     """Which limits are looked at, for a headline."""
     version = limits.version

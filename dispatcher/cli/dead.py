@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from dispatcher.cli.context import namespace_named
+from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import Span
@@ -146,7 +146,7 @@ def dead() -> None:
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a Filter's
     """Show the dead letters, the newest first."""
-    with _open(terminal, quiet=as_json) as letters:
+    with _open(terminal, filters["category"], quiet=as_json) as letters:
         wanted = _filter(letters, **filters)
         found = list(islice(letters.find(wanted, newest_first=True), limit + 1))
         kept = letters.count()
@@ -204,7 +204,7 @@ def replay(terminal: Terminal, /, *, dry_run: bool, as_json: bool, **choice: Any
     is on the queue already. Exit 1 if one of the IDS could not be replayed.
     """
     selection = Selection(**choice)
-    with _open(terminal, quiet=as_json) as letters:
+    with _open(terminal, selection.category, quiet=as_json) as letters:
         chosen = _choose(letters, selection)
         if dry_run:
             is_whole = _preview(terminal, chosen, as_json=as_json)
@@ -226,7 +226,7 @@ def purge(terminal: Terminal, /, *, yes: bool, as_json: bool, **choice: Any) -> 
     many it would remove, and exits 2. The totals go on counting what was removed. Exit 1 if one of the IDS is unknown.
     """
     selection = Selection(**choice)
-    with _open(terminal, quiet=as_json) as letters:
+    with _open(terminal, selection.category, quiet=as_json) as letters:
         chosen = _choose(letters, selection)
         _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
     _say_unknown(terminal, chosen.unknown)
@@ -272,10 +272,12 @@ def payload_document(letter: DeadLetter) -> dict[str, Any]:
 
 
 @contextmanager
-def _open(terminal: Terminal, *, quiet: bool) -> Iterator[DeadLetters]:
+def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[DeadLetters]:
     from dispatcher.app.readers import open_dead_letters
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
+        if not quiet:
+            warn_if_unfamiliar(terminal, settings, server, category)
         yield open_dead_letters(settings, server)
 
 

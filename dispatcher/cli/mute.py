@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dispatcher.cli.context import namespace_named
+from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import Category, Span, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
@@ -33,7 +33,7 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         raise click.UsageError("A mute without an end: say --for how long, such as --for 2h.")
     if why is None:
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
-    with _open(terminal, quiet=as_json) as muting:
+    with _open(terminal, category, quiet=as_json) as muting:
         until_us = muting.mute(category, for_us, operator(), why)
     from dispatcher.cli.drawing import clock
     from dispatcher.core.limits import US
@@ -54,7 +54,7 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
     Exit 1 if the category is not muted.
     """
-    with _open(terminal, quiet=as_json) as muting:
+    with _open(terminal, category, quiet=as_json) as muting:
         was_muted = muting.unmute(category)
     if as_json:
         terminal.print_json({"category": category, "was_muted": was_muted})
@@ -66,8 +66,10 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
 
 @contextmanager
-def _open(terminal: Terminal, *, quiet: bool) -> Iterator[Muting]:
+def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[Muting]:
     from dispatcher.app.readers import open_muting
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
+        if not quiet:
+            warn_if_unfamiliar(terminal, settings, server, category)
         yield open_muting(settings, server)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force
+from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import Span, operator
@@ -38,6 +38,7 @@ _WAITING: Final = (
     Reason.PAUSED,
     Reason.RETRY,
     Reason.RECONCILE,
+    Reason.SCHEDULED,
 )
 """The reasons for which an event can wait."""
 
@@ -110,7 +111,7 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
     """Show what waits, and for what; the one that expires first comes first."""
     from itertools import islice
 
-    with _open(terminal, quiet=as_json) as (events, _):
+    with _open(terminal, filters["category"], quiet=as_json) as (events, _):
         found = list(islice(events.find(_filter(events, **filters)), limit + 1))
         total = events.count()
     more, found = len(found) > limit, found[:limit]
@@ -183,7 +184,7 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
     from itertools import islice
 
     selection = Selection(ids, everything, limit, filters)
-    with _open(terminal, quiet=as_json) as (events, settings):
+    with _open(terminal, filters["category"], quiet=as_json) as (events, settings):
         if selection.ids:
             found, missing = find_ids(terminal, events, selection.ids)
         else:
@@ -223,7 +224,7 @@ def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> 
 
 
 @contextmanager
-def _open(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Settings]]:
+def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Settings]]:
     from dispatcher.app.limits import limits_to_look_at
     from dispatcher.app.readers import open_parked_events, open_versions
 
@@ -236,6 +237,7 @@ def _open(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Se
             terminal.warn(warning)
         if not quiet:
             terminal.say(f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}")
+            warn_if_unfamiliar(terminal, settings, server, category)
         yield open_parked_events(settings, server, limits.policy), settings
 
 

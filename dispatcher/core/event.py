@@ -9,7 +9,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import isfinite, isnan
@@ -24,6 +25,7 @@ MAX_BLOCKS: Final = 50
 MAX_LABELS: Final = 32
 MAX_ID: Final = 128
 MAX_INSTANT: Final = 1e11
+MAX_NOT_BEFORE: Final = 4_102_444_800  # 2100-01-01: include/record.lua can hold deadlines until 2112
 LEAST_AGE: Final = 1e-6
 MAX_AGE: Final = 366 * 86_400
 MAX_CHANNEL: Final = 100
@@ -49,6 +51,11 @@ class Event:
     ``max_age`` is in seconds, or text such as ``30m``; ``created_at`` is in seconds since 1970. A ``channel`` without
     its ``#`` gets it, and a number as the value of a label becomes text. Events of one ``thread``, a key of the
     producer's own, go under the first one's message in their channel; ``thread_ts`` names such a message itself.
+
+    An event with ``not_before`` (seconds since 1970, ISO 8601 text with a zone, or an aware ``datetime``) or ``delay``
+    (as ``max_age``) asks for room in the limits at that instant, not earlier. ``delay`` counts from ``send``, or in a
+    job that no producer of this package wrote, from when a worker first takes it.
+
     Construction checks everything and raises ``InvalidEvent``, so an ``Event`` that exists is valid.
     """
 
@@ -64,6 +71,8 @@ class Event:
     max_age: float | None = None
     mrkdwn: bool = False
     thread: str | None = None
+    not_before: float | None = None
+    delay: float | None = None
 
     def __post_init__(self) -> None:
         _check(self, _KEYS)
@@ -106,6 +115,8 @@ class Event:
             "max_age",
             "mrkdwn",
             "thread",
+            "not_before",
+            "delay",
         ):
             value = getattr(self, key)
             if value:
@@ -113,6 +124,15 @@ class Event:
         if self.priority is not Lane.NORMAL:
             payload["priority"] = self.priority.value
         return payload
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether it is to be posted later than now."""
+        return self.not_before is not None or self.delay is not None
+
+    def sent_at(self, now: float) -> Event:
+        """The event as it is handed over at ``now`` (seconds since 1970): a delay counts from here."""
+        return self if self.delay is None else replace(self, delay=None, not_before=now + self.delay)
 
 
 _KEYS: Final = frozenset(Event.__dataclass_fields__)
@@ -180,6 +200,8 @@ def _check(event: Event, given: Collection[str]) -> None:
         _refuse(event)
     if not event.text.strip() and not event.blocks:
         raise InvalidEvent("text is empty, expected some text, or blocks")
+    if event.delay is not None and event.not_before is not None:
+        raise InvalidEvent("delay and not_before are both given, expected one of them")
     if type(event.priority) is not Lane:
         values["priority"] = Lane(event.priority)
 
@@ -206,10 +228,21 @@ def _spelt_span(value: Any) -> Any:  # noqa: ANN401 - as above
         return value
 
 
+def _spelt_instant(value: Any) -> Any:  # noqa: ANN401 - as above
+    try:
+        instant = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+    is_aware = isinstance(instant, datetime) and instant.utcoffset() is not None
+    return instant.timestamp() if is_aware else value
+
+
 _SPELLINGS: Final[tuple[tuple[str, Callable[[Any], Any]], ...]] = (
     ("channel", _spelt_channel),
     ("labels", _spelt_labels),
     ("max_age", _spelt_span),
+    ("delay", _spelt_span),
+    ("not_before", _spelt_instant),
 )
 """Fields that may be given in several spellings, and what makes the one of it that the queue and the worker know."""
 
@@ -278,15 +311,27 @@ def _is_number(value: object, least: float, most: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most  # NaN is neither
 
 
+def _is_span(value: object) -> bool:
+    return value is None or _is_number(value, LEAST_AGE, MAX_AGE)
+
+
+_SPAN_WORDS: Final = "a number of seconds above 0, up to 366 days, or a span such as 30m"
+
+
 def _unknown_keys(keys: list[Any]) -> str:
-    told = "; ".join(_unknown_key(key) for key in keys[:MOST_TOLD])
-    return told if len(keys) <= MOST_TOLD else f"{told}; and {len(keys) - MOST_TOLD} more"
+    told = "; ".join(map(_unknown_key, keys[:MOST_TOLD]))
+    if len(keys) > MOST_TOLD:
+        told = f"{told}; and {len(keys) - MOST_TOLD} more"
+    return f"{told}, expected one of {', '.join(sorted(_KEYS))}" if not any(map(_near, keys[:MOST_TOLD])) else told
 
 
 def _unknown_key(key: object) -> str:
-    near = get_close_matches(str(key)[:LONGEST], _KEYS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(sorted(_KEYS))}"
-    return f"{in_words(key)} is not a key of an event{hint}"
+    near = _near(key)
+    return f"{in_words(key)} is not a key of an event" + (f"; did you mean {near}?" if near else "")
+
+
+def _near(key: object) -> str | None:
+    return next(iter(get_close_matches(str(key)[:LONGEST], _KEYS, n=1)), None)
 
 
 _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
@@ -303,13 +348,15 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("priority", lambda value: value in tuple(Lane), "high, normal or low"),
     ("labels", _is_labels, f"an object of at most {MAX_LABELS} strings of well-formed Unicode"),
     ("created_at", lambda value: value is None or _is_number(value, 0, MAX_INSTANT), "seconds since 1970"),
-    (
-        "max_age",
-        lambda value: value is None or _is_number(value, LEAST_AGE, MAX_AGE),
-        "a number of seconds above 0, up to 366 days, or a span such as 30m",
-    ),
+    ("max_age", _is_span, _SPAN_WORDS),
     ("mrkdwn", lambda value: isinstance(value, bool), "true or false"),
     ("thread", _is_thread, f"a key of 1 to {MAX_THREAD} printable characters"),
+    (
+        "not_before",
+        lambda value: value is None or _is_number(value, 0, MAX_NOT_BEFORE),
+        "seconds since 1970, or an instant with its zone such as 2026-11-24T08:00:00Z, before the year 2100",
+    ),
+    ("delay", _is_span, _SPAN_WORDS),
 )
 _IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}
 

@@ -249,6 +249,11 @@ def on_timer(why: str, attempts: int, most: int, until: str) -> str:
     return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
 
 
+def scheduled(at_us: int, at: Clock) -> str:
+    """An event that is to be posted later."""
+    return f"Scheduled: it asks for room in the limits at {at(at_us)}, not earlier."
+
+
 def in_hands(worker: str | None, attempts: int, most: int, *, is_sending: bool) -> str:
     """An event that a worker holds, or nobody since the last one gave it back or died."""
     if worker is None:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import Demand, Limit, Reason, Scope
+from dispatcher.core.limits import US, Demand, Limit, Reason, Scope
 from dispatcher.core.tally import Tally
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none; its monotonic clock stops
@@ -90,6 +90,19 @@ class Leased(NamedTuple):
     def is_fresh(self) -> bool:
         """Whether nobody can have asked for slots for it before."""
         return self.takes == 1 and not (self.was_admitted or self.line or self.buffered)
+
+    @property
+    def begins_us(self) -> int:
+        """From when on it may be posted, and its age counts: its first sight, or later if it says so.
+
+        A delay that counts from the first sight is over for an event that comes back from the dead letters.
+        """
+        event = self.event
+        if event.not_before is not None:
+            return max(self.seen_us, round(event.not_before * US))
+        if event.delay is not None and not self.replays:
+            return self.seen_us + round(event.delay * US)
+        return self.seen_us
 
     @property
     def is_digest_message(self) -> bool:

@@ -100,7 +100,7 @@ def _can_bury(reason: Reason) -> bool:
             return False
         case Reason.MUTED:
             return True
-        case Reason.DUPLICATE | Reason.CANCELLED:
+        case Reason.DUPLICATE | Reason.CANCELLED | Reason.SCHEDULED:
             return False
         case _:
             assert_never(reason)
@@ -111,11 +111,15 @@ DEADLY: Final = tuple(reason for reason in Reason if _can_bury(reason))
 
 
 class Place(StrEnum):
-    """Where an event waits: in its channel's line, on a timer of its own, or on one that counts from its last post."""
+    """Where an event waits: in its channel's line, on a timer of its own, or on one that counts from its last post.
+
+    Or, before it asks for room, among those that are scheduled.
+    """
 
     LINE = "line"
     TIMER = "timer"
     SCAN = "scan"
+    SCHEDULED = "scheduled"
 
 
 @dataclass(frozen=True, slots=True)

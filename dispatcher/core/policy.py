@@ -205,7 +205,7 @@ class Policy:
         return self.channels.get(channel, self.default_pace)
 
     def max_age_us(self, event: Event) -> int:
-        """How long the event may wait from first sight: the category's bound, or the event's own if shorter."""
+        """How long the event may wait once it may be posted: the category's bound, or the event's own if shorter."""
         bound = self.rule(event.category).max_age_us
         return bound if event.max_age is None else min(bound, round(event.max_age * US))
 
@@ -221,7 +221,7 @@ class Policy:
             return self.digest_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
-        key = (event.category, leased.channel or event.channel, leased.seen_us, event.max_age, leased.buffered)
+        key = (event.category, leased.channel or event.channel, leased.begins_us, event.max_age, leased.buffered)
         terms = self._terms.get(key)
         if terms is None:
             if len(self._terms) >= _REMEMBERED:
@@ -236,7 +236,7 @@ class Policy:
             channel=channel,
             pace=self.pace(channel),
             scopes=self.scopes(event.category, event.labels, tells=leased.buffered),
-            deadline_us=leased.seen_us + self.max_age_us(event),
+            deadline_us=leased.begins_us + self.max_age_us(event),
             configured=self.knows(event.category),
             shadows=self.shadows(event.category, event.labels),
         )

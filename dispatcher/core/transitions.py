@@ -42,7 +42,7 @@ def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settl
         case Settlement() as settlement:
             return settlement
         case candidate:
-            return refused_unseen(candidate, policy, now_us) or candidate
+            return refused_unseen(candidate, policy, now_us) or _scheduled(candidate, now_us) or candidate
 
 
 def as_candidate(leased: Leased, policy: Policy) -> Candidate | Settlement:
@@ -82,6 +82,15 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     return None
 
 
+def _scheduled(candidate: Candidate, now_us: int) -> Settlement | None:
+    """An event that is to be posted later waits before it asks for room. None: its time has come."""
+    leased, terms = candidate.leased, candidate.terms
+    wait_us = leased.begins_us - now_us
+    if wait_us <= 0 or leased.was_admitted:
+        return None
+    return Settlement(leased, terms, Parked(Place.SCHEDULED, Reason.SCHEDULED, wait_us))
+
+
 def _waited_for(leased: Leased, terms: Terms) -> str:
     """What the event waited for last, in words."""
     if leased.line is not None:
@@ -97,7 +106,7 @@ def _waited_for(leased: Leased, terms: Terms) -> str:
         case Reason.RETRY | Reason.RECONCILE:
             return f"for another attempt after {code or 'a lost worker'}"
         case _:
-            return f"for room ({reason})"
+            return "since its not_before" if reason == Reason.SCHEDULED else f"for room ({reason})"
 
 
 def _tried_out(leased: Leased) -> DeadLettered:

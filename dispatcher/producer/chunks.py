@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
@@ -157,3 +158,5 @@ class Fields(TypedDict, total=False):
     max_age: float | str | None
     mrkdwn: bool
     thread: str | None
+    not_before: float | str | datetime | None
+    delay: float | str | None

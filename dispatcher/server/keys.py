@@ -131,6 +131,11 @@ class Keys:
         return self._key("timers")
 
     @cached_property
+    def scheduled(self) -> str:
+        """ZSET, id -> the instant (us) from which on the event may ask for room; empty."""
+        return self._key("scheduled")
+
+    @cached_property
     def posting(self) -> str:
         """HASH, channel -> id whose post is in flight or whose turn it is; empty."""
         return self._key("posting")

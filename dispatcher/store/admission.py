@@ -83,7 +83,7 @@ class Admission:
         names = [
             *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older,
             keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
-            keys.deciding, keys.freed, keys.tallies, keys.guarantees,
+            keys.deciding, keys.freed, keys.tallies, keys.guarantees, keys.scheduled,
         ]  # fmt: skip
         ends = Ends(asking)
         names += [keys.tally(counting.id) for counting in ends.tallies]

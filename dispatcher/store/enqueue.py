@@ -5,6 +5,7 @@ Pure: the blocking and the asyncio intake differ in how they call, not in what t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -73,9 +74,11 @@ class EnqueueCalls:
 
         Raises ``InvalidEvent`` when the event is too large or cannot be written as JSON.
         """
+        event = event.sent_at(time.time()) if event.delay is not None else event
         remembered = "0" if is_generated or not is_remembered(event, job_id) else "1"
         text = event.text[:_DESCRIBED].replace("\n", " ")
-        known = event.category if event.id is None or event.id == job_id else ""
+        has_mark = (event.id is None or event.id == job_id) and not event.is_scheduled
+        known = event.category if has_mark else ""
         row = f"{_LANES[event.priority]}{remembered}{known}\n{event.category}: {text}\n{seal(event)}"
         return Job(self._job_prefix + job_id, row)
 

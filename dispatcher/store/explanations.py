@@ -67,7 +67,7 @@ class ExplainCalls:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
-            keys.muted, keys.paused, keys.failures,
+            keys.muted, keys.paused, keys.failures, keys.scheduled,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
@@ -178,6 +178,8 @@ class _Telling:
             sentence = explain.in_hands(owner, attempts, MAX_ATTEMPTS, is_sending=state == "sending")
             return replace(base, state=State.IN_FLIGHT, sentence=sentence, worker=owner)
         base = replace(base, state=State.PARKED, outcome="parked")
+        if header.get("scheduled"):
+            return self._scheduled(base)
         if header.get("timer"):
             found = Reason.RETRY if header.get("unconfirmed") is None else Reason.RECONCILE
             return self._on_timer(base, header.get("why") or (found.value, None), is_buffered="buffered" in header)
@@ -195,6 +197,11 @@ class _Telling:
             hindrance = explain.paused(pause.since_us, _said(pause), self._at)
             sentence = explain.after_pause(hindrance, self._at(next_us))
         return replace(base, reason=reason, code=code, next_at=next_us / US, sentence=sentence)
+
+    def _scheduled(self, base: Explanation) -> Explanation:
+        next_us = int(self._facts.get("timer") or self._findings.now_us)
+        sentence = explain.scheduled(next_us, self._at)
+        return replace(base, reason=Reason.SCHEDULED.value, next_at=next_us / US, sentence=sentence)
 
     def _deferred(self, base: Explanation) -> Explanation:
         scope, next_us = self._facts["scope"], self._next_us()

@@ -267,6 +267,7 @@ class Outbox:
         if script not in self._names_by_script:
             ours = {"leased": self.leased_key(), "suspended": self._queue.suspended}
             ours |= dict(zip(("lane_high", "lane_normal", "lane_low"), self._queue.lanes, strict=True))
+            ours |= dict(zip(("later_high", "later_normal", "later_low"), self._queue.scheduled, strict=True))
             names = [ours.get(name) or self._keys.named(name) for name in script_keys(script)]
             self._names_by_script[script] = names
         return self._names_by_script[script]

@@ -22,7 +22,7 @@ from dispatcher.store.explanations import Explanations, Found
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.script_rows import why_of
 
-PAGE: Final = 100
+PAGE: Final = 64
 """Events that are read or cancelled in one step: each may hold 256 KiB."""
 
 

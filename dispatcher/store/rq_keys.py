@@ -35,6 +35,11 @@ class QueueKeys:
         """LIST, what a stock worker has popped and not yet begun, one for each lane."""
         return tuple(f"{lane}:intermediate" for lane in self.lanes)
 
+    @cached_property
+    def scheduled(self) -> tuple[str, ...]:
+        """ZSET, RQ's registry of jobs that are due later, with the second from which on they are; one for each lane."""
+        return tuple(f"rq:scheduled:{self.lane_name(lane)}" for lane in Lane)
+
     def workers(self, lane: Lane) -> str:
         """SET, the keys of RQ's entries of the workers of a lane."""
         return f"rq:workers:{self.lane_name(lane)}"

@@ -18,6 +18,7 @@ from dispatcher.core.outcomes import (
     Dropped,
     Outcome,
     Parked,
+    Place,
     Sent,
     Settlement,
     Step,
@@ -226,7 +227,7 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {
                 "outcome": "parked",
                 "place": place.value,
-                "wait_us": wait_us,
+                **_when(place, wait_us, settlement.subject),
                 "attempt": settlement.attempt,
                 "unknown": settlement.unknown,
                 **({"resent": settlement.resent} if settlement.resent else {}),
@@ -235,6 +236,12 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             }
         case _:
             assert_never(outcome)
+
+
+def _when(place: Place, wait_us: int, subject: Leased | Undecodable) -> dict[str, int]:
+    if place is Place.SCHEDULED and isinstance(subject, Leased):
+        return {"begins_us": subject.begins_us}
+    return {"wait_us": wait_us}
 
 
 def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:

@@ -103,6 +103,8 @@ class Snapshot:
     has_all_tallies: bool = True
     all_tallies: int = 0
     parked_with_digests: int = 0
+    scheduled: int = 0
+    next_scheduled_us: int | None = None
 
     @property
     def in_flight(self) -> int:
@@ -127,7 +129,7 @@ class Snapshot:
         """How many events wait for a channel in lines that are not told of."""
         if self.has_all_lines:
             return 0
-        in_lines = self.parked_with_digests - self.timers
+        in_lines = self.parked_with_digests - self.timers - self.scheduled
         return in_lines - sum(self.deferred.values()) - self._waiting_in(deferred=False)
 
     def _waiting_in(self, *, deferred: bool) -> int:
@@ -168,7 +170,12 @@ class Snapshot:
             deferred, for_channels = self._waiting_in(deferred=True), self._waiting_in(deferred=False)
             in_lines = deferred + for_channels
             equations += [
-                ("all parked", self.parked_with_digests, "in lines + on timers", in_lines + self.timers),
+                (
+                    "all parked",
+                    self.parked_with_digests,
+                    "in lines + on timers + scheduled",
+                    in_lines + self.timers + self.scheduled,
+                ),
                 ("deferred", sum(self.deferred.values()), "in lines of categories", deferred),
             ]
         found = [f"{left} is {a}, but {right} is {b}" for left, a, right, b in equations if a != b]
@@ -195,7 +202,7 @@ class Books:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
-            keys.muted, keys.tallies,
+            keys.muted, keys.tallies, keys.scheduled,
         ]  # fmt: skip
         self._call = {
             "leased": keys.leased_prefix,
@@ -206,6 +213,7 @@ class Books:
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
         self._shadowed = keys.shadowed
+        self._totals = keys.totals
 
     def snapshot(self) -> Snapshot:
         """The snapshot."""
@@ -233,6 +241,8 @@ class Books:
             pause=read_pause(facts["pause"]),
             paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
             muted=read_mutes(facts["muted"], int(facts["now"])),
+            scheduled=facts["scheduled"],
+            next_scheduled_us=int(facts["next_scheduled"]) if facts["next_scheduled"] else None,
             next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
             tallies=tallies,
             has_all_lines=facts["has_all_lines"],
@@ -250,11 +260,18 @@ class Books:
             rows = self._client.hgetall(self._shadowed)
         return {name.decode(): int(count) for name, count in rows.items() if isinstance(name, bytes)}
 
+    def categories(self) -> set[str]:
+        """The names under which events were counted."""
+        with translate_outages():
+            fields = self._client.hkeys(self._totals)
+        names = (field.decode().partition(" ")[2] for field in fields if isinstance(field, bytes))
+        return {name for name in names if name}
+
     def is_drained(self) -> bool:
         """Whether nothing waits on a lane, nothing is in flight and nothing admitted is still to be posted.
 
-        What a limit defers or sets aside may wait, but not what has its turn now or is being decided about; so may a
-        digest that collects, and one that is posted and may be edited.
+        What a limit defers or sets aside may wait, but not what has its turn now or is being decided about; so may what
+        is scheduled for later, a digest that collects, and one that is posted and may be edited.
         """
         snapshot = self.snapshot()
         if snapshot.deciding or (snapshot.next_line_us is not None and snapshot.next_line_us <= snapshot.now_us):
@@ -262,7 +279,9 @@ class Books:
         if snapshot.tallies_at("line", "hands"):
             return False
         buffered = snapshot.tallies_at("buffered") if snapshot.has_all_tallies else snapshot.all_tallies
-        return snapshot.waiting + snapshot.in_flight + snapshot.parked <= buffered + sum(snapshot.deferred.values())
+        later = snapshot.scheduled if (snapshot.next_scheduled_us or 0) > snapshot.now_us else 0
+        may_wait = buffered + sum(snapshot.deferred.values()) + later
+        return snapshot.waiting + snapshot.in_flight + snapshot.parked <= may_wait
 
 
 def read_by_hand(text: str) -> PausedByHand:

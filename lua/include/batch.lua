@@ -5,7 +5,7 @@
 -- Returns how many there are, their verdicts (texts of JSON), the rest of the answer, and `request_of`, which gives the n-th.
 local function decide_batch(call, now, admitted, lost)
   local scopes, ids, rows, of = gate.open(call, now), call.ids, call.rows, call.of
-  local US, MAX = slots.US, slots.MAX
+  local US = slots.US
 
   local function request_of(n)
     if not ids then
@@ -52,25 +52,33 @@ local function decide_batch(call, now, admitted, lost)
       end
     end
   end
-  local ahead = ''
+  local rest = ''
   if call.ahead then
     local openings = {}
     for n, position in ipairs(call.ahead) do
       local scope = scopes[position]
       local at, room = (slots.room_at(scope)), math.huge
-      if not scope.live then
-        scope.store.look(scope)
-      end
       for _, window in ipairs(scope.windows) do
-        room = math.min(room, window[MAX] - scope.store.used(scope, window))
+        room = math.min(room, gate.left(scope, window))
       end
       at = math.min(at, now + slots.largest(scope, US)) -- what rests on a held slot may say a day
       openings[n] = string.format('["%.0f",%d]', math.max(at, now), at > now and 0 or math.max(room, 1))
     end
-    ahead = ',"ahead":[' .. table.concat(openings, ',') .. ']'
+    rest = ',"ahead":[' .. table.concat(openings, ',') .. ']'
+  end
+  if call.left and verdicts[1] == '0' then
+    local left = {}
+    for i, scope in ipairs(scopes) do
+      left[i] = {}
+      for n, window in ipairs(scope.windows) do
+        left[i][n] = string.format('%d', math.max(0, gate.left(scope, window)))
+      end
+      left[i] = '[' .. table.concat(left[i], ',') .. ']'
+    end
+    rest = rest .. ',"left":[' .. table.concat(left, ',') .. ']'
   end
   for i = 1, #scopes do
     slots.write(scopes[i])
   end
-  return count, verdicts, ahead, request_of
+  return count, verdicts, rest, request_of
 end

@@ -1,4 +1,5 @@
--- What is due, for take.lua: events that have reached their deadline, timers, heads of lines, and events that dead workers left.
+-- What is due, for take.lua: events that have reached their deadline, timers, heads of lines, scheduled events, and events that
+-- dead workers left.
 -- One call looks at a bounded number of them; the next call looks at the others.
 --
 -- `at` as in include/intake.lua; with due, new and undecided of the call, and is_stopped: everything is paused by hand.
@@ -313,7 +314,29 @@ local due = module(function(due)
     end
   end
 
-  -- The next instant at which there may be something to take, or nil.
+  function due.has_scheduled(at)
+    local _, instant = plan.zfirst(at.scheduled)
+    return instant ~= nil and instant <= at.now
+  end
+
+  -- Takes scheduled events whose instant has come. Like new ones they have yet to ask for room.
+  function due.take_scheduled(at)
+    local most = (at.undecided or alone) and 0 or at.new - intake.count()
+    for _, id in ipairs(most > 0 and plan.zdue(at.scheduled, at.now, most) or {}) do
+      local header, payload, malformed = record.read(at, id)
+      if malformed then
+        intake.quarantine(at, id, header, payload)
+      elseif intake.is_full() or not may_take(at, header) then
+        break
+      else
+        plan.zrem(at.scheduled, id)
+        intake.unpark(at, id, header, payload)
+        intake.to_decide_again(header.seq)
+      end
+    end
+  end
+
+  -- The next instant at which there may be something to take, or math.huge.
   function due.come_again(at, grace, is_suspended)
     local function first_score(key)
       local _, score = plan.zfirst(key)
@@ -321,7 +344,7 @@ local due = module(function(due)
     end
     local next_at = math.max(first_score(at.leases), grace)
     if not is_suspended then
-      next_at = math.min(next_at, first_score(at.parked))
+      next_at = math.min(next_at, first_score(at.parked), first_score(at.scheduled))
       local _, line_at
       if behind then
         _, line_at = plan.znext(at.lines, at.now)
@@ -333,6 +356,6 @@ local due = module(function(due)
         next_at = math.min(next_at, math.max(waits_until, count_of(plan.hget(at.pause, 'probe'))))
       end
     end
-    return next_at < math.huge and next_at or nil
+    return next_at
   end
 end)

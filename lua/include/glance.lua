@@ -2,7 +2,7 @@
 -- general way defines and builds. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
 -- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written.
 local function glance(call, now)
-  if call.ids or call.requests[2] or call.stores or call.peek or call.drains or call.ahead then
+  if call.ids or call.requests[2] or call.stores or call.peek or call.drains or call.ahead or call.left then
     return
   end
   local request = call.requests[1]

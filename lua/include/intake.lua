@@ -69,7 +69,7 @@ local intake = module(function(intake)
   function intake.unpark(at, id, header, payload)
     plan.zrem(at.parked, id)
     accounting.count(at.totals, 'parked', header.counted, -1)
-    header.state, header.timer, header.entry = nil, nil, nil
+    header.state, header.timer, header.scheduled, header.entry = nil, nil, nil, nil
     hand_out_again(at, id, header, payload)
     local tally = header.buffered and 'digest:' .. header.category
     if tally and plan.hget(at.tally .. tally, 'buffered') == id then
@@ -100,7 +100,8 @@ local intake = module(function(intake)
       plan.hdel(at.events, id)
       return
     elseif was_parked then
-      accounting.count(at.totals, 'parked', record.is_digest_message(id) and '' or header.counted or accounting.UNREADABLE, -1)
+      local counted = header.counted ~= '' and header.counted or accounting.UNREADABLE
+      accounting.count(at.totals, 'parked', record.is_digest_message(id) and '' or counted, -1)
     elseif not was_requeued then
       return
     end

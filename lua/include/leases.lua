@@ -5,7 +5,7 @@
 -- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. The beat
 -- also shows that the clock was stepped back: the last call was later than now.
 --
--- `at` names the keys events, leases, requeued, parked, lines, timers, posting, totals, cooldowns, those of include/deferred.lua,
+-- `at` names the keys events, leases, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, those of include/deferred.lua,
 -- for `renew` also beat, reopening and pause;
 -- grace_us: from a post with an unknown delivery status until it is reconciled, scope: prefix of the keys of slots; and now.
 local leases = module(function(leases)
@@ -85,9 +85,7 @@ local leases = module(function(leases)
   -- The post of the event was under way when its worker died: it may have arrived, or may still arrive. It frees its channel
   -- and is charged to the channel's pace. The event is reconciled when `at.grace_us` have passed since the mark of the post.
   function leases.unconfirmed(at, id, header, payload)
-    if lines.free(at, header.channel, id) and plan.zscore(at.lines, 'channel:' .. header.channel) then
-      plan.zadd(at.lines, at.now, 'channel:' .. header.channel)
-    end
+    lines.free_all(at, id) -- wherever it posts: a malformed header may name another channel
     if header.pace then
       local pace = at.scope .. 'pace:' .. header.channel
       plan.zadd(pace, at.now, id .. ' ' .. digits(at.now))
@@ -154,18 +152,17 @@ local leases = module(function(leases)
     return is_all
   end
 
-  -- A parked event leaves its timer or its line. The caller removes it from `parked` and writes it to its next place.
+  -- A parked event leaves its timer or its line: wherever it is, since a malformed header may name another place. The caller
+  -- removes it from `parked` and writes it to its next place.
   function leases.leave_place(at, id, header)
-    if header.timer then
-      plan.zrem(at.timers, id)
-    elseif header.line then
+    plan.zrem(at.timers, id)
+    plan.zrem(at.scheduled, id)
+    if header.line and plan.zscore(at.line .. header.line, id) then
       deferred.leave(at, id, header)
-    else
-      local line = header.entry or 'channel:' .. header.channel
-      plan.zrem(at.line .. line, id)
-      if not plan.zfirst(at.line .. line) then
-        plan.zrem(at.lines, line)
-      end
+    end
+    local line = header.entry or header.channel and 'channel:' .. header.channel
+    if line and plan.zrem(at.line .. line, id) and not plan.zfirst(at.line .. line) then
+      plan.zrem(at.lines, line)
     end
   end
 
@@ -173,6 +170,7 @@ local leases = module(function(leases)
   -- Returns whether the event was parked, and whether it was requeued.
   function leases.pull_out(at, id, header, line)
     plan.zrem(at.timers, id)
+    plan.zrem(at.scheduled, id)
     local was_requeued = plan.zrem(at.requeued, id)
     local channel = header.channel and 'channel:' .. header.channel
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do

@@ -1,5 +1,5 @@
--- Where events wait: an event is parked in a channel's line, on a timer (its own instant), or in the line of its category
--- (include/deferred.lua).
+-- Where events wait: an event is parked in a channel's line, on a timer (its own instant), in the line of its category
+-- (include/deferred.lua), or among the scheduled ones until it may ask for room.
 --
 -- A channel's line is ordered by class, then by first sight. The class, 0 to 11, follows from the event's priority (high, normal,
 -- low), from whether its slot belongs to its category's guarantee, and from whether it was tried in vain (include/places.lua).
@@ -8,7 +8,7 @@
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on its
 -- channel. A call that sets an instant earlier than all others rings the bell, which wakes one worker that sleeps.
 --
--- `at` names the keys lines, timers, posting, cooldowns, turns, wake; and now. A channel is {name, line: key of its line,
+-- `at` names the keys lines, timers, scheduled, posting, cooldowns, turns, wake; and now. A channel is {name, line: key of its line,
 -- line_name, and with a pace: pace: key of its slots, max, window_us}.
 local lines = module(function(lines)
   lines.HISTORY = 'conversations.history' -- the member of `cooldowns` that stands for all history scans
@@ -20,10 +20,10 @@ local lines = module(function(lines)
   local USUAL = 6 -- normal, without a guarantee, not tried in vain
   local OLDEST_EVERY = 16
 
-  -- The earliest instant in lines and timers, before this call changes anything.
+  -- The earliest instant at which something is due, before this call changes anything.
   function lines.first_instant(at)
     local first = math.huge
-    for _, key in ipairs({ at.lines, at.timers }) do
+    for _, key in ipairs({ at.lines, at.timers, at.scheduled }) do
       first = math.min(first, number_of(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge)
     end
     return first
@@ -31,7 +31,8 @@ local lines = module(function(lines)
 
   -- Rings if this call has planned an instant before `before`.
   function lines.ring_if_earlier(at, before)
-    if math.min(plan.zlowest_added(at.lines), plan.zlowest_added(at.timers)) < before then
+    local added = math.min(plan.zlowest_added(at.lines), plan.zlowest_added(at.timers), plan.zlowest_added(at.scheduled))
+    if added < before then
       plan.ring(at.wake)
     end
   end

@@ -2,8 +2,8 @@
 --
 -- Header: seq (order of first sight), seen (instant of first sight), and once they are known category, counted (its name in the
 -- books), channel, attempt (tries used up), posts (posts started), unknown (posts whose fate is unknown), state ("sending" while
--- a post may be under way, "waiting" while parked), timer (true: parked on a timer), why (reason and code for which it waits or
--- waited on one; absent after a death), shadow (limits that would have refused it), solo (its channel has a pace) and pace (the
+-- a post may be under way, "waiting" while parked), timer (true: parked on a timer), scheduled (true: it waits for the instant from which
+-- on it may ask for room), why (reason and code for which it waits or waited on either; absent after a death), shadow (limits that would have refused it), solo (its channel has a pace) and pace (the
 -- window of that, us), order (its class in its channel's line, include/lines.lua), held (true: it owns held slots), holds and
 -- slots (names of the scopes in which it holds slots, and of all in which it has one), takes (how often it was taken up),
 -- replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
@@ -54,7 +54,7 @@ local record = module(function(record)
   end
   local IS_SOUND = {
     seq = is_seq, seen = is_instant, category = is_text, counted = is_text, channel = is_text, attempt = is_count,
-    posts = is_count, unknown = is_count, timer = is_flag, why = is_why, shadow = is_names, pace = is_count, order = is_class,
+    posts = is_count, unknown = is_count, timer = is_flag, scheduled = is_flag, why = is_why, shadow = is_names, pace = is_count, order = is_class,
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
     buffered = is_instant, digest = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
     first = is_instant, back = is_instant, unconfirmed = is_count, resent = is_count, entry = is_text, place = is_text,
@@ -82,13 +82,23 @@ local record = module(function(record)
     return line == 'category:' .. category or string.find(line, 'label:' .. category .. ':', 1, true) == 1
   end
 
+  -- A digest message has empty names, and nothing else has.
+  local function is_named(header)
+    for _, name in pairs({ header.category, header.counted }) do
+      if (name == '') ~= (header.digest == true) then
+        return false
+      end
+    end
+    return true
+  end
+
   local function is_whole(header)
     return header.seq ~= nil and header.seen ~= nil
       and (header.state == nil or has_all(header, NEEDS[header.state]))
       and (header.unconfirmed == nil or has_all(header, NEEDS.unconfirmed))
       and (header.line == nil or (has_all(header, NEEDS.line) and is_line_of(header.line, header.category)))
-      and (header.digest or (header.category ~= '' and header.counted ~= ''))
-      and (header.state ~= 'waiting' or header.timer or header.line or header.entry or header.channel) ~= nil
+      and is_named(header)
+      and (header.state ~= 'waiting' or header.timer or header.scheduled or header.line or header.channel) ~= nil
   end
 
   -- Whether an event of this id is the dispatcher's own. No id of a producer's holds a colon (include/intake.lua).
@@ -102,7 +112,7 @@ local record = module(function(record)
     local line = stored and string.find(stored, '\n', 1, true)
     local text = stored and string.sub(stored, 1, (line or #stored + 1) - 1) or ''
     local header = line and json_of(text)
-    if not header then
+    if not header or header[1] ~= nil then -- a list is no header
       return {}, line and string.sub(stored, line + 1) or '', text
     end
     local malformed, is_newer

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from dispatcher.cli import exits
+from dispatcher.core.event import Event
 from dispatcher.settings.environment import variables
 from dispatcher.settings.limits_schema import (
     CategorySection,
@@ -109,6 +110,11 @@ def test_every_decision_is_in_the_index() -> None:
 def test_the_table_of_variables_is_current() -> None:
     remedy = "run: python -m tests.docs.environment_table"
     assert environment_table.written_table() == environment_table.table(), remedy
+
+
+def test_every_field_of_an_event_is_documented_and_no_other() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", section(DOCS / "events.md", "Fields"), re.MULTILINE)
+    assert sorted(rows) == sorted(["v", *Event.__dataclass_fields__])
 
 
 def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -241,6 +241,20 @@ def test_suspended_workers_take_nothing_until_resumed(
         assert balanced(redis)["received"] == 0
         resume(redis)
         until(lambda: len(slack.ledger) == 1, "the post")
+
+
+def test_a_job_that_a_stock_producer_scheduled_is_posted_when_it_is_due_without_rqs_scheduler(
+    env: dict[str, str], queue: Queue, redis: Database, slack: StandIn, tmp_path: Path
+) -> None:
+    urgent = Queue("notifications:high", connection=redis, serializer=JSONSerializer)
+    now = datetime.now(UTC)
+    for number, (lane, at) in enumerate([(queue, now), (urgent, now), (queue, now + timedelta(days=1))]):
+        lane.enqueue_at(at, FUNCTION, {"category": "errors", "text": str(number)}, job_id=f"job-{number}")
+    gone = queue.enqueue_at(now, FUNCTION, {"category": "errors", "text": "gone"}, job_id="gone")
+    redis.delete(gone.key)
+    drain(env, tmp_path)
+    assert sorted(posted.text for posted in slack.ledger.posted()) == ["0", "1"]
+    assert [redis.zrange(key, 0, -1) for key in QUEUE.scheduled] == [[], [b"job-2"], []]
 
 
 def test_a_repeated_job_id_of_a_stock_producer_is_a_duplicate(

@@ -244,6 +244,7 @@ def _become(order: dict[str, Any], streams: list[int]) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
+    time.tzset()  # the zone is read at a start only
     sys.argv = ["dispatcher", *order["arguments"]]
     for theirs, descriptor in enumerate(streams):
         os.dup2(descriptor, theirs)

@@ -53,6 +53,7 @@ class NamespaceState:
     lines: dict[str, list[str]]
     instants: dict[str, float]
     timers: list[str]
+    scheduled: list[str]
     parked: list[str]
     posting: dict[str, str]
     lifetimes_ms: dict[str, int]
@@ -66,7 +67,7 @@ class NamespaceState:
     def faults(self, *, same_pace: bool = True) -> list[str]:
         """A sentence for each thing that does not fit."""
         in_hands = [*self.requeued, *(id_ for ids in self.leased.values() for id_ in ids)]
-        waiting = [*self.timers, *(id_ for ids in self.lines.values() for id_ in ids)]
+        waiting = [*self.timers, *self.scheduled, *(id_ for ids in self.lines.values() for id_ in ids)]
         busy = {f"channel:{channel}" for channel in self.posting}
         channels = {line: ids for line, ids in self.lines.items() if line.startswith(("channel:", "paused:"))}
         categories = {line: ids for line, ids in self.lines.items() if line not in channels}
@@ -91,6 +92,10 @@ class NamespaceState:
             (
                 all(bool(header.get("timer")) == (id_ in self.timers) for id_, header in self.events.items()),
                 "what waits on a timer says so",
+            ),
+            (
+                all(bool(header.get("scheduled")) == (id_ in self.scheduled) for id_, header in self.events.items()),
+                "what is scheduled says so",
             ),
             (
                 all(self._state(id_) is None for id_ in self.requeued),
@@ -184,6 +189,7 @@ def state_of(redis: Database, keys: Keys) -> NamespaceState:
         lines={line: list(pairs(key)) for line, key in lines.items()},
         instants=scores(keys.lines),
         timers=list(pairs(keys.timers)),
+        scheduled=list(pairs(keys.scheduled)),
         parked=list(pairs(keys.parked)),
         posting=pairs(keys.posting),
         lifetimes_ms={key: found[key][0] for key in with_lifetime},

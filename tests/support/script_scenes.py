@@ -9,6 +9,7 @@ from typing import Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import (
+    US,
     Ambiguous,
     FirstOf,
     Lane,
@@ -92,11 +93,20 @@ def storm(redis: Database) -> None:
     for _ in range(3):
         stage.send_unnamed()
     stage.send("i", "j", "k", category="other")
+    stage.send("at-five", "at-six", not_before=stage.clock.now_us / US + 5)
+    due_s = stage.clock.now_us // US
+    redis.zadd(stage.queue.scheduled[1], {"stock": due_s, "deleted": due_s, "wrong-type": due_s, "next": due_s + 5})
+    redis.hset(stage.queue.job("stock"), "data", "no event")
+    redis.hset(stage.queue.job("next"), "data", "no event")
+    redis.set(stage.queue.job("wrong-type"), "x")
     redis.rpush(stage.queue.lane(Lane.NORMAL), "a", "no-such-job", "odd id \xff", "wrong")
     redis.hset(stage.queue.job("wrong"), "data", "no event")
     explain_all(stage, "a", "i", "wrong")
     ann.run()
     stage.snapshot()
+    explain_all(stage, "at-five")
+    stage.clock.forward(5)
+    ann.run()
     redis.set(stage.queue.suspended, "1")
     ann.take()
     redis.delete(stage.queue.suspended)
@@ -626,6 +636,11 @@ def limiter(redis: Database) -> None:
     limits.try_acquire([user, log, counted])
     now[0] -= 30_000_000
     limits.try_acquire([user, log], "back")
+    limits.try_acquire([user, log, counted], "back", with_left=True)
+    limits.reset([user, log, counted])
+    limits.try_acquire([user, log, counted], "back", with_left=True)
+    limits.reset(user)
+    limits.reset(user)
 
 
 def waiting(redis: Database) -> None:
@@ -666,6 +681,8 @@ def waiting(redis: Database) -> None:
         release(call.keys, [call.argument(now + 63_000_010)])
     turn("l", "join", 63_000_020)
     turn("m", "join", 63_000_021)
+    reset, call = Script(redis, "reset"), calls.reset([user, Scope("log", "1/1m", ids=False)])
+    reset(call.keys, [call.argument(now + 63_000_030)])
     call = calls.release("nobody", [user])
     release(call.keys, [call.argument(now + 64_000_000)])
 

@@ -369,11 +369,11 @@ class Stage:
     def listen(self) -> tuple[int, float]:
         """What the bell has left for sleepers, which is taken; and the first instant at which one that waits may go."""
         pipe = self.redis.pipeline(transaction=False)
-        for key in (self.keys.lines, self.keys.timers):
+        for key in (self.keys.lines, self.keys.timers, self.keys.scheduled):
             pipe.zrange(key, 0, 0, withscores=True)
-        lines, timers, tokens, _ = pipe.llen(self.keys.wake).delete(self.keys.wake).execute()
+        lines, timers, scheduled, tokens, _ = pipe.llen(self.keys.wake).delete(self.keys.wake).execute()
         self.tokens += tokens
-        return int(tokens), min((score for _, score in (*lines, *timers)), default=INF)
+        return int(tokens), min((score for _, score in (*lines, *timers, *scheduled)), default=INF)
 
     def collect_tokens(self) -> int:
         """Take what the bell has left for sleepers and add it to ``tokens``; returns how many."""

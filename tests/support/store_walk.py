@@ -204,6 +204,7 @@ class StoreWalk:
             priority=choice(list(Lane)),
             labels=choice(LABELS),
             max_age=choice([None] * 5 + [25.0]),
+            not_before=choice([None] * 5 + [self.stage.clock.now_us / US + self.random.uniform(0, 90)]),
         )
         self.stage.intake.enqueue([(id_, event(id=id_)) for id_ in ids])
         self.ids += ids
@@ -322,6 +323,7 @@ class StoreWalk:
                 self._start_late(ghost)
             case _:
                 ghost.worker.take(1, 1)
+                ghost.hands = []  # who waits for a take has no decision on its way
 
     def _start_late(self, ghost: Owner) -> None:
         """Of a decision that was made in time the second step alone comes late."""

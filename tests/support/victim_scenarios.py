@@ -17,6 +17,7 @@ from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from tests.support.doubles import START_US
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
 from tests.support.stage import REMEMBER_US, Worker
@@ -105,6 +106,8 @@ class Scenario:
         pipe = self.stage.redis.pipeline(transaction=False)
         pipe.hlen(self.stage.keys.events)
         pipe.zcard(self.stage.keys.parked)  # also of one whose record is missing
+        for key in self.stage.redis.scan_iter(self.stage.keys.leased_prefix + "*"):
+            pipe.scard(key)
         for lane in self.stage.queue.lanes:
             pipe.llen(lane)
         return sum(pipe.execute())
@@ -341,6 +344,15 @@ def on_a_timer(redis: Database) -> Scenario:
     return made.done("v")
 
 
+def scheduled(redis: Database) -> Scenario:
+    """It waits for its instant, with another one, and has not asked for room."""
+    made = _Making(redis)
+    made.send("v", "a", not_before=START_US / US + 30)
+    made.send("b")
+    made.ann.run()
+    return made.done("v")
+
+
 def unconfirmed(redis: Database) -> Scenario:
     """It was perhaps posted, and waits to be reconciled, with another one."""
     made = _Making(redis)
@@ -490,7 +502,7 @@ Make = Callable[[Database], Scenario]
 
 EVENTS: Final[tuple[Make, ...]] = (
     leased, leased_to_wait, leased_by_the_dead, requeued, candidate, given_back, in_a_channels_line, at_its_turn,
-    posted, failed, cooled_down, posted_by_the_dead, on_a_timer, unconfirmed, scanned, scanned_by_the_dead,
+    posted, failed, cooled_down, posted_by_the_dead, on_a_timer, scheduled, unconfirmed, scanned, scanned_by_the_dead,
     next_in_a_category, behind_in_a_category, head_in_hands, head_of_the_dead, of_a_paused_category, alone_suppressed,
     joined_by_a_second,
 )  # fmt: skip

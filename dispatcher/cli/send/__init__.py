@@ -43,6 +43,25 @@ class _Seconds(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class _Instant(click.ParamType[str]):
+    """Without a zone, people mean the one of their machine."""
+
+    name = "INSTANT"
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        from datetime import datetime
+
+        try:
+            return datetime.fromisoformat(str(value)).astimezone().isoformat()
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r}, expected an instant such as 2026-11-24T08:00", param, ctx)
+
+
 class _Channel(click.ParamType[str]):
     name = "CHANNEL"
 
@@ -70,6 +89,8 @@ class _Channel(click.ParamType[str]):
 @click.option("--thread", help="A key of your own: go under the first message that named it.")
 @click.option("--thread-ts", help="Answer in the thread of this message.")
 @click.option("--max-age", type=_Seconds(), help="Give up after waiting so long: 30m, or seconds.")
+@click.option("--not-before", type=_Instant(), help="Post it then or later: 2026-11-24T08:00, with a zone or in yours.")
+@click.option("--delay", type=_Seconds(), help="Post it after so long, or later: 30m, or seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object, instead of ids.")
 @click.pass_obj
 def send(

@@ -148,6 +148,10 @@ def document(status: Status) -> dict[str, Any]:
             "waiting": snapshot.timers - snapshot.tallies_at("timer"),
             "next": None if snapshot.next_timer_us is None else snapshot.next_timer_us / US,
         },
+        "scheduled": {
+            "waiting": snapshot.scheduled,
+            "next": None if snapshot.next_scheduled_us is None else snapshot.next_scheduled_us / US,
+        },
         "cooldowns": [
             {"scope": f"channel:{channel}", "until": until / US}
             for channel, until in sorted(snapshot.cooldowns.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,7 @@ from dispatcher.store.snapshot import Snapshot
 
 COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
 
+_PARTS: Final = re.compile(r"([0-9]{1,18})|([^0-9]+)")
 _SCOPES: Final = 200
 """Scopes in one look at the use of limits."""
 
@@ -54,7 +56,7 @@ def read_status(readers: Readers, policy: Policy) -> Status:
     """One look at everything; the categories of the limits file come first."""
     snapshot = readers.books.snapshot()
     counted = {name for count in COUNTS for name in snapshot.by_category(count)}
-    names = [*policy.categories, *sorted(counted - policy.categories.keys())]
+    names = [*policy.categories, *sorted(counted - policy.categories.keys(), key=natural)]
     scopes = {name: Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)}
     shares = {name: share for name in policy.categories if (share := policy.share(name)) is not None}
     pools = [*shares.values(), *([] if policy.shared is None else [policy.shared])]
@@ -71,6 +73,11 @@ def read_status(readers: Readers, policy: Policy) -> Status:
         shared=None if policy.shared is None else of_pools[-1],
         shadows=_shadows(readers, policy, names),
     )
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """What to sort names by, so that svc-2 comes before svc-10."""
+    return [(not digits, int(digits or 0), letters) for digits, letters in _PARTS.findall(name)]
 
 
 def _shadows(readers: Readers, policy: Policy, names: Sequence[str]) -> dict[str, list[Shadowed]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from rich.console import Group, RenderableType
@@ -69,7 +69,10 @@ def _table(
     for category in chosen:
         name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
         uses = use_rows(
-            status.categories[category], status.shares.get(category), status.shadows.get(f"category:{category}")
+            status.categories[category],
+            status.shares.get(category),
+            status.shadows.get(f"category:{category}"),
+            _wider(status, category),
         )
         add(cut(name), _figures(counts[category], shown), uses)
     say_how_many_more(table, len(status.categories) - len(chosen))
@@ -81,18 +84,39 @@ def _table(
     return table
 
 
+def _wider(status: Status, category: str) -> tuple[str, Usage] | None:
+    """The limit beyond the category's own that keeps its events waiting longest, by name; None where all have room.
+
+    A category with a guarantee takes from what is kept for it, or from what all share: whichever has room first.
+    """
+    full = [("all", usage) for usage in status.together]
+    if status.shared is not None:
+        pools = [*filter(None, [status.shares.get(category)]), status.shared]
+        full.append((SHARED, min(pools, key=lambda usage: usage.wait_us)))
+    longest = max(full, key=lambda named: named[1].wait_us, default=None)
+    return longest if longest is not None and longest[1].wait_us else None
+
+
 def _figures(counts: Mapping[str, int], shown: Sequence[str]) -> list[Text]:
     return [Text(str(counts[name]), style=STYLES.get(name, "") if counts[name] else "dim") for name in shown]
 
 
 def use_rows(
-    usages: Sequence[Usage], share: Usage | None = None, shadows: Sequence[Shadowed] | None = None
+    usages: Sequence[Usage],
+    share: Usage | None = None,
+    shadows: Sequence[Shadowed] | None = None,
+    wider: tuple[str, Usage] | None = None,
 ) -> list[UseRow]:
     """A row for each limit, or one that says there is none; then for what is kept for a category, and shadow limits.
+
+    Where a ``wider`` limit keeps events waiting longer than these, the first row says which one, and for how long.
 
     A share that is used up is no alarm: beyond it a category takes from what all share. Nor is a shadow limit.
     """
     rows = [_use_row(usage, "red") for usage in usages] or [rule_row("none")]
+    if wider is not None and wider[1].wait_us > max((usage.wait_us for usage in usages), default=0):
+        name, usage = wider
+        rows[0] = replace(rows[0], room=OneLine(f"{_room(usage)} ({name})", "red"))
     rows += [] if share is None else [_use_row(share, "", " kept")]
     return [*rows, *(_shadow_row(each) for each in shadows or ())]
 

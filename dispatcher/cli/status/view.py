@@ -60,11 +60,8 @@ def _summary(status: Status) -> Table:
     grid.add_row("Queue", f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
-    if timers := snapshot.timers - snapshot.tallies_at("timer"):
-        when = (
-            "" if snapshot.pause else f", the next {_in((snapshot.next_timer_us or snapshot.now_us) - snapshot.now_us)}"
-        )
-        grid.add_row("Timers", f"{timers} parked{when}")
+    for what, words in _parked(snapshot):
+        grid.add_row(what, words)
     if snapshot.tallies:
         grid.add_row("Suppressed", Text(_suppressed(snapshot)))
     if snapshot.dead_letters:
@@ -87,8 +84,19 @@ def _summary(status: Status) -> Table:
     return grid
 
 
+def _parked(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """What waits in no line, and until when the first of it does."""
+    if timers := snapshot.timers - snapshot.tallies_at("timer"):
+        next_us = (snapshot.next_timer_us or snapshot.now_us) - snapshot.now_us
+        yield "Timers", f"{timers} parked" if snapshot.pause else f"{timers} parked, the next {_in(next_us)}"
+    if snapshot.scheduled:
+        next_us = (snapshot.next_scheduled_us or snapshot.now_us) - snapshot.now_us
+        yield "Scheduled", f"{snapshot.scheduled} parked, the next {_in(next_us)}"
+
+
 def _counted(name: str, count: int) -> Text:
-    return Text(f"{count} {name}", style=STYLES.get(name, "") if count else "")
+    what = "notice" if name == "notices" and count == 1 else name
+    return Text(f"{count} {what}", style=STYLES.get(name, "") if count else "")
 
 
 def _others(totals: dict[str, int]) -> list[str]:

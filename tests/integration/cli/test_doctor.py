@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -373,6 +375,11 @@ def test_a_worker_that_was_killed_is_missed_with_what_it_had(redis: Database, re
     assert one_about("books", redis_url=redis_url) == (OK, "they balance: 2 received = 2 in flight")
 
 
+def with_steady_span(said: str) -> str:
+    """A busy machine looks some seconds after what was 65 s ago."""
+    return re.sub(r"1m [5-9]s|1m [1-5][0-9]s", "1m 5s", said)
+
+
 def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, redis_url: str) -> None:
     now_us = round(time.time() * US)
     detail = "Slack does not accept the token: set DISPATCHER_SLACK_TOKEN"
@@ -380,7 +387,7 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
     redis.hset(KEYS.pause, mapping=pause)
     redis.zadd(KEYS.cooldowns, {"#ops": now_us + 600 * US, "#past": now_us - US})
     pause_, cooldown = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
-    assert pause_ == Finding(
+    assert replace(pause_, said=with_steady_span(pause_.said)) == Finding(
         ERROR,
         "posting",
         "paused for 1m 5s by token_revoked: Slack does not accept the token",
@@ -402,7 +409,7 @@ def test_an_outage_is_told_as_what_ends_by_itself(redis: Database, redis_url: st
     facts = {"code": "http_503", "detail": "no answer of Slack's own came back"}
     redis.hset(KEYS.pause, mapping={"kind": kind, **facts, "since": now_us - 65 * US, "probe": now_us})
     (found,) = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
-    assert (found.level, found.said) == (WARNING, said)
+    assert (found.level, with_steady_span(found.said)) == (WARNING, said)
     assert (found.remedy or "").startswith("it is tried by itself; ")
 
 

@@ -48,6 +48,41 @@ def test_a_category_is_muted_for_a_time_with_who_and_why(redis: Database, inside
     assert set(muted(redis)) == {"errors", "deploys"}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("mute", "error", "--for", "2h", "--why", "x"),
+        ("pause", "error"),
+        ("parked", "list", "--category", "error"),
+        ("parked", "cancel", "--category", "error", "--yes"),
+        ("dead", "list", "--category", "error"),
+        ("dead", "replay", "--category", "error"),
+        ("dead", "purge", "--category", "error", "--yes"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_category_that_nobody_has_heard_of_is_told_and_what_is_asked_is_done(
+    inside: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "limits.yaml").write_text("categories: {errors: {limits: [1/1m]}}\n", encoding="utf-8")
+    monkeypatch.setenv("DISPATCHER_LIMITS_FILE", str(tmp_path / "limits.yaml"))
+    words = (
+        "warning: no event of category error was counted so far, and the limits do not name it; did you mean errors?"
+    )
+    said = inside(*command)
+    assert (said.code, words in said.err) == (0, True)
+    known = inside(*(word if word != "error" else "errors" for word in command))
+    assert (known.code, "warning" in known.err) == (0, False)
+
+
+def test_a_category_that_was_counted_is_known_though_the_limits_do_not_name_it(
+    redis: Database, inside: InProcess
+) -> None:
+    redis.hset(KEYS.totals, "sent chatter", 1)
+    assert "warning" not in inside("pause", "chatter").err
+    assert "did you mean" not in inside("pause", "nothing-like-it").err
+
+
 def test_a_mute_is_ended_once(redis: Database, inside: InProcess) -> None:
     inside(*MUTE)
     assert (inside("unmute", "errors").out, muted(redis)) == ("errors is no longer muted\n", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -75,6 +76,22 @@ def test_an_event_goes_to_its_lane_with_all_its_fields_and_its_id_is_printed(red
         "thread_ts": "1732100000.123456",
         "thread": "db1",
     }
+
+
+@pytest.mark.usefixtures("served")
+def test_an_instant_without_a_zone_is_one_of_the_machine_and_a_delay_counts_from_now(
+    redis: Database, redis_url: str
+) -> None:
+    here = {"DISPATCHER_REDIS_URL": redis_url, "TZ": "Asia/Tokyo"}
+    run("send", "reports", "x", "--id", "local", "--not-before", "2026-11-24T08:00", **here)
+    run("send", "reports", "x", "--id", "zoned", "--not-before", "2026-11-24 08:00:00Z", **here)
+    before = time.time()
+    run("send", "reports", "x", "--id", "delayed", "--delay", "2h", **here)
+    assert event(redis, "local")["not_before"] == 1795474800.0
+    assert event(redis, "zoned")["not_before"] == 1795507200.0
+    assert before + 7200 <= event(redis, "delayed")["not_before"] <= time.time() + 7200
+    wrong = run("send", "reports", "x", "--not-before", "noon", **here)
+    assert (wrong.code, "expected an instant such as 2026-11-24T08:00" in wrong.err) == (2, True)
 
 
 @pytest.mark.usefixtures("served")

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import clock, span
 from dispatcher.cli.status import document
-from dispatcher.cli.status.facts import Status
+from dispatcher.cli.status.facts import Status, natural
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.core.limits import US, Limit
@@ -98,6 +99,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         "in_other_lines": {"deferred": 0, "for_channels": 0},
         "suppressed": [],
         "timers": {"waiting": 0, "next": None},
+        "scheduled": {"waiting": 0, "next": None},
         "cooldowns": [],
         "paused": None,
         "paused_categories": [],
@@ -210,6 +212,39 @@ def test_status_counts_events_on_timers_and_shows_the_next_instant() -> None:
 def test_room_that_parked_events_hold_is_no_matter_of_hours() -> None:
     held = Usage(Limit.parse("10/30m"), 10, 86_000 * US)
     assert "10/10 in 30m  held" in drawn(Status(snapshot_of(), {"errors": [held]}, [], []))
+
+
+def test_the_room_of_a_category_names_the_wider_limit_that_keeps_it_waiting_longest() -> None:
+    own, all_ = Limit.parse("10/30m"), Limit.parse("100/30m")
+    free, full = Usage(own, 3, 0), Usage(own, 10, 60 * US)
+    together, shared = Usage(all_, 95, 0), Usage(Limit.parse("95/30m"), 95, 1_440 * US)
+    status = Status(
+        snapshot_of(),
+        {"free": [free], "full": [full], "kept": [free], "used": [free], "none": []},
+        [together],
+        [],
+        shares={"kept": Usage(Limit.parse("5/30m"), 2, 0), "used": Usage(Limit.parse("5/30m"), 5, 30 * US)},
+        shared=shared,
+    )
+    lines = [" ".join(line.split()) for line in drawn(status).splitlines() if line.strip()]
+    rows = {line.split()[0]: line for line in lines}
+    assert rows["free"].endswith("3/10 in 30m in 24m 0s (shared)")
+    assert rows["full"].endswith("10/10 in 30m in 24m 0s (shared)")
+    assert "(" not in rows["kept"]
+    assert rows["used"].endswith("3/10 in 30m in 30s (shared)")
+    assert rows["none"].endswith("none in 24m 0s (shared)")
+    everybody = Status(snapshot_of(), {"full": [full]}, [Usage(all_, 100, 30 * US)], [])
+    assert "10/10 in 30m in 1m 0s all together" in " ".join(drawn(everybody).split())
+    with_room = " ".join(drawn(replace(everybody, categories={"free": [free]})).split())
+    assert "3/10 in 30m in 30s (all)" in with_room
+
+
+def test_categories_stand_in_natural_order_and_one_notice_is_one() -> None:
+    assert sorted(["svc-10", "svc-2", "svc", "2nd", "10th", "svc-1"], key=natural) == [
+        "2nd", "10th", "svc", "svc-1", "svc-2", "svc-10",
+    ]  # fmt: skip
+    assert "1 notice\n" in drawn(Status(snapshot_of(totals={"notices": 1}), {}, [], []))
+    assert "2 notices\n" in drawn(Status(snapshot_of(totals={"notices": 2}), {}, [], []))
 
 
 def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
@@ -147,6 +148,17 @@ def test_an_event_arrives_as_it_was_sent(make: Make) -> None:
     [event] = subject.queued()
     assert (event.category, event.text, event.id, event.priority) == ("errors", "disk full", "a/b", Lane.HIGH)
     assert {name: getattr(event, name) for name in fields} == {**fields, "blocks": ({"type": "divider"},)}
+
+
+def test_a_delay_counts_from_send(make: Make) -> None:
+    subject = make()
+    before = time.time()
+    subject.calls.send("reports", "x", delay="2h")
+    subject.calls.send_many([{"category": "reports", "text": "y", "delay": 7200}])
+    for event in subject.queued():
+        assert event.delay is None
+        assert event.not_before is not None
+        assert before + 7200 <= event.not_before <= time.time() + 7200
 
 
 def test_lanes_are_kept_apart(make: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
@@ -30,6 +31,7 @@ FULL: dict[str, Any] = {
     "max_age": 3600,
     "mrkdwn": True,
     "thread": "disk-db1",
+    "not_before": 1732100600.0,
 }
 
 
@@ -88,6 +90,15 @@ def test_category_and_text_are_enough() -> None:
         ),
         ({"created_at": 10**400}, "expected seconds since 1970"),
         (dict.fromkeys(map(str, range(1000)), 1), "; and 997 more"),
+        ({"delay": 367 * 86_400}, "delay is 31708800, expected a number of seconds above 0, up to 366 days, or a span"),
+        ({"delay": "1h", "not_before": 1}, "delay and not_before are both given, expected one of them"),
+        (
+            {"not_before": "2026-11-24T08:00:00"},
+            "expected seconds since 1970, or an instant with its zone",
+        ),
+        ({"not_before": datetime(2026, 11, 24, 8)}, 'not_before is "datetime", expected seconds since 1970'),  # noqa: DTZ001 - refused for it
+        ({"not_before": "tomorrow"}, "not_before is 'tomorrow', expected seconds since 1970"),
+        ({"not_before": 1732100600000}, "not_before is 1732100600000, expected seconds since 1970"),
         ({"max_age": True}, "max_age is true, expected a number of seconds above 0"),
         ({"mrkdwn": "yes"}, "mrkdwn is 'yes', expected true or false"),
         ({"v": 2}, "v is 2, expected 1"),
@@ -206,6 +217,11 @@ def test_a_slot_of_a_long_id_is_named_by_a_digest() -> None:
         ("max_age", "30m", 1800),
         ("max_age", "1.5", 1.5),
         ("max_age", "250ms", 0.25),
+        ("delay", "30m", 1800),
+        ("not_before", "2026-11-24T08:00:00Z", 1795507200.0),
+        ("not_before", "2026-11-24T09:00:00.5+01:00", 1795507200.5),
+        ("not_before", datetime(2026, 11, 24, 8, tzinfo=UTC), 1795507200.0),
+        ("not_before", 1795507200, 1795507200),
         ("labels", {"port": 6379, "load": 0.5, "host": "db1"}, {"port": "6379", "load": "0.5", "host": "db1"}),
         ("channel", "general", "#general"),
         ("channel", "#general", "#general"),

@@ -124,7 +124,7 @@ def test_labels_of_the_defaults_hold_for_every_category_that_names_none() -> Non
 
 def test_a_window_aligned_to_the_clock_is_read_and_told() -> None:
     quotas = policy("global: {limits: [1000/1d fixed]}")
-    assert quotas.global_limits == (Limit(1000, 86_400_000_000, Kind.FIXED),)
+    assert quotas.global_limits == (Limit(1000, window_us=86_400_000_000, kind=Kind.FIXED),)
     assert sentences(quotas)[0] == "All events together: at most 1000 in each clock-aligned 24 hours."
 
 

@@ -50,7 +50,7 @@ def backoff(attempt: int) -> int:
 def test_the_terms_of_an_event_come_from_its_category() -> None:
     terms = POLICY.terms(LEASED)
     assert terms.channel == "#errors"
-    assert terms.pace == Limit(10, 10 * US)
+    assert terms.pace == Limit(10, window_us=10 * US)
     assert [scope.name for scope in all_scopes(terms.scopes)] == ["global", "category:errors"]
     assert terms.deadline_us == 1_000_000 + 3600 * US
     assert terms.configured

@@ -100,14 +100,16 @@ def test_every_key_is_read() -> None:
         unknown_categories: reject
         dead_letters: {max: 7, max_age: 12h, max_bytes: 3MB}
         """) == Policy(
-        global_limits=(Limit(5, US), Limit(100, 1800 * US)),
+        global_limits=(Limit(5, window_us=US), Limit(100, window_us=1800 * US)),
         defaults=CategoryRule((), "C0123ABCD", OnLimit.DEAD_LETTER, 3 * HOUR_US // 2),
         categories={
-            "errors": CategoryRule((Limit(3, 60 * US), Limit(30, HOUR_US)), "#errors", OnLimit.DROP, 168 * HOUR_US),
+            "errors": CategoryRule(
+                (Limit(3, window_us=60 * US), Limit(30, window_us=HOUR_US)), "#errors", OnLimit.DROP, 168 * HOUR_US
+            ),
             "deploys": CategoryRule((), "C0123ABCD", OnLimit.DEAD_LETTER, 3 * HOUR_US // 2),
         },
-        default_pace=Limit(2, US),
-        channels={"#ops": None, "C0123ABCD": Limit(1, US // 2)},
+        default_pace=Limit(2, window_us=US),
+        channels={"#ops": None, "C0123ABCD": Limit(1, window_us=US // 2)},
         reject_unknown=True,
         dead_letters=Bounds(7, 12 * HOUR_US, max_bytes=3_000_000),
     )
@@ -799,8 +801,8 @@ def test_a_warning_has_its_place(text: str, warnings: list[str]) -> None:
 
 
 @given(
-    first=st.builds(Limit, st.integers(1, 4), st.integers(1, 5)),
-    second=st.builds(Limit, st.integers(1, 12), st.integers(1, 12)),
+    first=st.builds(Limit, st.integers(1, 4), window_us=st.integers(1, 5)),
+    second=st.builds(Limit, st.integers(1, 12), window_us=st.integers(1, 12)),
     gaps=st.lists(st.integers(0, 3), min_size=20, max_size=60),
 )
 def test_a_limit_that_is_implied_never_denies_what_the_other_admits(
