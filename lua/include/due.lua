@@ -319,9 +319,10 @@ local due = module(function(due)
     return instant ~= nil and instant <= at.now
   end
 
-  -- Takes scheduled events whose instant has come. Like new ones they have yet to ask for room.
+  -- Takes scheduled events whose instant has come. Like new ones they have yet to ask for room. They get half of the room for
+  -- new events, so that no new event waits until all of a great number that are due at once have been decided.
   function due.take_scheduled(at)
-    local most = (at.undecided or alone) and 0 or at.new - intake.count()
+    local most = (at.undecided or alone) and 0 or math.ceil((at.new - intake.count()) / 2)
     for _, id in ipairs(most > 0 and plan.zdue(at.scheduled, at.now, most) or {}) do
       local header, payload, malformed = record.read(at, id)
       if malformed then

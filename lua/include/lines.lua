@@ -19,6 +19,7 @@ local lines = module(function(lines)
   local CLASSES = 12
   local USUAL = 6 -- normal, without a guarantee, not tried in vain
   local OLDEST_EVERY = 16
+  local channels_of -- id -> channels on which it has the turn, once free_all has read them
 
   -- The earliest instant at which something is due, before this call changes anything.
   function lines.first_instant(at)
@@ -133,9 +134,17 @@ local lines = module(function(lines)
     return false
   end
 
-  -- Ends the turn of an event on every channel. The header of an event that cannot be read does not name its channel.
+  -- Ends the turn of an event on every channel. The header of an event that cannot be read does not name its channel, so all
+  -- turns are read, once in a call.
   function lines.free_all(at, id)
-    for channel in pairs(plan.hgetall(at.posting)) do
+    if not channels_of then
+      channels_of = {}
+      for channel, holder in pairs(plan.hgetall(at.posting)) do
+        channels_of[holder] = channels_of[holder] or {}
+        table.insert(channels_of[holder], channel)
+      end
+    end
+    for _, channel in ipairs(channels_of[id] or {}) do
       if lines.free(at, channel, id) and plan.zscore(at.lines, 'channel:' .. channel) then
         plan.zadd(at.lines, at.now, 'channel:' .. channel)
       end

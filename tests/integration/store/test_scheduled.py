@@ -162,10 +162,19 @@ def test_scheduled_events_whose_instant_comes_at_once_are_taken_in_batches_also_
     run(ann)
     stage.clock.forward(HOUR_S)
     taken = ann.take(new=10, due=0)
-    assert ([each.id for each in taken.batch], taken.more) == ([f"e{n:02}" for n in range(10)], True)
+    assert ([each.id for each in taken.batch], taken.more) == ([f"e{n:02}" for n in range(5)], True)
     ann.deliver(ann.dispatch(taken.batch))
     run(ann)
     assert (stage.total("sent"), stage.total("dropped")) == (5, 20)
+
+
+def test_a_new_event_does_not_wait_until_all_that_is_due_at_once_is_decided(stage: Stage) -> None:
+    ann = stage.worker()
+    send(stage, *(f"e{n:02}" for n in range(25)), not_before=AT_S)
+    run(ann)
+    stage.clock.forward(HOUR_S)
+    send(stage, "new")
+    assert [each.id for each in ann.take(new=10).batch] == [*(f"e{n:02}" for n in range(5)), "new"]
 
 
 def test_a_worker_sleeps_until_the_second_for_which_a_stock_producer_has_scheduled_a_job(stage: Stage) -> None:
