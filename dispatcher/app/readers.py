@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.core.units import US, Lane
-from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
+from dispatcher.errors import GateUnavailable, QueueUnavailable
 from dispatcher.server.connection import Client, connect, translate_outages
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.plain import AnySettings
@@ -119,21 +119,11 @@ def open_versions(settings: AnySettings, server: Server) -> Versions:
     return Versions(_client_of_namespace(settings, server), keys_of(settings)[0])
 
 
-def familiar_categories(settings: Settings, server: Server) -> set[str]:
-    """The categories that the limits name, or of which an event was counted; raises as ``build_readers`` does.
-
-    Of limits that cannot be read none is known.
-    """
-    from dispatcher.app.limits import limits_to_look_at
+def counted_categories(settings: AnySettings, server: Server) -> set[str]:
+    """The categories of which an event was counted; raises as ``build_readers`` does."""
     from dispatcher.store.snapshot import Books
-    from dispatcher.store.versions import Versions
 
-    client, (keys, queue) = _client_of_namespace(settings, server), keys_of(settings)
-    counted = Books(client, keys, queue).categories()
-    try:
-        return counted | set(limits_to_look_at(settings, Versions(client, keys)).policy.categories)
-    except ConfigError:
-        return counted
+    return Books(_client_of_namespace(settings, server), *keys_of(settings)).categories()
 
 
 def _client_of_namespace(settings: AnySettings, server: Server) -> Client:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dispatcher.app.limits import LimitsFile
     from dispatcher.app.servers import Server
     from dispatcher.cli.terminal import Terminal
+    from dispatcher.core.policy import Policy
     from dispatcher.settings.environment import Settings
     from dispatcher.settings.plain import AnySettings
 
@@ -77,20 +78,39 @@ def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[Settin
         yield settings, server
 
 
-def warn_if_unfamiliar(terminal: Terminal, settings: Settings, server: Server, category: str | None) -> None:
-    """A category that nobody has heard of may be a slip of the keyboard: that is said, and what is asked is done."""
-    from difflib import get_close_matches
+def warn_if_unfamiliar(
+    terminal: Terminal, settings: Settings, server: Server, category: str | None, policy: Policy | None = None
+) -> None:
+    """A category that nobody has heard of may be a slip of the keyboard: that is said, and what is asked is done.
 
-    from dispatcher.app.readers import familiar_categories
+    It is known where an event of it was counted, or where the limits name it: ``policy``, or else those in force.
+    """
+    from dispatcher.app.readers import counted_categories
     from dispatcher.core.outcomes import NO_CATEGORY
 
     if category in {None, NO_CATEGORY}:
         return
-    known = familiar_categories(settings, server)
+    known = counted_categories(settings, server)
+    if category in known:
+        return
+    known |= set(policy.categories) if policy is not None else _categories_of_limits(settings, server)
     if category not in known:
+        from difflib import get_close_matches
+
         near = get_close_matches(str(category), sorted(known), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         terminal.warn(f"no event of category {category} was counted so far, and the limits do not name it{hint}")
+
+
+def _categories_of_limits(settings: Settings, server: Server) -> set[str]:
+    """The categories that the limits name; none of limits that cannot be read."""
+    from dispatcher.app.limits import limits_to_look_at
+    from dispatcher.app.readers import open_versions
+
+    try:
+        return set(limits_to_look_at(settings, open_versions(settings, server)).policy.categories)
+    except ConfigError:
+        return set()
 
 
 def limits_named(limits: LimitsFile) -> str:

@@ -14,7 +14,7 @@ import click
 from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import Span
+from dispatcher.cli.options import SPAN_US
 from dispatcher.cli.progress import no_progress, shown_progress
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.outcomes import DEADLY
@@ -40,7 +40,7 @@ _FILTERS: Final = (
         metavar="REASON",
         help=f"Only for this reason: {', '.join(DEADLY)}.",
     ),
-    click.option("--since", type=Span(), help="Only those that died since then: 2h is the last two hours."),
+    click.option("--since", type=SPAN_US, help="Only those that died since then: 2h is the last two hours."),
 )
 _SELECTION: Final = (
     click.argument("ids", nargs=-1),

@@ -10,7 +10,7 @@ import click
 
 from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.options import Category, Span, as_json, operator, words
+from dispatcher.cli.options import CATEGORY_NAME, SPAN_US, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("category", type=Category())
-@click.option("--for", "for_us", type=Span(), help="For how long: 2h.")
+@click.argument("category", type=CATEGORY_NAME)
+@click.option("--for", "for_us", type=SPAN_US, help="For how long: 2h.")
 @click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
 @as_json
 @click.pass_obj
@@ -46,7 +46,7 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
 
 
 @click.command()
-@click.argument("category", type=Category())
+@click.argument("category", type=CATEGORY_NAME)
 @as_json
 @click.pass_obj
 def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:

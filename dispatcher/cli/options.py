@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
 
 import click
 
@@ -16,37 +17,37 @@ MOST_WORDS: Final = 200
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-class Category(click.ParamType[str]):
-    """The name of a category."""
-
-    name = "CATEGORY"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """See click."""
-        from dispatcher.core.event import CATEGORY
-
-        text = str(value)
-        if CATEGORY.fullmatch(text) is None:
-            self.fail(f"{text!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -", param, ctx)
-        return text
+_T = TypeVar("_T")
 
 
-class Span(click.ParamType[int]):
-    """A span such as ``2h``, in microseconds."""
+class Parsed(click.ParamType[_T]):
+    """An argument that ``parse`` understands; its ``ValueError`` says what was given and what was expected."""
 
-    name = "SPAN"
+    def __init__(self, name: str, parse: Callable[[str], _T]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> int:
-        """See click."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:  # noqa: ANN401 - the parent's signature
+        """See click, which converts a value of another type than text no more."""
+        if not isinstance(value, str):
+            return cast("_T", value)
         try:
-            return round(seconds_of(str(value)) * US)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def _category(text: str) -> str:
+    from dispatcher.core.event import CATEGORY
+
+    if CATEGORY.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -")
+    return text
+
+
+CATEGORY_NAME: Final = Parsed("CATEGORY", _category)
+SPAN_US: Final = Parsed("SPAN", lambda text: round(seconds_of(text) * US))
+SPAN_S: Final = Parsed("SPAN", seconds_of)
 
 
 def words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:

@@ -13,7 +13,7 @@ import click
 from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import Span, operator
+from dispatcher.cli.options import SPAN_US, operator
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import Reason
 from dispatcher.errors import GateUnavailable
@@ -50,7 +50,7 @@ _reason = click.option(
     help=f"Only for this reason: {', '.join(_WAITING)}.",
 )
 _channel = click.option("--channel", metavar="NAME", help="Only for this channel.")
-_older_than = click.option("--older-than", type=Span(), help="Only those first seen so long ago: 2h.")
+_older_than = click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -237,7 +237,7 @@ def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> It
             terminal.warn(warning)
         if not quiet:
             terminal.say(f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}")
-            warn_if_unfamiliar(terminal, settings, server, category)
+            warn_if_unfamiliar(terminal, settings, server, category, limits.policy)
         yield open_parked_events(settings, server, limits.policy), settings
 
 

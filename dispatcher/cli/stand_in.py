@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dispatcher.cli.interruption import Interruption
+from dispatcher.cli.options import Parsed
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -21,18 +22,15 @@ USUAL_PORT: Final = 8901
 _SEEDS: Final = 1_000_000
 
 
-class _FromTo(click.ParamType[tuple[float, float]]):
+def _from_to(text: str) -> tuple[float, float]:
     """Two instants in seconds: ``30-60``."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)-([0-9]+(?:\.[0-9]+)?)", text)
+    if match is None or not float(match[1]) < float(match[2]):
+        raise ValueError(f"{text!r} is no span, expected two instants in seconds such as 30-60.")
+    return float(match[1]), float(match[2])
 
-    name = "from-to"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:  # noqa: ANN401 - the parent's signature
-        if isinstance(value, tuple):
-            return value
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)-([0-9]+(?:\.[0-9]+)?)", value)
-        if match is None or not float(match[1]) < float(match[2]):
-            self.fail(f"{value!r} is no span, expected two instants in seconds such as 30-60.", param, ctx)
-        return float(match[1]), float(match[2])
+_FROM_TO: Final = Parsed("from-to", _from_to)
 
 
 @click.command()
@@ -63,7 +61,11 @@ class _FromTo(click.ParamType[tuple[float, float]]):
 )
 @click.option("--seed", type=int, metavar="NUMBER", help="The same faults as the last time with this number.")
 @click.option(
-    "--down", type=_FromTo(), multiple=True, metavar="FROM-TO", help="Seconds in which it refuses connections: 30-60."
+    "--down",
+    type=_FROM_TO,
+    multiple=True,
+    metavar="FROM-TO",
+    help="Seconds in which it refuses connections: 30-60.",
 )
 @click.option(
     "--history-lag",

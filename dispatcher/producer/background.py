@@ -86,14 +86,15 @@ class BackgroundSender:
                 return
             self._waiting.append({"id": new_event_id(), **event})
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="dispatcher-sender", daemon=True)
-                with suppress(
-                    RuntimeError
-                ):  # the interpreter ends, or there is no room for a thread: the next one tries
-                    thread.start()
-                    self._thread = thread
+                self._begin_thread()
             if len(self._waiting) in {1, BATCH}:
                 self._changed.notify_all()
+
+    def _begin_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name="dispatcher-sender", daemon=True)
+        with suppress(RuntimeError):  # the interpreter ends, or there is no room for a thread: the next event tries
+            thread.start()
+            self._thread = thread
 
     def is_own_thread(self) -> bool:
         """Whether the caller is the thread that hands events over."""

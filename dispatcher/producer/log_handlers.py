@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
-import sysconfig
-import traceback
 from collections.abc import Callable, Mapping, MutableMapping
-from types import TracebackType
 from typing import Any, Final
 
 from dispatcher.core.event import Event
@@ -22,9 +19,6 @@ MOST_TRACEBACK: Final = 2_500
 
 _MOST_TEXT: Final = 1_000
 _LABEL_CHARS: Final = 200
-_LIBRARIES: Final = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {"<frozen"}
-)
 
 
 class DispatcherHandler(logging.Handler):
@@ -120,26 +114,6 @@ def structlog_processor(
         return entry
 
     return process
-
-
-def record_key(record: logging.LogRecord) -> str:
-    """What repeats of one record have in common: logger, template, kind of exception, and where it was raised.
-
-    The template is the message before its arguments, so that no volatile text is in the key. The place is the last
-    frame that is neither of the standard library nor of an installed package.
-    """
-    kind, place = "", f"{record.pathname}:{record.funcName}"
-    if record.exc_info and record.exc_info[0] is not None:
-        kind = record.exc_info[0].__qualname__
-        place = _last_frame(record.exc_info[2]) or place
-    return "\n".join((record.name, str(record.msg), kind, place))
-
-
-def _last_frame(trace: TracebackType | None) -> str | None:
-    frames = [f"{frame.filename}:{frame.name}" for frame in traceback.extract_tb(trace)]
-    ours = [frame for frame in frames if not frame.startswith(_LIBRARIES)]
-    found = ours or frames
-    return found[-1] if found else None
 
 
 def _traceback_of(record: logging.LogRecord) -> str:

@@ -7,90 +7,54 @@ from typing import Any, Final
 
 import click
 
+from dispatcher.cli.options import SPAN_S, Parsed
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, Lane, seconds_of
+from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, Lane
 
 _STDIN: Final = "-"
 
 
-class _Label(click.ParamType[tuple[str, str]]):
-    name = "K=V"
-
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> tuple[str, str]:
-        key, separator, text = str(value).partition("=")
-        if not key or not separator:
-            self.fail(f"{value!r}, expected KEY=VALUE, for example host=db1", param, ctx)
-        return key, text
+def _label(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise ValueError(f"{text!r}, expected KEY=VALUE, for example host=db1")
+    return key, value
 
 
-class _Seconds(click.ParamType[float]):
-    name = "SPAN"
-
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
-        try:
-            return seconds_of(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class _Instant(click.ParamType[str]):
+def _instant(text: str) -> str:
     """Without a zone, people mean the one of their machine."""
+    from datetime import datetime
 
-    name = "INSTANT"
-
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> str:
-        from datetime import datetime
-
-        try:
-            return datetime.fromisoformat(str(value)).astimezone().isoformat()
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r}, expected an instant such as 2026-11-24T08:00", param, ctx)
+    try:
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r}, expected an instant such as 2026-11-24T08:00") from None
 
 
-class _Channel(click.ParamType[str]):
-    name = "CHANNEL"
+def _channel(text: str) -> str:
+    if not CHANNEL_NAME.fullmatch(text.removeprefix("#")) and not CHANNEL_ID.fullmatch(text):
+        raise ValueError(f"{text!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD")
+    return text
 
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> str:
-        channel = str(value)
-        if not CHANNEL_NAME.fullmatch(channel.removeprefix("#")) and not CHANNEL_ID.fullmatch(channel):
-            self.fail(f"{channel!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD", param, ctx)
-        return channel
+
+_CHANNEL: Final = Parsed("CHANNEL", _channel)
+_INSTANT: Final = Parsed("INSTANT", _instant)
 
 
 @click.command()
 @click.argument("category", required=False)
 @click.argument("text", required=False)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
-@click.option("--channel", type=_Channel(), help="Post there instead of to the category's channel: a name, or an id.")
+@click.option("--channel", type=_CHANNEL, help="Post there instead of to the category's channel: a name, or an id.")
 @click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
 @click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
-@click.option("--label", "labels", type=_Label(), multiple=True, help="May be repeated.")
+@click.option("--label", "labels", type=Parsed("K=V", _label), multiple=True, help="May be repeated.")
 @click.option("--mrkdwn", is_flag=True, help="TEXT is Slack's markup, and sent as it is.")
 @click.option("--thread", help="A key of your own: go under the first message that named it.")
 @click.option("--thread-ts", help="Answer in the thread of this message.")
-@click.option("--max-age", type=_Seconds(), help="Give up after waiting so long: 30m, or seconds.")
-@click.option("--not-before", type=_Instant(), help="Post it then or later: 2026-11-24T08:00, with a zone or in yours.")
-@click.option("--delay", type=_Seconds(), help="Post it after so long, or later: 30m, or seconds.")
+@click.option("--max-age", type=SPAN_S, help="Give up after waiting so long: 30m, or seconds.")
+@click.option("--not-before", type=_INSTANT, help="Post it then or later: 2026-11-24T08:00, with a zone or in yours.")
+@click.option("--delay", type=SPAN_S, help="Post it after so long, or later: 30m, or seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object, instead of ids.")
 @click.pass_obj
 def send(

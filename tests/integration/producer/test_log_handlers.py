@@ -17,7 +17,7 @@ import structlog
 from dispatcher import Event, InvalidEvent, Producer, QueueUnavailable
 from dispatcher.handlers import DispatcherHandler, structlog_processor
 from dispatcher.producer.background import EXIT_S, BackgroundSender
-from dispatcher.producer.log_handlers import MOST_TRACEBACK, record_key
+from dispatcher.producer.log_handlers import MOST_TRACEBACK
 from dispatcher.store.envelope import open_envelope
 from tests.support.commands import environment
 from tests.support.processes import until
@@ -229,21 +229,6 @@ def test_an_event_that_is_invalid_is_counted_and_holds_up_no_other(redis: Databa
     logger.error("two")
     logger.handlers[0].flush()
     assert sorted(event.text.partition(":")[0] for event in queued(redis)) == ["1 log record was left out", "two"]
-
-
-def failed_at(template: str, *arguments: object) -> logging.LogRecord:
-    record = logging.LogRecord("shop", logging.ERROR, __file__, 1, template, arguments, None, "failed_at")
-    try:
-        fail("this way")
-    except ValueError:
-        record.exc_info = sys.exc_info()
-    return record
-
-
-def test_repeats_of_one_record_have_one_key_whatever_their_arguments() -> None:
-    first, again, other = failed_at("order %s", 1), failed_at("order %s", 2), failed_at("user %s", 1)
-    assert record_key(first) == record_key(again) != record_key(other)
-    assert record_key(first).splitlines() == ["shop", "order %s", "ValueError", f"{__file__}:fail"]
 
 
 def test_a_closed_sender_takes_events_again(redis: Database) -> None:
