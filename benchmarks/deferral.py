@@ -11,9 +11,8 @@ from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.simulation import Simulation
 from benchmarks.stage import stage
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.limits import Limit
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from tests.support.servers import Database
 
 CATEGORY: Final = "disks"

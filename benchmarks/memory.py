@@ -14,9 +14,8 @@ from benchmarks.simulation import Simulation
 from benchmarks.slack import slack
 from benchmarks.stage import stage
 from benchmarks.storms import Storm
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.limits import Limit
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from tests.support.servers import Database, RedisServer
 
 MB: Final = 1_000_000

@@ -17,9 +17,8 @@ from typing import Final
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.stage import stage
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.limits import US, Admitted, Limit
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from tests.support.doubles import START_US
 from tests.support.gate import Gate
 from tests.support.servers import Database

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from dispatcher.core.category_rule import OnAmbiguous
 from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import (
@@ -25,7 +24,7 @@ from dispatcher.core.outcomes import (
     Slots,
     Unreadable,
 )
-from dispatcher.core.policy import Backoff, Policy, again_after_us
+from dispatcher.core.policy import Backoff, OnAmbiguous, Policy, again_after_us
 from dispatcher.core.transitions import MAX_ATTEMPTS, as_candidate
 
 MAX_RESENT: Final = 2

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dispatcher.core.category_rule import PLAIN, Marked, Style, Template, TemplateFailed
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Message
+from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFailed
 
 MAX_TEXT: Final = 3_900
 """Characters of a posted text, entities and mark included; Slack recommends 4,000."""

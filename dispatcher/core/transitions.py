@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Undecodable
 from dispatcher.core.limits import (
     Ambiguous,
@@ -20,7 +19,7 @@ from dispatcher.core.limits import (
 )
 from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import GRACE_US, DeadLettered, Deferral, Dropped, Parked, Place, Sent, Settlement, Slots
-from dispatcher.core.policy import Backoff, Policy, limit_reason
+from dispatcher.core.policy import Backoff, OnLimit, Policy, limit_reason
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3

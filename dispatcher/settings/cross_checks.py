@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.limits import longest_of
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.tally import Telling
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
 from dispatcher.settings.limits_values import REJECT

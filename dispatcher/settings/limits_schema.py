@@ -22,18 +22,18 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dispatcher.core.category_rule import (
+from dispatcher.core.limits import Identity, Limit, format_duration, parse_duration
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
+from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
     CategoryRule,
     OnAmbiguous,
     OnLimit,
+    Policy,
     Style,
     Template,
 )
-from dispatcher.core.limits import Identity, Limit, format_duration, parse_duration
-from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
-from dispatcher.core.policy import Policy
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.limits_values import fault

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dispatcher.core.category_rule import OnAmbiguous, OnLimit
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT
+from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,

@@ -14,9 +14,9 @@ from typing import Final
 
 from pydantic_core import PydanticCustomError
 
-from dispatcher.core.category_rule import OnAmbiguous, OnLimit
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
+from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.settings.redaction import looks_secret
 
 NOT_AVAILABLE: Final = "is not available in this version"

@@ -21,7 +21,7 @@ from jinja2.filters import FILTERS
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from dispatcher.core.category_rule import VARIABLES, Marked, TemplateFailed
+from dispatcher.core.policy import VARIABLES, Marked, TemplateFailed
 from dispatcher.core.rendering import MAX_TEXT, escape, one_line
 from dispatcher.settings.limits_values import did_you_mean
 
@@ -54,7 +54,7 @@ class InvalidTemplate(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JinjaTemplate:
-    """See ``dispatcher.core.category_rule.Template``. Two are equal where their sources are."""
+    """See ``dispatcher.core.policy.Template``. Two are equal where their sources are."""
 
     source: str
     _compiled: Compiled = field(repr=False, compare=False)

@@ -8,10 +8,10 @@ from typing import Final, assert_never
 
 import pytest
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.explain import Explanation, State
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.outcomes import DeadLettered, Dropped, Outcome, Parked, Sent, Told
+from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.store.explanations import Explanations
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of

@@ -12,7 +12,6 @@ from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
@@ -27,7 +26,7 @@ from dispatcher.core.outcomes import (
     Sent,
     Unreadable,
 )
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Ambiguous, Limit, Message, PostResult, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import OUTCOMES
 from tests.support.doubles import Desk

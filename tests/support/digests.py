@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.limits import US, Limit, Message
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from tests.support.doubles import START_US
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
 

@@ -16,7 +16,7 @@ from dispatcher.cli.terminal import Terminal
 if TYPE_CHECKING:
     from dispatcher.app.limits import LimitsFile
     from dispatcher.cli.status.facts import Status
-    from dispatcher.core.category_rule import CategoryRule
+    from dispatcher.core.policy import CategoryRule
     from dispatcher.settings.environment import Settings
     from dispatcher.store.versions import Version
 

@@ -8,9 +8,8 @@ from rich.table import Table
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
 from dispatcher.cli.status.facts import Status
 from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows, window
-from dispatcher.core.category_rule import CategoryRule
 from dispatcher.core.event import CATEGORY
-from dispatcher.core.policy import GLOBAL_SCOPE, Policy
+from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.rendering import one_line
 from dispatcher.limiter import Usage
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Lane, Rejected, Retryable
+from dispatcher.core.policy import OnLimit
 from dispatcher.server.connection import connect
 from dispatcher.store.leases import Taken
 from tests.support.cut_proxy import CutProxy

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Limit, Reason, Receipt, Rejected
 from dispatcher.core.outcomes import Bounds
 from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.transitions import after_post
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.category_rule import OnAmbiguous, OnLimit
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import (
     US,
@@ -24,6 +23,7 @@ from dispatcher.core.limits import (
     Retryable,
 )
 from dispatcher.core.outcomes import Absent, ScanResult, Told, Unreadable
+from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions

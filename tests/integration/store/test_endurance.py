@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import (
@@ -27,6 +26,7 @@ from dispatcher.core.limits import (
     Retryable,
 )
 from dispatcher.core.outcomes import DeadLettered, Settlement
+from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.transitions import on_arrival
 from dispatcher.errors import GateUnavailable, InvalidEvent
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send

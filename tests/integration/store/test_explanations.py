@@ -15,11 +15,11 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import job_id_for
 from dispatcher.core.explain import State
 from dispatcher.core.limits import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
 from dispatcher.core.outcomes import GRACE_US, Bounds
+from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.logs.event_log import facts_of
 from dispatcher.server.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.limits import US, Message, PostResult, Receipt, Rejected
+from dispatcher.core.policy import OnLimit
 from tests.support.deferral import keep_beating
 from tests.support.digests import (
     DELAY_S,

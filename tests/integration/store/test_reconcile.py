@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.category_rule import OnAmbiguous
 from dispatcher.core.leased_event import Leased, Started
 from dispatcher.core.limits import US, Ambiguous, Paused, Reason, Receipt, Retryable
 from dispatcher.core.outcomes import (
@@ -23,7 +22,7 @@ from dispatcher.core.outcomes import (
     Sent,
     Unreadable,
 )
-from dispatcher.core.policy import Policy, again_after_us
+from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
 from dispatcher.core.reconciliation import MAX_RESENT
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US

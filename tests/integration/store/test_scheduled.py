@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.explain import State
 from dispatcher.core.limits import US, Reason
 from dispatcher.core.outcomes import Dropped, Parked, Place
+from dispatcher.core.policy import OnLimit
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter

@@ -6,11 +6,11 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Denied, Limit, Paused, Reason, Receipt, Rejected, Retryable
 from dispatcher.core.outcomes import Bounds, Dropped, Settlement, Slots
+from dispatcher.core.policy import OnLimit
 from dispatcher.core.transitions import after_post
 from tests.support.doubles import START_US
 from tests.support.servers import Database

@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.category_rule import OnLimit
 from dispatcher.core.leased_event import Leased, Started
 from dispatcher.core.limits import (
     US,
@@ -23,7 +22,7 @@ from dispatcher.core.limits import (
     Retryable,
 )
 from dispatcher.core.outcomes import GRACE_US
-from dispatcher.core.policy import again_after_us
+from dispatcher.core.policy import OnLimit, again_after_us
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.category_rule import CategoryRule, OnLimit
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Started
 from dispatcher.core.limits import (
@@ -25,7 +24,7 @@ from dispatcher.core.limits import (
     all_scopes,
 )
 from dispatcher.core.outcomes import GRACE_US, DeadLettered, Dropped, Parked, Place, Sent, Settlement, Slots
-from dispatcher.core.policy import Policy, limit_reason
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy, limit_reason
 from dispatcher.core.transitions import MAX_ATTEMPTS, after_post, denied, refused_unseen
 
 RULE = CategoryRule((Limit.parse("10/30m"),), "#errors", OnLimit.DROP, 3600 * US)

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.category_rule import OnAmbiguous
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
 from dispatcher.core.limits import US, Paused, Reason, Receipt
@@ -28,7 +27,7 @@ from dispatcher.core.outcomes import (
     Slots,
     Unreadable,
 )
-from dispatcher.core.policy import Policy, again_after_us
+from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
 from dispatcher.core.reconciliation import MAX_RESENT, after_scan, scans
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.stage import policy_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.category_rule import Style
 from dispatcher.core.event import Event
+from dispatcher.core.policy import Style
 from dispatcher.core.rendering import (
     CUT_MARK,
     MAX_TEXT,

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.category_rule import CategoryRule, OnAmbiguous, OnLimit
 from dispatcher.core.limits import US, Identity, Limit
 from dispatcher.core.outcomes import Bounds
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences

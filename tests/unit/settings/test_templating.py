@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dispatcher.core.category_rule import Style, TemplateFailed
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Lane, Message
+from dispatcher.core.policy import Style, TemplateFailed
 from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, message_for, unescape, without_controls
 from dispatcher.settings.templating import InvalidTemplate, compile_template
 
