@@ -12,7 +12,7 @@ from dispatcher.errors import GateUnavailable, QueueUnavailable
 from dispatcher.server.connection import Client, connect, translate_outages
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.plain import AnySettings
-from dispatcher.store.intake import wrong_layout
+from dispatcher.store.enqueue import wrong_layout
 from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dispatcher.core.explain import Explanation
     from dispatcher.producer.chunks import Fields
     from dispatcher.server.connection import Client
-    from dispatcher.store.intake import Enqueued, Job
+    from dispatcher.store.enqueue import Enqueued, Job
 
 
 class Producer:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import DuplicateEvent, InvalidEvent, QueueFull, SendStopped
-from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
+from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
 
 Source: TypeAlias = Event | Mapping[str, Any]
 OnDuplicate: TypeAlias = Literal["ignore", "raise"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dispatcher.core.explain import Explanation
     from dispatcher.producer.chunks import Fields
-    from dispatcher.store.intake import Enqueued, Job
+    from dispatcher.store.enqueue import Enqueued, Job
 
 
 _TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"

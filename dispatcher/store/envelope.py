@@ -16,7 +16,7 @@ from dispatcher.core.limits import Reason
 from dispatcher.core.tally import is_digest_message
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import NotPlain, decode, decode_answer
-from dispatcher.store.intake import FUNCTION, HEAD, TAIL
+from dispatcher.store.enqueue import FUNCTION, HEAD, TAIL
 from dispatcher.store.tallies import read_digest_message, unconfirmed_of
 
 _MAX_DATA: Final = MAX_EVENT_BYTES + len(HEAD) + len(TAIL)

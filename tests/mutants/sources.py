@@ -118,7 +118,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("unit", "store/envelope"),
         *_in("integration", "store/intake store/endurance"),
     ),
-    "dispatcher/store/intake.py": _in(
+    "dispatcher/store/enqueue.py": _in(
         "integration", "store/intake producer/contract producer/producer producer/async_producer"
     ),
     "dispatcher/store/explanations.py": (

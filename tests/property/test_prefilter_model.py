@@ -15,7 +15,7 @@ from redis import Redis
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Lane, PostResult, Receipt, Rejected, Verdict
-from dispatcher.store.intake import seal
+from dispatcher.store.enqueue import seal
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
 

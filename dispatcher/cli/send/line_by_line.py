@@ -20,7 +20,7 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
 from dispatcher.errors import InvalidEvent, QueueUnavailable
 from dispatcher.producer.chunks import CHUNK
-from dispatcher.store.intake import Enqueued
+from dispatcher.store.enqueue import Enqueued
 
 STDIN: Final = 0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024

@@ -13,7 +13,8 @@ from dispatcher.core.limits import US, Denied, Lane, Limit, Receipt, Rejected, R
 from dispatcher.core.outcomes import Bounds, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.intake import Intake, seal
+from dispatcher.store.enqueue import seal
+from dispatcher.store.intake import Intake
 from dispatcher.store.leases import Taken
 from dispatcher.store.operator_controls import Muting
 from tests.support.deferral import keep_beating
