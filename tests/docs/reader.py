@@ -61,7 +61,7 @@ class Reader:
         elif sample.awaited is not None:
             self._stay(text, sample.awaited, sample.place)
         elif sample.language == "python":
-            said = self._execute([sys.executable, "-c", text])
+            said = self._execute([sys.executable, "-"], text)  # its URLs hold passwords: they stand in no command line
             assert said.returncode == 0, f"{sample.place}: {said.stdout}"
         elif sample.language == "console":
             for command, expected in _dialogue(text):
@@ -87,12 +87,12 @@ class Reader:
                 self._env[name] = value
         return said
 
-    def _execute(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+    def _execute(self, command: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
             cwd=self._folder,
             env=self._env,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -21,7 +21,7 @@ from tests.support.processes import Command, environment, until
 from tests.support.snapshots import is_settled, watch
 
 EVENTS_PER_KILL = 50
-ROUNDS = [pytest.param(3, id="3 kills"), pytest.param(100, id="100 kills", marks=pytest.mark.slow)]
+MANY = 100
 Begin = Callable[[int], Round]
 
 STEPS = {
@@ -69,11 +69,21 @@ def begin(redis_url: str, killable: KillableWorkers, tmp_path: Path) -> Iterator
         killable.clear()
 
 
-@pytest.mark.parametrize("kills", ROUNDS)
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_at_a_step_nothing_is_lost(begin: Begin, step: str, kills: int) -> None:
-    chance = random.Random(step)
-    deaths = STEPS[step]
+PARTS = {
+    "until it is decided": ("take", "gate", "line up", "advance"),
+    "until it is posted": ("start", "post", "park", "wake"),
+    "until it is settled": ("settle", "take over", "renew", "give back"),
+}
+DEATHS = [
+    *(pytest.param([death for step in steps for death in STEPS[step]], 0, id=part) for part, steps in PARTS.items()),
+    *(pytest.param(deaths, MANY, id=f"{step}, often", marks=pytest.mark.slow) for step, deaths in STEPS.items()),
+]
+
+
+@pytest.mark.parametrize(("deaths", "most"), DEATHS)
+def test_killed_at_a_step_nothing_is_lost(begin: Begin, deaths: list[tuple[str, str, int]], most: int) -> None:
+    kills = max(most, len(deaths))
+    chance = random.Random(deaths[0][0])
     kill_points = []
     for n in range(kills):
         name, moment, latest = deaths[n % len(deaths)]
@@ -85,7 +95,7 @@ def test_killed_at_a_step_nothing_is_lost(begin: Begin, step: str, kills: int) -
     check(a_round, end)
 
 
-@pytest.mark.parametrize("kills", ROUNDS)
+@pytest.mark.parametrize("kills", [3, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_killed_at_any_instant_nothing_is_lost(begin: Begin, kills: int) -> None:
     chance = random.Random(kills)
     shots = [chance.uniform(0.1, 0.3 * kills) for _ in range(kills)]
@@ -110,22 +120,20 @@ def plain_limits(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("step", "moment"),
-    [("gate", "before"), ("line up", "before"), ("start", "before"), ("settle", "before"), ("post", "before")],
-)
-def test_a_worker_that_freezes_and_wakes_after_its_lease_changes_nothing(begin: Begin, step: str, moment: str) -> None:
+def test_workers_that_freeze_at_any_step_and_wake_after_their_leases_change_nothing(begin: Begin) -> None:
     a_round = begin(300)
     books = Books(a_round.client, KEYS, QUEUE)
     a_round.ids += Producer(a_round.client).send_many(mixed(0, 300))
-    frozen = a_round.killable.start(a_round.env, KillPoint(step, moment, 2, signal.SIGSTOP))
-    until(frozen.is_stopped, "the worker frozen")
+    frozen = []
+    for step in ("gate", "line up", "start", "settle", "post"):
+        frozen.append(a_round.killable.start(a_round.env, KillPoint(step, "before", 2, signal.SIGSTOP)))
+        until(frozen[-1].is_stopped, f"the worker frozen at {step}")
     a_round.killable.start(a_round.env)
     watch(books, is_settled, 20)
-    frozen.signal(signal.SIGCONT)
+    for worker in frozen:
+        worker.signal(signal.SIGCONT)
     a_round.killable.stop()
-    assert frozen.code == 0
-    assert frozen.life().lost
+    assert [(worker.code, bool(worker.life().lost)) for worker in frozen] == [(0, True)] * len(frozen)
     check(a_round, books.snapshot())
 
 
