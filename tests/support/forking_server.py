@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dispatcher.app
-import dispatcher.settings
-import dispatcher.worker.keeper  # noqa: F401 - what every child would import
+import dispatcher.app.running
+import dispatcher.slack.clients
+import dispatcher.worker.keeper  # noqa: F401 - these are what every child would import
 from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
