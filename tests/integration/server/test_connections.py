@@ -143,8 +143,8 @@ def test_an_answer_that_drips_ends_at_the_clients_timeout() -> None:
 
 def test_a_large_answer_that_is_read_late_is_read_whole(own_server: RedisServer) -> None:
     """More than a socket holds: its end is sent when its beginning is read."""
-    with connect(own_server.url, timeout_s=1) as client:
-        client.set("large", b"x" * 20_000_000)
+    with connect(own_server.url) as filling, connect(own_server.url, timeout_s=1) as client:
+        filling.set("large", b"x" * 20_000_000)
         commands = pinned(client)
         early, late = commands.send("BLPOP", "nothing", "1.6"), commands.send("GET", "large")
         with pytest.raises(Unanswered):

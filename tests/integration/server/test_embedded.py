@@ -96,7 +96,12 @@ def data_dir() -> Iterator[Path]:
     """A data directory with a short path that does not exist yet; gone with its server after the test."""
     folder = Path(tempfile.mkdtemp(prefix="dsp-"))
     yield folder / "data"
-    shutil.rmtree(folder)
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)  # a server that ends removes files of its own at the same time
+        return not folder.exists()
+
+    wait_until(is_gone)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
