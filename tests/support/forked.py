@@ -10,18 +10,21 @@ import json
 import os
 import pkgutil
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from types import TracebackType
+from typing import IO, Any, Final, NoReturn, Self
 
 import dispatcher
 from dispatcher.cli import main
@@ -154,18 +157,52 @@ def _named(stdin: int, stdout: int, stderr: int) -> tuple[tuple[str, int], ...]:
     return ("stdin", stdin), ("stdout", stdout), ("stderr", stderr)
 
 
+class ShellCommand:
+    """Makes ``dispatcher`` a command of a shell whose PATH begins with ``folder``; a context manager.
+
+    Whoever kills it with -9 kills the command of the shell, not what runs for it.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="dsp-"))  # a short path: it holds a socket
+        command = self.folder / "dispatcher"
+        code = Path(__file__).with_name("forked_command.py").read_text(encoding="utf-8")
+        command.write_text(f"#!{sys.executable} -SE\n{code}", encoding="utf-8")
+        command.chmod(0o700)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(os.fspath(self.folder / "orders"))
+        self._listener.listen()
+        self._process = _serving(self._listener, "--listen")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._listener.close()
+        shutil.rmtree(self.folder)
+
+
+def _serving(orders: socket.socket, *arguments: str) -> subprocess.Popen[bytes]:
+    """A process that has everything imported, and forks what is ordered."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.forked", str(orders.fileno()), *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
+        stdin=subprocess.DEVNULL,
+        pass_fds=[orders.fileno()],
+    )
+
+
 class _Parent:
     """The process that forks; orders go to it by a socket, and it ends with that."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())],
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+            self._process = _serving(theirs)
 
     def send(self, order: bytes, descriptors: tuple[int, ...]) -> None:
         socket.send_fds(self._socket, [order], descriptors)
@@ -190,8 +227,11 @@ def close() -> None:
         _parents.pop().close()
 
 
-def serve(orders: socket.socket) -> None:
-    """Fork what is ordered and tell its process id and its end. Returns in each child, once that is set up."""
+def serve(orders: socket.socket, *, listens: bool = False) -> None:
+    """Fork what is ordered and tell its process id and its end. Returns in each child, once that is set up.
+
+    With ``listens`` each order comes by a connection of its own.
+    """
     heard, rung = os.pipe()
     os.set_blocking(heard, False)
     os.set_blocking(rung, False)
@@ -209,8 +249,11 @@ def serve(orders: socket.socket) -> None:
             os.close(tells.pop(pid))
         if orders.fileno() not in ready:
             continue
-        order, descriptors, _, _ = socket.recv_fds(orders, 1_000_000, 4)
-        if not order:
+        source = orders.accept()[0] if listens else orders
+        order, descriptors, _, _ = socket.recv_fds(source, 1_000_000, 4)
+        if listens:
+            source.close()
+        elif not order:
             sys.exit()
         *streams, tell = descriptors
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -283,5 +326,5 @@ def run() -> NoReturn:
 
 if __name__ == "__main__":
     _import_everything()
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), listens="--listen" in sys.argv)
     run()
