@@ -64,7 +64,7 @@ def test_a_server_is_on_internal_networks_only(name: str) -> None:
     assert all(COMPOSE["networks"][network]["internal"] for network in networks(name))
 
 
-def test_what_the_server_holds_outlives_its_container() -> None:
+def test_data_of_the_server_outlives_its_container() -> None:
     assert mounts("server")["/data"] in COMPOSE["volumes"]
     release = re.fullmatch(r"valkey/valkey:(\d+)\.\d+", SERVICES["server"]["image"])
     assert release is not None
@@ -171,7 +171,7 @@ def test_our_services_run_a_command_there_is_in_the_image_of_this_version(name: 
     assert (arguments or ["worker"])[0] in dispatcher.commands
 
 
-def test_what_waits_for_a_server_waits_until_it_answers() -> None:
+def test_a_service_starts_only_after_its_dependencies_answer() -> None:
     for service in SERVICES.values():
         for needed, how in service.get("depends_on", {}).items():
             assert how == {"condition": "service_healthy"}

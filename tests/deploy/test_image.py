@@ -108,7 +108,7 @@ def test_the_context_is_what_the_dockerfile_copies() -> None:
     assert all((CHECKOUT / source).exists() for source in let_in)
 
 
-def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
+def test_the_copied_files_are_enough_to_build_the_wheel(tmp_path: Path) -> None:
     for source in copied():
         path = tmp_path / "src" / source
         if source.endswith("/"):

@@ -110,5 +110,5 @@ def test_the_lists_that_scale_the_workers_are_the_lanes_of_their_queue() -> None
     assert {trigger["authenticationRef"]["name"] for trigger in spec["triggers"]} == {login}
 
 
-def test_what_is_parked_always_finds_a_worker() -> None:
+def test_the_autoscaler_keeps_at_least_one_worker() -> None:
     assert one("scaledobject.yaml", "ScaledObject")["spec"]["minReplicaCount"] >= 1

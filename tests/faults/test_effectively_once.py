@@ -98,7 +98,7 @@ def begin(redis_url: str, killable: KillableWorkers, tmp_path: Path) -> Iterator
         pytest.param(2_000, KILLS * 3, 4, 900, id="2000 messages", marks=pytest.mark.slow),
     ],
 )
-def test_where_the_history_can_be_read_nothing_is_lost_and_nothing_posted_twice(
+def test_no_event_is_lost_or_posted_twice_when_the_history_can_be_read(
     begin: Begin, count: int, kill_points: list[KillPoint], places: int, timeout_s: float
 ) -> None:
     fleet = begin(seed=count, places=places)
@@ -159,7 +159,7 @@ def test_with_on_ambiguous_dead_letter_no_message_is_posted_twice(
 
 
 @pytest.mark.slow
-def test_where_slack_shows_fifteen_messages_a_minute_every_copy_is_reported(begin: Begin) -> None:
+def test_every_copy_is_reported_when_slack_shows_fifteen_messages_a_minute(begin: Begin) -> None:
     fleet = begin(seed=15, places=2, setup=Setup(history_items=15), share=0.2, max_age="30s")
     snapshot = fleet.run(60, [], 900)  # nobody is killed: a 429 that a dead worker got is known to nobody
     account = fleet.account()

@@ -112,7 +112,9 @@ def test_nothing_is_wrong_where_nothing_is_malformed(redis: Database, make: Make
 
 @of_producers
 @in_extent
-def test_what_is_no_record_becomes_a_dead_letter_and_all_others_go_on(redis: Database, make: Make, most: int) -> None:
+def test_an_event_with_a_broken_record_becomes_a_dead_letter_and_all_others_go_on(
+    redis: Database, make: Make, most: int
+) -> None:
     found = Found()
     for change in drawn(BROKEN, most, make.__name__):
         found.run(change, partial(_broken_ends, redis, make, change))
@@ -192,7 +194,7 @@ def _shows(text: bytes, change: Mutation) -> bool:
 
 
 @of_producers
-def test_what_a_newer_version_has_added_to_a_header_changes_nothing(redis: Database, make: Make) -> None:
+def test_unknown_header_fields_of_a_newer_version_change_nothing(redis: Database, make: Make) -> None:
     scenario = make(redis)
     header = scenario.header() | {"of_a_newer_version": {"a": [1, None]}, "another": "text"}
     scenario.spoil(json.dumps(header, separators=(",", ":")).encode() + b"\n" + scenario.record.partition(b"\n")[2])

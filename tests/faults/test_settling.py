@@ -240,7 +240,7 @@ def cases() -> Iterator[Case]:
 
 
 @pytest.mark.parametrize("extent", ["some", pytest.param("all", marks=pytest.mark.slow)])
-def test_whatever_a_post_comes_to_is_settled_and_the_books_balance(redis: Database, extent: str) -> None:
+def test_every_result_of_a_post_is_settled_and_the_books_balance(redis: Database, extent: str) -> None:
     found = list(cases())
     if extent == "some":
         last = [case for case in found if case.attempts and case.failures and not case.pause]

@@ -217,7 +217,7 @@ def test_when_all_are_given_up_their_code_is_returned(family: Start) -> None:
     assert len(ended.lines("child.began")) == 2
 
 
-def test_one_that_is_given_up_leaves_the_others_at_work(family: Start) -> None:
+def test_a_worker_that_is_given_up_leaves_the_others_at_work(family: Start) -> None:
     parent = family("wrong", "wait")
     parent.wait_for("worker.given_up")
     parent.wait_for("child.ready")
@@ -333,7 +333,7 @@ def test_a_second_signal_stops_at_once(family: Start) -> None:
     assert parent.lines("child.stopped") == []
 
 
-def test_who_does_not_stop_in_time_is_killed(family: Start) -> None:
+def test_a_worker_that_does_not_stop_in_time_is_killed(family: Start) -> None:
     parent = family("deaf", "wait", patience_s=0.3)
     parent.wait_for("child.ready", 2)
     parent.signal(signal.SIGTERM)

@@ -184,7 +184,7 @@ def test_each_copy_of_a_backlog_stands_where_its_pattern_stands(
     assert Books(redis, KEYS, QUEUE).snapshot().imbalances() == []
 
 
-def test_what_blocks_a_server_is_told_by_the_name_of_its_script(redis: Database) -> None:
+def test_a_script_that_blocks_a_server_is_reported_by_its_name(redis: Database) -> None:
     limiter = Limiter(redis)
     with watched(redis, from_us=0) as blocked:
         limiter.try_acquire([Scope("user", (Limit.parse("1/1h"),))])

@@ -109,7 +109,7 @@ def test_very_many_letters_are_found_replayed_and_removed_page_by_page(crowd: Da
     assert Books(crowd, KEYS, QUEUE).snapshot().imbalances() == []
 
 
-def test_what_is_beyond_the_bounds_goes_page_by_page(redis: Database) -> None:
+def test_dead_letters_beyond_the_bounds_are_removed_page_by_page(redis: Database) -> None:
     letters = DeadLetters(redis, KEYS, QUEUE)
     bury_numbered(redis, 1_200, "x")
     with counted(redis) as effort:

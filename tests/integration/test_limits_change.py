@@ -109,7 +109,7 @@ def test_newcomers_of_a_category_that_deferred_are_not_lined_up(stage: Stage, an
     assert (category_line(stage), stage.total("dropped")) == (["b"], 1)
 
 
-def test_what_was_refused_by_older_limits_does_not_stand_in_line_for_them(stage: Stage, ann: Worker) -> None:
+def test_an_event_refused_by_older_limits_does_not_wait_in_their_line(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(limits("1/30m", "defer")))
     send(stage, "a", "b", "c")
     published = change_behind_the_gate(stage, limits("2/30m", "defer"))
@@ -123,7 +123,7 @@ def test_what_was_refused_by_older_limits_does_not_stand_in_line_for_them(stage:
 
 
 @pytest.mark.parametrize(("together", "goes"), [(3, ["a", "b", "c"]), (2, [])], ids=["fits", "lowered below its use"])
-def test_what_older_limits_admitted_is_asked_for_again_and_counts_as_used(
+def test_an_event_admitted_by_older_limits_asks_again_and_its_slot_counts_as_used(
     stage: Stage, ann: Worker, together: int, goes: list[str]
 ) -> None:
     ann.follow(stage.put_in_force(limits("3/30m")))
@@ -190,7 +190,7 @@ FREE = with_category("{}")
 
 
 @pytest.mark.parametrize("answer", [Receipt(UNPACED, "1.0"), Rejected("channel_not_found", "")], ids=["sent", "dead"])
-def test_who_waited_by_limits_that_are_gone_leaves_nothing_behind(
+def test_an_event_tried_again_after_its_limits_were_removed_leaves_no_slots(
     stage: Stage, ann: Worker, answer: PostResult
 ) -> None:
     ann.follow(stage.put_in_force(LIMITED))
@@ -208,7 +208,7 @@ def test_who_waited_by_limits_that_are_gone_leaves_nothing_behind(
     assert [each.candidate.leased.id for each in ann.go()] == ["b", "c"]
 
 
-def test_who_expires_by_limits_that_are_gone_leaves_nothing_behind(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_expires_after_its_limits_were_removed_leaves_no_slots(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(LIMITED))
     send(stage, "a", labels={"host": "db1"})
     (started,) = ann.go()
@@ -219,7 +219,7 @@ def test_who_expires_by_limits_that_are_gone_leaves_nothing_behind(stage: Stage,
     assert (stage.total("dead"), stage.slots("category:errors")) == (1, {})
 
 
-def test_who_waits_on_holds_its_slots_by_the_limits_of_now(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_waits_again_holds_slots_of_the_limits_in_force_only(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(LIMITED))
     send(stage, "a", labels={"host": "db1"})
     (started,) = ann.go()
@@ -316,7 +316,7 @@ def test_a_lowered_limit_lets_nobody_pass_until_it_fits(stage: Stage, ann: Worke
     assert (posted(stage), category_line(stage)) == (["a", "b", "c", "d"], ["e"])
 
 
-def test_what_a_worker_found_out_by_older_limits_closes_no_scope(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_a_refusal_by_older_limits_closes_no_scope(stage: Stage, ann: Worker, bob: Worker) -> None:
     first = stage.put_in_force(limits("1/30m", "defer"))
     ann.follow(first)
     send(stage, "a", "b", "c")
@@ -381,7 +381,7 @@ def test_a_post_answered_after_a_change_of_limits_is_charged_to_the_pace_in_forc
     assert second.candidate.leased.id == "b"
 
 
-def test_who_waits_on_a_timer_for_a_limit_asks_at_once(stage: Stage, ann: Worker) -> None:
+def test_an_event_on_a_timer_for_a_limit_asks_at_once_when_limits_change(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(limits("2/30m")))
     send(stage, "a", "b")
     first, second = ann.go()

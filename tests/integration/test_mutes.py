@@ -90,7 +90,7 @@ def test_of_a_muted_category_everything_is_dropped_that_drops_over_a_limit(stage
     assert stage.redis.hexists(stage.keys.decisions[0], "a")
 
 
-def test_what_is_kept_over_a_limit_is_a_dead_letter(stage: Stage, ann: Worker) -> None:
+def test_a_muted_event_with_on_limit_dead_letter_becomes_a_dead_letter(stage: Stage, ann: Worker) -> None:
     mute(stage, "kept")
     send(stage, "a", category="kept")
     run(ann)
@@ -102,7 +102,7 @@ def test_what_is_kept_over_a_limit_is_a_dead_letter(stage: Stage, ann: Worker) -
     assert stage.redis.hexists(stage.keys.decisions[0], "a")
 
 
-def test_what_defers_waits_until_the_mute_ends(stage: Stage, ann: Worker) -> None:
+def test_a_muted_event_with_on_limit_defer_waits_until_the_mute_ends(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", "b", category="later")
     run(ann)
@@ -135,7 +135,7 @@ def test_after_a_mute_what_waited_goes_by_the_limits_in_order(stage: Stage, ann:
     assert ann.desk.posts == ids[:6]
 
 
-def test_who_waited_for_room_before_waits_for_the_end_of_the_mute_at_its_turn(stage: Stage, ann: Worker) -> None:
+def test_an_event_deferred_before_a_mute_waits_at_its_turn_until_the_mute_ends(stage: Stage, ann: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(5)), category="later")
     run(ann)
     mute(stage, "later")
@@ -150,7 +150,7 @@ def test_who_waited_for_room_before_waits_for_the_end_of_the_mute_at_its_turn(st
     assert ann.desk.posts == ["e0", "e1", "e2", "e3", "e4"]
 
 
-def test_what_was_admitted_before_is_posted(stage: Stage, ann: Worker) -> None:
+def test_an_event_admitted_before_the_mute_is_posted(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b")
     a, b = ann.go()
     ann.answer(a, Retryable("http_502", "bad gateway"))
@@ -200,7 +200,7 @@ def test_a_muted_category_that_defers_is_bounded_as_ever(stage: Stage, ann: Work
     assert [letter["reason"] for letter in stage.letters()] == ["overflow"]
 
 
-def test_what_waits_for_a_mute_to_end_expires_as_ever(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_waits_for_a_mute_to_end_expires_at_its_max_age(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", category="later", max_age=60)
     run(ann)
@@ -210,7 +210,7 @@ def test_what_waits_for_a_mute_to_end_expires_as_ever(stage: Stage, ann: Worker)
     assert opens_at(stage, "muted:later") is None
 
 
-def test_what_waits_for_a_mute_to_end_can_be_found_and_cancelled(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_waits_for_a_mute_to_end_can_be_found_and_cancelled(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", category="later")
     run(ann)

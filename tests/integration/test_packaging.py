@@ -154,7 +154,7 @@ def test_the_version_has_one_source(installed: Installed) -> None:
     assert (answer.returncode, answer.stdout) == (0, f"dispatcher {PROJECT['version']}\n")
 
 
-def test_what_the_metadata_ask_for_is_there_in_a_version_that_fits(installed: Installed) -> None:
+def test_the_required_packages_are_installed_in_versions_that_fit(installed: Installed) -> None:
     answer = pip(installed.environment, "check")
     assert answer.returncode == 0, answer.stdout
 

@@ -127,7 +127,7 @@ def test_a_post_begins_before_anything_is_told_of_the_events_beside_it(stage: St
 @pytest.mark.parametrize(
     ("grace_s", "looked_up_after_s"), [("0", 7), ("6.9", 7), ("20", 20)], ids=["none", "shorter", "longer"]
 )
-def test_what_a_worker_left_is_reconciled_only_when_its_post_cannot_leave_any_more(
+def test_an_event_that_a_worker_left_is_reconciled_only_when_its_post_can_no_longer_leave(
     redis: Database, grace_s: str, looked_up_after_s: int
 ) -> None:
     """A mark may be set at the very end of a lease; the post may leave for 6 s from then on."""

@@ -140,7 +140,7 @@ def are_dead_letters(redis: Database) -> None:
     assert FailedJobRegistry("notifications", connection=redis).get_job_ids(cleanup=False) == []
 
 
-def test_what_is_no_event_becomes_a_dead_letter_under_a_stock_worker_too(
+def test_an_undecodable_job_becomes_a_dead_letter_under_a_stock_worker_too(
     env: dict[str, str], queue: Queue, redis: Database, redis_url: str, tmp_path: Path
 ) -> None:
     enqueue_no_events(queue)
@@ -152,7 +152,7 @@ def test_what_is_no_event_becomes_a_dead_letter_under_a_stock_worker_too(
         assert told.out.startswith("Dead letter at "), told.out
 
 
-def test_what_is_no_event_and_failed_before_it_was_run_becomes_a_dead_letter(
+def test_an_undecodable_job_that_failed_before_it_was_run_becomes_a_dead_letter(
     env: dict[str, str], queue: Queue, redis: Database, tmp_path: Path
 ) -> None:
     """A stock worker that was killed, or one of an older version of ours, has left it among RQ's failed jobs."""
@@ -351,7 +351,7 @@ def test_the_sweep_forgets_the_names_of_workers_that_were_killed(
     assert [each.name for each in Worker.all(connection=redis)] == ["stock"]
 
 
-def test_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue: Queue) -> None:
+def test_only_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue: Queue) -> None:
     queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
     assert Sweep(redis, KEYS, QUEUE, owner="one").sweep_if_due() == 0
     assert redis.get(KEYS.sweep) == b"one"

@@ -73,7 +73,7 @@ def test_a_producer_and_a_worker_go_on_at_the_new_primary_after_its_death(
         assert books.snapshot().imbalances() == []
 
 
-def test_who_is_connected_to_a_primary_that_was_made_a_replica_goes_to_the_new_one(
+def test_clients_of_a_primary_that_was_made_a_replica_go_to_the_new_primary(
     watched: Watched, slack: StandIn, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.yaml"

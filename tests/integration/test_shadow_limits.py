@@ -47,7 +47,7 @@ def decision(stage: Stage, id_: str) -> Decision:
     return found
 
 
-def test_what_a_shadow_limit_would_refuse_is_posted_counted_and_on_record(stage: Stage) -> None:
+def test_an_event_over_a_shadow_limit_is_posted_counted_and_on_record(stage: Stage) -> None:
     ann = worker(stage, limits(shadow("2/30m")))
     send(stage, *"abcde")
     ann.run()
@@ -66,7 +66,7 @@ def test_a_shadow_limit_lets_in_the_events_that_a_real_limit_would(stage: Stage)
     assert [id_ for id_ in "abcdefg" if not decision(stage, id_).shadow] == ["a", "b", "d", "e", "g"]
 
 
-def test_it_has_room_again_to_the_microsecond(stage: Stage) -> None:
+def test_a_shadow_limit_has_room_again_to_the_microsecond(stage: Stage) -> None:
     ann = worker(stage, limits(shadow("1/30m")))
     send(stage, "a")
     ann.run()
@@ -79,7 +79,7 @@ def test_it_has_room_again_to_the_microsecond(stage: Stage) -> None:
     assert [id_ for id_ in "abc" if decision(stage, id_).shadow] == ["b"]
 
 
-def test_what_the_other_limits_refuse_is_not_counted(stage: Stage) -> None:
+def test_an_event_that_other_limits_refuse_is_not_counted(stage: Stage) -> None:
     ann = worker(stage, limits(f"{shadow('2/30m')}, 3/1h"))
     send(stage, *"abcde")
     ann.run()
@@ -136,7 +136,7 @@ def test_a_retry_is_not_counted_again_and_keeps_its_note(stage: Stage) -> None:
     assert [list(decision(stage, id_).shadow) for id_ in "ab"] == [[], ["category:errors 1/30m"]]
 
 
-def test_who_waits_for_a_channel_keeps_its_note(stage: Stage) -> None:
+def test_an_event_that_waits_for_its_channel_keeps_its_shadow_refusal(stage: Stage) -> None:
     ann = worker(stage, limits(shadow("1/30m")))
     stage.send("a", "b", channel="#paced")
     (started,) = ann.go()
@@ -156,7 +156,7 @@ def stage_worker(stage: Stage, owner: str) -> Worker:
     return one
 
 
-def test_who_ends_unposted_gives_its_place_back(stage: Stage) -> None:
+def test_an_event_that_ends_unposted_frees_its_shadow_slot(stage: Stage) -> None:
     ann = worker(stage, limits(shadow("1/30m")))
     send(stage, "a")
     (started,) = ann.go()
@@ -174,7 +174,7 @@ def test_a_deferred_event_is_counted_when_it_is_admitted(stage: Stage) -> None:
     assert (posted(stage), refused(stage)) == (["a", "b"], {"category:errors 1/1h": 1})
 
 
-def test_what_is_decided_anew_by_other_limits_counts_once(stage: Stage) -> None:
+def test_an_event_that_is_decided_again_by_new_limits_counts_once(stage: Stage) -> None:
     ann = worker(stage, limits(shadow("1/30m"), together="9/1h"))
     send(stage, "a")
     batch = ann.take().batch
@@ -197,7 +197,7 @@ def test_shadow_limits_are_no_part_of_guarantees(stage: Stage) -> None:
     assert refused(stage) == {"global 1/1h": 2}
 
 
-def test_it_is_explained(stage: Stage) -> None:
+def test_the_sentence_of_an_event_names_the_shadow_limit_that_it_exceeded(stage: Stage) -> None:
     ann = worker(stage, limits(shadow("1/30m")))
     send(stage, "a", "b")
     ann.run()

@@ -26,7 +26,7 @@ def test_with_a_guarantee_the_quiet_get_through_what_the_loud_would_have_taken(r
     assert all(day.used > 80 for day in kept)
 
 
-def test_nobody_is_refused_within_a_guarantee_that_is_used_up_again_and_again(redis: Database) -> None:
+def test_no_event_is_refused_within_a_guarantee_that_is_used_up_again_and_again(redis: Database) -> None:
     (day,) = days(redis, 1, 1, 3)
     assert day.within == 0
     assert day.share < LEAST

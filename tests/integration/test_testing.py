@@ -81,12 +81,12 @@ class TestStrict:
     def slack_stand_in_setup(self):
         return Setup(rate=STRICT, scopes=())
 
-    def test_it_may_be_set_up(self, slack_stand_in):
+    def test_the_stand_in_can_be_set_up(self, slack_stand_in):
         assert post(slack_stand_in)["error"] == "missing_scope"
 """
 
 
-def test_another_projects_tests_get_the_fixture(tmp_path: Path) -> None:
+def test_tests_of_another_project_get_the_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(THEIRS, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:valkey", "-p", "no:cacheprovider"]

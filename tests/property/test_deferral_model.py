@@ -131,14 +131,14 @@ def explore(redis: Database, examples: int) -> tuple[int, int]:
     return settled, deferred
 
 
-def test_whatever_happens_to_deferred_events_each_ends_once_in_order_and_within_the_limits(redis: Database) -> None:
+def test_each_deferred_event_ends_once_in_order_and_within_the_limits(redis: Database) -> None:
     settled, deferred = explore(redis, 8)
     assert settled >= 50
     assert deferred >= 15
 
 
 @pytest.mark.slow
-def test_whatever_happens_to_deferred_events_for_long_each_ends_once_in_order(redis: Database) -> None:
+def test_each_deferred_event_of_a_long_run_ends_once_in_order_and_within_the_limits(redis: Database) -> None:
     settled, deferred = explore(redis, 200)
     assert settled >= 2_000
     assert deferred >= 500

@@ -21,7 +21,7 @@ def walk(redis: Database, seed: int, steps: int) -> DigestWalk:
     return walker
 
 
-def test_whatever_happens_what_is_told_is_what_was_suppressed(redis: Database) -> None:
+def test_digest_and_notice_counts_equal_the_suppressed_events(redis: Database) -> None:
     told = 0
     for seed in range(3):
         told += len(walk(redis, seed, 200).slack.counts)
@@ -30,7 +30,7 @@ def test_whatever_happens_what_is_told_is_what_was_suppressed(redis: Database) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_whatever_happens_for_long_what_is_told_is_what_was_suppressed(redis: Database, seed: int) -> None:
+def test_digest_and_notice_counts_of_a_long_run_equal_the_suppressed_events(redis: Database, seed: int) -> None:
     assert len(walk(redis, seed, 1_500).slack.counts) >= 10
 
 

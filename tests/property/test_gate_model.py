@@ -128,7 +128,7 @@ def test_with_guarantees_never_more_than_the_limit_in_all_and_never_less_than_ea
     assert decided > 2_000
 
 
-def test_what_a_guarantee_keeps_is_refused_to_all_others(redis: Database) -> None:
+def test_room_that_a_guarantee_keeps_is_refused_to_all_others(redis: Database) -> None:
     gate = Gate(redis, namespace="kept")
     storm = [(f"c{n}", (Scope("global", (LONG,)), pool("c"))) for n in range(8)]
     verdicts = gate.try_acquire_many(storm, now_us=START_US)

@@ -86,7 +86,9 @@ def test_waiters_who_come_late_by_a_millisecond_keep_their_order(redis: Database
 
 @pytest.mark.parametrize("dies", [True, False], ids=["killed", "frozen"])
 @pytest.mark.parametrize("limits", ["1/60s", "3/60s", "10/30s"])
-def test_one_who_dies_waiting_holds_up_the_others_for_a_second(redis: Database, limits: str, *, dies: bool) -> None:
+def test_a_waiter_that_dies_holds_up_the_others_for_a_second_at_most(
+    redis: Database, limits: str, *, dies: bool
+) -> None:
     for seed in range(6):
         random, user = Random(seed), scope("user", limits)
         waiters = crowd(random, 30, user)
@@ -110,7 +112,7 @@ def test_waiters_that_died_side_by_side_delay_no_one_after_the_next_turn(redis: 
     assert {waiter.id_: waiter.admitted_us for waiter in living} == ideal_instants(living, {}, user)
 
 
-def test_who_quits_takes_no_slot_and_lets_the_next_move_up(redis: Database) -> None:
+def test_a_waiter_that_quits_takes_no_slot_and_lets_the_next_move_up(redis: Database) -> None:
     user = scope("user", "1/60s")
     waiters = [Waiter(f"id{n}", (user,), START_US + n) for n in range(5)]
     waiters[1].quits_us = START_US + 60 * US  # at the very instant at which there is room for it
@@ -142,7 +144,7 @@ def test_a_waiter_for_first_of_wakes_when_any_of_its_scopes_has_a_release(redis:
     assert redis.exists(*[key(name) for key in (KEYS.waiters, KEYS.promises) for name in ("share", "shared")]) == 0
 
 
-def test_who_waits_for_several_scopes_gets_its_turn_and_no_scope_is_ever_over(redis: Database) -> None:
+def test_a_waiter_for_several_scopes_gets_its_turn_and_no_scope_is_exceeded(redis: Database) -> None:
     for seed in range(6):
         random = Random(seed)
         everyone = scope("global", "8/30s", "20/100s")
@@ -181,7 +183,7 @@ def test_places_in_a_line_have_lifetimes_and_go_with_the_last_waiter(redis: Data
     assert redis.keys() == [KEYS.scope("user").encode()]
 
 
-def test_who_comes_at_one_microsecond_or_after_a_step_back_of_the_clock_stands_behind(redis: Database) -> None:
+def test_waiters_that_come_at_the_same_microsecond_are_admitted_in_order(redis: Database) -> None:
     user = scope("user", "1/60s")
     waiters = [Waiter(f"id{n}", (user,), START_US) for n in range(12)]
     Line(redis, waiters, {START_US + 5 * US: ("id0", (user,)), START_US + 9 * US: ("id1", (user,))}).run()

@@ -352,7 +352,7 @@ def test_reads_of_many_sequences_see_what_is_planned(twins: tuple[Redis, Redis])
     assert explore(twins, 4_000) >= 30_000
 
 
-def test_what_is_counted_adds_to_what_was_set_before(redis: Database) -> None:
+def test_a_count_adds_to_the_value_set_before(redis: Database) -> None:
     redis.hset("counts", mapping={"a": "5", "b": "5", "c": "5", "d": "words"})
     counted = [("count", "counts", field, 1) for field in "abcde"]
     planned(redis, [("hset", "counts", "a", 7), ("hdel", "counts", "b"), *counted])
@@ -423,7 +423,7 @@ def test_a_key_of_another_type_is_refused_before_the_first_write(redis: Database
     ],
     ids=str,
 )
-def test_what_a_command_would_refuse_is_refused_before_the_first_write(
+def test_arguments_that_a_command_would_refuse_are_refused_before_the_first_write(
     redis: Database, operation: Operation, words: str
 ) -> None:
     check_refused(redis, operation, words)

@@ -25,11 +25,11 @@ def walk(redis: Database, seed: int, steps: int) -> StoreWalk:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_every_event_ends_once_and_no_limit_is_exceeded(redis: Database, seed: int) -> None:
+def test_every_event_ends_once_and_no_limit_is_exceeded(redis: Database, seed: int) -> None:
     assert len(walk(redis, seed, STEPS).posts) >= 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 130))
-def test_whatever_happens_for_long_every_event_ends_once_and_no_limit_is_exceeded(redis: Database, seed: int) -> None:
+def test_every_event_of_a_long_run_ends_once_and_no_limit_is_exceeded(redis: Database, seed: int) -> None:
     assert len(walk(redis, seed, SLOW_STEPS).posts) >= 50

@@ -251,7 +251,7 @@ def test_a_compressed_event_is_read_whole_though_zero_bytes_are_in_it(redis: Dat
 
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(("choice", "expected"), CHOICES)
-def test_what_is_chosen_is_replayed_and_nothing_else(
+def test_only_the_chosen_dead_letters_are_replayed(
     redis: Database, dead: Dead, choice: tuple[str, ...], expected: list[str]
 ) -> None:
     ids = [job_id_for(id_) for id_ in expected]
@@ -300,7 +300,7 @@ def test_an_id_that_is_unknown_or_waits_exits_with_1_and_the_others_are_replayed
     assert dead("replay", "one").code == 0
 
 
-def test_what_a_stock_worker_has_finished_is_no_obstacle(redis: Database, dead: Dead) -> None:
+def test_a_replay_replaces_a_job_that_a_stock_worker_has_finished(redis: Database, dead: Dead) -> None:
     bury(redis, numbered(1))
     redis.hset(QUEUE.job("e0"), mapping={"status": "finished", "adopted": "1", "data": "old"})
     redis.expire(QUEUE.job("e0"), 500)
@@ -400,7 +400,7 @@ def test_two_replays_at_once_replay_each_once(redis: Database, redis_url: str) -
 
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(("choice", "expected"), CHOICES)
-def test_what_is_chosen_is_purged_and_nothing_else(
+def test_only_the_chosen_dead_letters_are_purged(
     redis: Database, dead: Dead, choice: tuple[str, ...], expected: list[str]
 ) -> None:
     assert dead.json("purge", *choice, "--yes") == {"removed": len(expected), "unknown": []}
@@ -466,7 +466,7 @@ def test_on_a_terminal_a_long_replay_shows_how_far_it_is(redis: Database, redis_
     ("bounds", "kept"),
     [("max: 2", ["e3", "e4"]), ("max_age: 1h", ["e2", "e3", "e4"]), ("max: 1, max_age: 1h", ["e4"])],
 )
-def test_what_is_beyond_the_bounds_of_the_limits_file_is_trimmed_and_logged(
+def test_dead_letters_beyond_the_bounds_of_the_limits_file_are_trimmed_and_logged(
     redis: Database, redis_url: str, tmp_path: Path, bounds: str, kept: list[str]
 ) -> None:
     events = numbered(5)
@@ -487,7 +487,7 @@ def test_what_is_beyond_the_bounds_of_the_limits_file_is_trimmed_and_logged(
     assert balanced(redis)["dead"] == 5
 
 
-def test_what_a_worker_trims_is_logged_at_its_end_at_the_latest(
+def test_a_worker_has_logged_all_trimmed_dead_letters_when_it_ends(
     redis: Database, redis_url: str, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.yaml"

@@ -341,7 +341,7 @@ def test_a_new_namespace_is_no_fault_and_stays_new(redis: Database, redis_url: s
     assert redis.keys("*") == []
 
 
-def test_another_layout_and_another_namespace_on_the_queue_are_errors(redis: Database, redis_url: str) -> None:
+def test_a_wrong_layout_and_a_queue_of_another_namespace_are_errors(redis: Database, redis_url: str) -> None:
     claim_namespace(redis, KEYS, QUEUE)
     assert one_about("queue", redis_url=redis_url) == (OK, "notifications belongs to dispatcher")
     redis.set(QUEUE.binding, "shop")
@@ -413,7 +413,7 @@ def test_an_outage_is_told_as_what_ends_by_itself(redis: Database, redis_url: st
     assert (found.remedy or "").startswith("it is tried by itself; ")
 
 
-def test_what_is_paused_by_hand_is_told(redis: Database, redis_url: str) -> None:
+def test_a_pause_by_hand_is_reported_with_its_remedy(redis: Database, redis_url: str) -> None:
     pausing = Pausing(redis, KEYS)
     pausing.pause("*", "ops@here")
     pausing.pause("errors", "ops@here")
@@ -423,7 +423,7 @@ def test_what_is_paused_by_hand_is_told(redis: Database, redis_url: str) -> None
     assert found[1].said.endswith(" by ops@here")
 
 
-def test_what_waits_is_compared_with_its_bound(redis: Database, redis_url: str) -> None:
+def test_the_number_of_waiting_events_is_compared_with_its_bound(redis: Database, redis_url: str) -> None:
     Producer(redis).send_many([{"category": "errors", "text": "x"}] * 8)
     assert one_about("waiting", redis_url=redis_url) == (OK, "8 waiting, 0 in flight, 0 parked")
     level, said = one_about("waiting", redis_url=redis_url, max_waiting=10)
@@ -505,7 +505,7 @@ def test_a_clock_of_slack_s_that_differs_from_the_server_s_is_a_warning(redis_ur
     [(6, "6.0s ahead of"), (90, "1m 30s ahead of"), (-6, "6.0s behind"), (-3_600, "1h 0m behind")],
 )
 @pytest.mark.parametrize("machine_ahead_s", [0, 600])
-def test_it_is_said_which_clock_is_ahead_and_by_how_much(
+def test_a_clock_difference_is_reported_with_its_direction_and_size(
     server_ahead_s: float, said: str, machine_ahead_s: float
 ) -> None:
     slack_s = 1_732_100_000.0
@@ -561,7 +561,9 @@ def test_a_scope_that_the_limits_file_needs_for_names_and_icons_is_missed(is_the
     ],
     ids=lambda value: getattr(value, "code", None) or type(value).__name__,
 )
-def test_what_slack_answers_instead_is_told(slack: StandIn, reply: FaultReply, level: Level, said: str) -> None:
+def test_a_failed_token_check_is_reported_with_slacks_answer(
+    slack: StandIn, reply: FaultReply, level: Level, said: str
+) -> None:
     slack.faults.add(not_landed(reply), kind="auth.test")
     found = one_about("slack", slack_token=slack.token, slack_base_url=slack.base_url)
     assert (found[0], found[1][: len(said)]) == (level, said)

@@ -68,13 +68,13 @@ def test_an_id_that_nothing_is_known_of_exits_with_1(inside: InProcess, *, as_js
         assert (said.code, "it was never handed over, or what became of it is no longer kept" in said.out) == (1, True)
 
 
-def test_what_is_asked_for_does_nothing_to_a_terminal(inside: InProcess) -> None:
+def test_no_id_sends_an_escape_sequence_to_the_terminal(inside: InProcess) -> None:
     for id_ in ("\x1b[31mred", "\ud800", "a" * 5_000, ""):
         said = inside("explain", id_)
         assert said.code == 1
         assert "\x1b" not in said.out
 
 
-def test_it_needs_an_id_and_a_server() -> None:
+def test_the_command_needs_an_id_and_a_server() -> None:
     assert run("explain").code == 2
     assert run("explain", "a", DISPATCHER_REDIS_URL="redis://127.0.0.1:1/0").code == 69

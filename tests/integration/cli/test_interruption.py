@@ -31,7 +31,7 @@ def interruption() -> Iterator[Interruption]:
         yield entered
 
 
-def test_what_was_lost_is_raised_before_the_next_piece_of_work(interruption: Interruption) -> None:
+def test_a_lost_interruption_is_raised_before_the_next_piece_of_work(interruption: Interruption) -> None:
     Last()
     assert interruption.asked
     with pytest.raises(KeyboardInterrupt), interruption.held_back():

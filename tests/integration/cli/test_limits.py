@@ -53,7 +53,7 @@ def test_every_fault_is_said_at_once_with_its_place() -> None:
     assert places == ["bad.yaml:1:19", "bad.yaml:2:1", "bad.yaml:3:21"]
 
 
-def test_what_is_used_of_each_limit_is_shown(redis: Database, redis_url: str) -> None:
+def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None:
     Path("limits.yaml").write_text(
         "global: {limits: [100/30m]}\n"
         "defaults: {limits: [7/1h], channel: '#all'}\n"
@@ -269,7 +269,7 @@ def test_against_nothing_every_rule_is_new(env: dict[str, str]) -> None:
     assert ", no version is in force, " in result.err.splitlines()[-1]
 
 
-def test_what_is_in_force_is_shown_and_not_what_the_file_says(env: dict[str, str]) -> None:
+def test_the_limits_in_force_are_shown_and_not_those_of_the_file(env: dict[str, str]) -> None:
     run("limits", "apply", write("old.yaml", OLD), **env)
     env = {**env, "DISPATCHER_LIMITS_FILE": write("new.yaml", NEW)}
     for command in (("limits", "show"), ("status",)):

@@ -133,7 +133,7 @@ def test_everything_is_shown_of_one(inside: InProcess, asked: str) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_is_not_parked_exits_with_1_and_says_where_it_is(inside: InProcess) -> None:
+def test_showing_an_event_that_is_not_parked_exits_with_1_and_says_where_it_is(inside: InProcess) -> None:
     for id_, said in (("report-1", "Sent to #ops at "), ("nobody", "There is nothing about 'nobody'")):
         result = inside("parked", "show", id_)
         assert (result.code, result.out) == (1, "")
@@ -153,7 +153,7 @@ def test_what_is_not_parked_exits_with_1_and_says_where_it_is(inside: InProcess)
     ],
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
-def test_what_is_chosen_is_cancelled_and_nothing_else(
+def test_only_the_chosen_events_are_cancelled(
     stage: Stage, inside: InProcess, waiting: list[str], choice: tuple[str, ...], expected: set[str]
 ) -> None:
     result = inside("parked", "cancel", *choice, "--yes")
@@ -168,7 +168,7 @@ def test_what_is_chosen_is_cancelled_and_nothing_else(
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_was_cancelled_is_explained(inside: InProcess) -> None:
+def test_a_cancelled_event_is_explained(inside: InProcess) -> None:
     inside("parked", "cancel", "report-2", "--yes")
     told = inside.json("explain", "report-2")
     assert (told["state"], told["outcome"], told["reason"]) == ("settled", "dropped", "cancelled")

@@ -128,7 +128,9 @@ def test_a_paused_category_is_in_nobodys_way(stage: Stage, ann: Worker, pausing:
     assert names(ann.go()) == ["b", "d"]
 
 
-def test_what_a_paused_category_parks_expires_as_anything(stage: Stage, ann: Worker, pausing: Pausing) -> None:
+def test_an_event_parked_by_a_paused_category_expires_like_any_other(
+    stage: Stage, ann: Worker, pausing: Pausing
+) -> None:
     pausing.pause("errors", "ops")
     stage.send("a", max_age=60)
     ann.run()

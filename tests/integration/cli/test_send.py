@@ -196,7 +196,7 @@ def test_the_text_may_come_from_standard_input(
     ],
     ids=["nothing", "blank", "no text", "too long"],
 )
-def test_what_standard_input_holds_is_refused_where_it_is_no_text(
+def test_standard_input_that_is_no_valid_text_is_refused(
     redis: Database, redis_url: str, stdin: bytes, said: str
 ) -> None:
     result = run("send", "errors", "-", stdin=stdin, DISPATCHER_REDIS_URL=redis_url)
@@ -225,7 +225,7 @@ def test_a_name_without_its_sign_is_the_same_channel(redis: Database, redis_url:
 
 
 @pytest.mark.parametrize("channel", ["@ops", "#my ops", "", "#"])
-def test_what_is_no_channel_is_wrong_usage_and_nothing_is_sent(redis: Database, redis_url: str, channel: str) -> None:
+def test_an_invalid_channel_is_wrong_usage_and_nothing_is_sent(redis: Database, redis_url: str, channel: str) -> None:
     result = run("send", "errors", "x", "--channel", channel, DISPATCHER_REDIS_URL=redis_url)
     assert (result.code, result.out, redis.keys("rq:*")) == (2, "", [])
     assert f"{channel!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD" in result.err
@@ -261,7 +261,7 @@ def test_a_full_queue_says_where_it_stopped(redis: Database, redis_url: str) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_what_was_read_is_sent_at_once_and_an_interruption_says_how_much_it_was(
+def test_each_line_is_sent_at_once_and_an_interruption_says_how_many_were_sent(
     redis: Database, redis_url: str, number: signal.Signals
 ) -> None:
     with started("send", "--stdin", DISPATCHER_REDIS_URL=redis_url) as process:

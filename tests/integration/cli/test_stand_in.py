@@ -21,7 +21,7 @@ from tests.support.screens import Screen
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_it_says_how_to_reach_it_and_ends_with_0(number: signal.Signals) -> None:
+def test_the_stand_in_prints_its_address_and_exits_with_0(number: signal.Signals) -> None:
     with started("slack-stand-in", "--port", "0") as process:
         assert process.stdout is not None
         head = [process.stdout.readline() for _ in range(5)]
@@ -48,7 +48,7 @@ def test_it_says_how_to_reach_it_and_ends_with_0(number: signal.Signals) -> None
     assert "cannot be used" in taken.err
 
 
-def test_what_it_says_breaks_between_words_on_a_terminal() -> None:
+def test_the_printed_text_breaks_between_words_on_a_terminal() -> None:
     with (
         Screen(columns=80) as screen,
         started_on(Streams(stdout=screen.stream), "slack-stand-in", "--port", "0") as process,
@@ -116,7 +116,7 @@ def test_readings_lag_behind_and_are_rare() -> None:
         assert asked(url, "conversations.history", channel=posted["channel"])[0] == 429
 
 
-def test_it_is_down_when_it_should_be() -> None:
+def test_the_stand_in_refuses_connections_while_it_is_down() -> None:
     with running("--down", "0-500") as (url, _), pytest.raises(ConnectionRefusedError):
         asked(url, "auth.test")
 
@@ -139,7 +139,7 @@ def test_a_seed_is_chosen_and_told() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_what_is_no_mode_is_refused_by_name(options: list[str], said: str) -> None:
+def test_an_invalid_value_is_refused_with_the_name_of_its_option(options: list[str], said: str) -> None:
     result = run("slack-stand-in", *options)
     assert result.code == 2
     assert said in result.err

@@ -173,7 +173,7 @@ def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
     assert "2.0s ago" in shown
 
 
-def test_what_is_deferred_is_shown_with_what_it_waits_for() -> None:
+def test_deferred_events_are_shown_with_the_scope_they_wait_for() -> None:
     lines = {
         "category:deploys": Line(12, 1_090 * US, "category:deploys"),
         "label:errors:host=db1": Line(2, None, "global"),

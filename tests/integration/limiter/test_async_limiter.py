@@ -52,7 +52,7 @@ def evalshas(redis: Database) -> int:
     return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
-def test_it_answers_as_the_blocking_one(run: Run) -> None:
+def test_the_async_limiter_answers_as_the_blocking_one(run: Run) -> None:
     async def body(limiter: AsyncLimiter) -> None:
         admitted = await limiter.try_acquire(USER, "a")
         assert isinstance(admitted, Admitted)
@@ -104,7 +104,7 @@ def test_the_guard_raises_its_own_error(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("tasks", "calls"), [(1, 1), (2, 2), (50, 2), (300, 4)])
-def test_what_is_asked_at_the_same_time_goes_in_few_calls(run: Run, redis: Database, tasks: int, calls: int) -> None:
+def test_simultaneous_requests_go_in_few_calls(run: Run, redis: Database, tasks: int, calls: int) -> None:
     async def body(limiter: AsyncLimiter) -> None:
         await limiter.usage(USER)  # a connection is open
         await limiter.try_acquire(scope("other", "1/1h"))
@@ -117,7 +117,7 @@ def test_what_is_asked_at_the_same_time_goes_in_few_calls(run: Run, redis: Datab
     assert evalshas(redis) <= calls
 
 
-def test_one_after_another_each_goes_at_once(run: Run, redis: Database) -> None:
+def test_each_of_several_consecutive_requests_goes_at_once(run: Run, redis: Database) -> None:
     async def body(limiter: AsyncLimiter) -> None:
         await limiter.try_acquire(USER)
         redis.config_resetstat()

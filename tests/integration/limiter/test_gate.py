@@ -281,7 +281,7 @@ def test_a_scope_keeps_one_slot_more_than_its_largest_limit(limiter: Limiter, re
         assert redis.zcard(key) <= 6
 
 
-def test_what_a_lowered_limit_no_longer_needs_goes_within_a_few_calls(
+def test_slots_that_a_lowered_limit_no_longer_needs_go_within_a_few_calls(
     limiter: Limiter, gate: Gate, redis: Database
 ) -> None:
     wide = scope("user:42", "200/30s")

@@ -154,7 +154,7 @@ def test_a_batch_may_be_an_iterator_of_lists_made_on_the_way(limiter: Limiter, r
 # Giving back, and looking
 
 
-def test_what_is_released_is_free_at_once_and_only_once(limiter: Limiter, redis: Database) -> None:
+def test_a_released_slot_is_free_at_once_and_released_only_once(limiter: Limiter, redis: Database) -> None:
     choice = FirstOf((scope("guarantee:a", "1/1m"), scope("shared", "1/1m")))
     long_id = "an id that is longer than sixteen characters"
     assert limiter.try_acquire((USER, choice), long_id) == Admitted()

@@ -100,7 +100,7 @@ def test_a_waiter_is_admitted_at_the_instant_at_which_there_is_room(limiter: Lim
     assert 3 <= script_calls(redis) <= 4
 
 
-def test_who_finds_room_does_not_stand_in_line(limiter: Limiter, redis: Database) -> None:
+def test_a_caller_that_finds_room_does_not_stand_in_line(limiter: Limiter, redis: Database) -> None:
     limiter.try_acquire(scope("2/1h"))
     redis.config_resetstat()
     limiter.acquire(scope("2/1h"))
@@ -356,7 +356,7 @@ def test_waiters_of_several_namespaces_are_heard_over_one_connection(redis: Data
         ended(thread)
 
 
-def test_who_waits_again_and_again_is_heard_over_one_connection(limiter: Limiter, redis: Database) -> None:
+def test_a_caller_that_waits_again_and_again_listens_on_one_connection(limiter: Limiter, redis: Database) -> None:
     before = redis.info("stats")["total_connections_received"]
     for _ in range(6):
         limiter.acquire(scope("1/50ms"))

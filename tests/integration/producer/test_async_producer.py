@@ -62,12 +62,12 @@ async def streamed(given: list[dict[str, str]]) -> AsyncIterator[dict[str, str]]
         yield each
 
 
-def test_it_has_the_calls_of_the_producer() -> None:
+def test_the_async_producer_has_the_calls_of_the_producer() -> None:
     calls = {name for name in vars(Producer) if not name.startswith("_")} - {"close", "enqueue_chunks"}
     assert {name for name in vars(AsyncProducer) if not name.startswith("_")} == {*calls, "aclose"}
 
 
-def test_what_it_sends_is_what_the_producer_sends(run: Run, redis: Database) -> None:
+def test_the_async_producer_sends_the_same_jobs_as_the_producer(run: Run, redis: Database) -> None:
     async def main(producer: AsyncProducer) -> None:
         fields: dict[str, Any] = {"channel": "#ops", "labels": {"host": "db1"}, "created_at": 1.5}
         assert await producer.send("errors", "text", id="async", **fields) == "async"
@@ -184,7 +184,7 @@ def test_a_wrong_password_is_a_fault_of_the_configuration(own_server: RedisServe
     asyncio.run(main())
 
 
-def test_one_of_the_environment_closes_what_it_opened(
+def test_an_async_producer_from_the_environment_closes_what_it_opened(
     redis_url: str, redis: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

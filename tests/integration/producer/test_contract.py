@@ -230,7 +230,7 @@ def test_an_id_outside_of_rqs_alphabet_is_recognised_too(make: Make) -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_is_invalid_is_refused_in_the_same_words(
+def test_an_invalid_event_is_refused_in_the_same_words(
     make: Make, category: str, fields: dict[str, Any], said: str
 ) -> None:
     subject = make()

@@ -114,7 +114,7 @@ def test_fields_that_no_event_can_have_are_refused_at_once(fields: dict[str, Any
         DispatcherHandler(**fields)
 
 
-def test_it_is_configured_by_a_dictionary_as_json_has_it(redis_url: str, redis: Database) -> None:
+def test_the_handler_can_be_configured_by_a_dictionary_from_json(redis_url: str, redis: Database) -> None:
     program = """\
 import json, logging.config, logging, sys
 logging.config.dictConfig(json.loads(sys.argv[1]))
@@ -138,9 +138,7 @@ def run_program(program: str, redis_url: str, *arguments: str) -> str:
     return subprocess.run(command, env=env, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout
 
 
-def test_what_a_call_hands_over_while_the_queue_is_away_waits_and_arrives_once(
-    redis: Database, logger: logging.Logger
-) -> None:
+def test_records_logged_while_the_queue_is_away_wait_and_arrive_once(redis: Database, logger: logging.Logger) -> None:
     hindered = Hindered(redis)
     logger.addHandler(DispatcherHandler(producer=hindered))
     for n in range(50):

@@ -74,7 +74,7 @@ def test_a_users_bounded_pool_is_left_to_the_user(pool: ConnectionPool, own_serv
         assert in_threads(4, lambda: client.get("x")) == []
 
 
-def test_what_closes_a_client_closes_the_connections_beside_its_pool(own_server: RedisServer) -> None:
+def test_closing_a_client_closes_the_connections_beside_its_pool(own_server: RedisServer) -> None:
     client = own_server.client()
     limiter = Limiter(client, namespace="shop")
     with own_server.client() as watcher:

@@ -192,7 +192,7 @@ def test_a_webhook_s_refusal_of_blocks_is_followed_by_the_text(slack: StandIn) -
     assert [(posted.text, posted.blocks) for posted in slack.ledger.posted()] == [("down", ())]
 
 
-def test_what_slack_says_is_wrong_with_the_blocks_is_told(slack: StandIn) -> None:
+def test_the_fault_that_slack_finds_in_the_blocks_is_reported(slack: StandIn) -> None:
     long: dict[str, object] = {"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}
     result = token_sink(slack).post(Message("e1", "#ops", "down", (SECTION, long)))
     assert parts(result) == [(Part.BLOCKS, "invalid_blocks")]
@@ -202,7 +202,7 @@ def test_what_slack_says_is_wrong_with_the_blocks_is_told(slack: StandIn) -> Non
 
 
 @pytest.mark.parametrize("code", ["channel_not_found", "invalid_metadata_format", "no_text", "is_archived"])
-def test_what_is_refused_for_another_reason_is_not_tried_without_its_blocks(slack: StandIn, code: str) -> None:
+def test_a_message_refused_for_another_reason_is_not_tried_without_its_blocks(slack: StandIn, code: str) -> None:
     slack.faults.add(not_landed(SlackError(code)))
     result = token_sink(slack).post(WITH_BLOCKS)
     assert isinstance(result, Rejected)
@@ -211,7 +211,9 @@ def test_what_is_refused_for_another_reason_is_not_tried_without_its_blocks(slac
 
 
 @pytest.mark.parametrize("reply", [SlackError("internal_error"), SlackError("invalid_auth"), RateLimited("7")])
-def test_what_is_no_definite_refusal_of_the_content_is_not_posted_again(slack: StandIn, reply: FaultReply) -> None:
+def test_a_message_without_a_definite_refusal_of_its_content_is_not_posted_again(
+    slack: StandIn, reply: FaultReply
+) -> None:
     slack.faults.add(landed(reply))
     assert not isinstance(token_sink(slack).post(WITH_BLOCKS), Receipt | Rejected)
     assert len(slack.ledger) == 1

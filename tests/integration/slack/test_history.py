@@ -197,7 +197,7 @@ def test_a_private_channel_is_found_too(start: Start) -> None:
     assert token_sink(slack).scan(search("event-1", channel="#secret")).found.keys() == {"event-1"}
 
 
-def test_where_private_channels_may_not_be_listed_public_ones_are(start: Start) -> None:
+def test_public_channels_are_listed_when_private_ones_may_not_be(start: Start) -> None:
     slack = start(scopes=tuple(scope for scope in SCOPES if scope != "groups:read"))
     deliver(slack)
     assert token_sink(slack).scan(search("event-1")).found.keys() == {"event-1"}
@@ -465,7 +465,7 @@ def test_an_answer_without_messages_is_no_history_scan(start: Start) -> None:
     assert sink.scan(search("event-1")).found.keys() == {"event-1"}
 
 
-def test_what_the_pages_before_a_failure_showed_is_found(start: Start) -> None:
+def test_events_on_the_pages_before_a_failure_are_found(start: Start) -> None:
     slack = start()
     deliver(slack)
     shown = {"ts": "1.1", "metadata": metadata_of(event_mark("late"))}

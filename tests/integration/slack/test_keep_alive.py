@@ -108,7 +108,7 @@ def test_after_such_an_answer_a_connection_is_not_used_again(answer: bytes) -> N
         assert counts(server) == [1, 1]
 
 
-def test_what_is_sent_unasked_is_not_taken_for_the_answer_to_the_next_post(spoken: ssl.SSLContext | None) -> None:
+def test_a_reply_sent_unasked_is_not_taken_for_the_answer_to_the_next_post(spoken: ssl.SSLContext | None) -> None:
     """As from a proxy that says 408 to an idle connection."""
     with KeepingServer(tls=spoken) as server:
         sink = sink_of(server)

@@ -78,7 +78,7 @@ def test_a_post_by_webhook_answers_a_receipt_without_ts(slack: StandIn) -> None:
     assert [(posted.channel, posted.text) for posted in slack.ledger.posted()] == [("#webhook", "disk full")]
 
 
-def test_what_was_written_is_what_arrives(slack: StandIn) -> None:
+def test_a_text_arrives_as_it_was_written(slack: StandIn) -> None:
     token_sink(slack).post(message_for(Event("errors", "a < b & ünïcödé 🎉\n<!channel>"), "e1", "#ops"))
     assert slack.ledger.posted()[0].text == "a &lt; b &amp; ünïcödé 🎉\n&lt;!channel&gt;"
 
@@ -184,7 +184,7 @@ def test_a_redirect_is_not_followed(slack: StandIn) -> None:
     [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n"],
     ids=["nothing", "ssh", "bad status", "too many headers"],
 )
-def test_what_is_not_http_is_ambiguous(answer: bytes) -> None:
+def test_an_answer_that_is_not_http_is_ambiguous(answer: bytes) -> None:
     def serve(connection: socket.socket) -> None:
         read_request(connection)
         connection.sendall(answer)

@@ -334,7 +334,7 @@ def test_a_connection_is_reset_unless_the_answer_came_whole(
     assert endings == [expected]
 
 
-def test_what_was_not_delivered_when_we_gave_up_is_never_delivered() -> None:
+def test_the_rest_of_a_request_that_was_given_up_is_never_delivered() -> None:
     """The peer's window is full, so the kernel holds the rest of the request back, as it does on a path that is cut."""
     size = 200_000
     given_up, received = threading.Event(), [0, "?"]

@@ -75,7 +75,7 @@ def test_a_reset_begins_anew() -> None:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (1.0, 50)])
-def test_none_and_all_are_shares_too(share: float, expected: int) -> None:
+def test_a_share_may_be_none_or_all(share: float, expected: int) -> None:
     assert sum(fate is not None for fate in drawn(Chance(7, share), 50)) == expected
 
 
@@ -83,7 +83,7 @@ def test_none_and_all_are_shares_too(share: float, expected: int) -> None:
     ("share", "faults", "said"),
     [(1.1, ONLY, "is 1.1, expected 0 to 1"), (-0.1, ONLY, "is -0.1"), (0.5, [], "no faults to choose from")],
 )
-def test_what_is_no_chance_is_refused(share: float, faults: list[Fault], said: str) -> None:
+def test_an_invalid_chance_is_refused(share: float, faults: list[Fault], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Chance(1, share, faults)
 
@@ -125,7 +125,7 @@ def test_a_fault_of_no_row_is_an_answer_in_time(patient_slack: StandIn) -> None:
         assert isinstance(sink.post(MESSAGE), Receipt)
 
 
-def test_what_landed_is_in_the_ledger_whatever_its_poster_was_told() -> None:
+def test_a_post_that_landed_is_in_the_ledger_whatever_its_poster_was_told() -> None:
     quick = [fault for fault in EVERY_ROW if not isinstance(fault.reply, Hang)]
     with StandIn(faults=Faults(Chance(7, 0.6, quick))) as slack:
         sink = token_sink(slack, timeout_s=1.0)

@@ -78,7 +78,7 @@ def test_a_text_takes_the_place_of_blocks_and_metadata_stays(
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_what_cannot_be_changed_is_refused_and_stays(slack: StandIn, arguments: dict[str, object], code: str) -> None:
+def test_a_refused_edit_leaves_the_message_unchanged(slack: StandIn, arguments: dict[str, object], code: str) -> None:
     head = post(slack, text="old")
     assert update(slack, head, **{"text": "new", **arguments})["error"] == code
     [posted] = slack.ledger.posted()

@@ -59,7 +59,7 @@ def test_a_message_has_the_author_it_asks_for(slack: StandIn, author: dict[str, 
 
 
 @pytest.mark.parametrize("key", ["username", "icon_emoji", "icon_url"])
-def test_another_author_needs_its_scope(key: str) -> None:
+def test_a_custom_author_needs_its_scope(key: str) -> None:
     with StandIn(setup=Setup(scopes=("chat:write",))) as slack:
         refusal = post(slack, **{key: ":fire:"})
         assert refusal == {

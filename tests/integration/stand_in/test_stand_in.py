@@ -39,7 +39,7 @@ def test_a_revoked_token_is_refused_until_it_is_restored(slack: StandIn, code: s
     assert post(slack)["ok"] is True
 
 
-def test_another_token_and_none_at_all_are_refused(slack: StandIn) -> None:
+def test_a_wrong_token_and_a_missing_token_are_refused(slack: StandIn) -> None:
     assert call(slack, "auth.test", token="xoxb-other").json["error"] == "invalid_auth"
     assert request(slack.base_url + "auth.test", "{}").json["error"] == "not_authed"
 
@@ -351,7 +351,7 @@ def test_no_post_is_lost_when_many_come_at_once(slack: StandIn) -> None:
 
 
 @pytest.mark.parametrize("path", ["nothing-here", "api", "services"])
-def test_what_is_not_there_is_not_found(slack: StandIn, path: str) -> None:
+def test_an_unknown_path_is_not_found(slack: StandIn, path: str) -> None:
     assert request(slack.url + path).status == 404
     assert request(slack.url + path, "{}").status == 404
 

@@ -151,7 +151,9 @@ def test_after_a_step_back_a_history_scan_begins_before_the_post_by_the_clock_of
     assert [search.since_us for search in searches] == [posted_us - MARGIN_US]
 
 
-def test_what_is_posted_after_a_step_back_was_noticed_is_not_searched_for_before_it(stage: Stage, ann: Worker) -> None:
+def test_a_post_after_a_noticed_step_back_of_the_clock_is_searched_for_only_from_then_on(
+    stage: Stage, ann: Worker
+) -> None:
     step(stage, -BACK_US)
     stage.clock.now_us += BACK_US + US
     stage.send("x", channel=UNPACED)
@@ -170,7 +172,7 @@ def test_a_step_forward_makes_no_post_under_way_a_lost_one(stage: Stage, ann: Wo
     assert ahead(stage, stage.keys.timers, "x") == LAST_SCAN * GRACE_US
 
 
-def test_one_post_waits_for_one_interruption_and_not_for_each(stage: Stage, ann: Worker) -> None:
+def test_a_post_waits_for_one_interruption_and_not_for_each(stage: Stage, ann: Worker) -> None:
     stage.send("x", channel=UNPACED)
     ann.answer(ann.go()[0], LOST)
     step(stage, LAST_SCAN * GRACE_US)

@@ -134,7 +134,7 @@ def test_a_letter_whose_job_is_a_key_of_something_else_stays(stage: Stage, lette
 
 
 @pytest.mark.parametrize("place", ["lane", "queues", "totals"])
-def test_where_a_key_is_of_another_type_a_replay_changes_nothing(
+def test_a_replay_that_meets_a_key_of_another_type_changes_nothing(
     stage: Stage, letters: DeadLetters, place: str
 ) -> None:
     bury(stage, "a")

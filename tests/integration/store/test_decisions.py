@@ -44,7 +44,7 @@ def kept_under(stage: Stage, name: str) -> set[str]:
 # The record
 
 
-def test_what_became_of_an_event_is_on_record_with_the_limit_that_refused_it(stage: Stage, ann: Worker) -> None:
+def test_the_outcome_of_an_event_is_on_record_with_the_limit_that_refused_it(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel=UNPACED)
     ann.run()
     sent, dropped = record(stage).find("a"), record(stage).find("b")
@@ -70,7 +70,7 @@ def test_of_several_limits_the_one_that_refused_is_on_record(redis: Database) ->
     assert {decision.scope for decision in found if decision and decision.limit} == {"category:errors"}
 
 
-def test_what_a_limit_suppressed_is_kept_apart_from_all_else(stage: Stage, ann: Worker) -> None:
+def test_decisions_on_suppressed_events_are_kept_apart_from_all_others(stage: Stage, ann: Worker) -> None:
     limited, older_limited, others, older_others = stage.keys.decisions
     stage.send("a", "b", channel=UNPACED)
     stage.send("c", "d", category="kept")

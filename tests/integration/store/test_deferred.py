@@ -27,7 +27,7 @@ def stage(redis: Database) -> Stage:
 # Standing in line
 
 
-def test_what_is_over_the_limit_waits_in_order_until_there_is_room(stage: Stage, ann: Worker) -> None:
+def test_events_over_the_limit_wait_in_order_until_there_is_room(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", "c", "d", "e")
     ann.run()
     assert (posted(stage), category_line(stage)) == (["a", "b"], ["c", "d", "e"])
@@ -42,7 +42,7 @@ def test_what_is_over_the_limit_waits_in_order_until_there_is_room(stage: Stage,
     assert opens_at(stage, "category:errors") == START_US + 2 * WINDOW_US
 
 
-def test_it_is_told_what_an_event_waits_for(stage: Stage, ann: Worker) -> None:
+def test_a_deferred_event_is_reported_with_its_reason_scope_and_wait(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", "c")
     ann.run()
     (waiting,) = ann.told.waits
@@ -51,7 +51,7 @@ def test_it_is_told_what_an_event_waits_for(stage: Stage, ann: Worker) -> None:
     )  # fmt: skip
 
 
-def test_nobody_overtakes_a_line(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_a_new_event_does_not_overtake_a_line(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c")
     ann.run()
     stage.clock.now_us += WINDOW_US
@@ -107,7 +107,7 @@ def test_as_many_wait_as_may_and_the_next_is_a_dead_letter(redis: Database) -> N
     assert category_line(stage) == ["c", "f"]
 
 
-def test_what_waits_too_long_is_a_dead_letter(stage: Stage, ann: Worker) -> None:
+def test_a_deferred_event_that_waits_too_long_is_a_dead_letter(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b")
     send(stage, "c", max_age=60)
     send(stage, "d")
@@ -393,7 +393,7 @@ def _ran(worker: Worker) -> bool:
 # Taking ahead
 
 
-def test_what_is_asked_for_ahead_comes_with_the_next_take(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_prefetched_events_come_with_the_next_take(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c", "d")
     first = ann.outbox.take(2, 8)
     ann.outbox.prefetch(first, 2, 8)
@@ -434,7 +434,7 @@ def test_heads_of_lines_are_not_taken_ahead(redis: Database) -> None:
     assert ann.taken() == ["b", "e"]
 
 
-def test_what_was_asked_for_ahead_is_given_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_prefetched_events_are_given_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c")
     ann.outbox.prefetch(ann.outbox.take(1, 8), 1, 8)
     assert ann.give_back() == 2

@@ -293,7 +293,7 @@ def test_an_edit_takes_no_slot(stage: Stage, ann: Worker) -> None:
     assert (stage.slots("global"), stage.slots("category:errors")) == before
 
 
-def test_nobody_wakes_for_a_digest_that_does_not_grow(stage: Stage, ann: Worker) -> None:
+def test_no_worker_wakes_for_a_digest_that_does_not_grow(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
     assert stage.redis.zscore(stage.keys.timers, DIGEST) == START_US + (DELAY_S + WINDOW_S) * US
@@ -312,7 +312,7 @@ def test_a_digest_is_closed_with_a_last_edit_when_the_next_could_be_posted(stage
     assert tally(stage) == {}
 
 
-def test_what_is_suppressed_after_the_close_opens_a_new_one(stage: Stage, ann: Worker) -> None:
+def test_events_suppressed_after_a_digest_has_closed_open_a_new_one(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     wait_until(stage, DELAY_S + WINDOW_S, ann)
     storm(stage, 6)
@@ -412,7 +412,7 @@ def test_a_replayed_event_is_never_digested(stage: Stage, ann: Worker) -> None:
 # Deaths, pauses, refusals
 
 
-def test_what_a_dead_worker_held_is_digested_and_its_slots_go_back(stage: Stage, ann: Worker) -> None:
+def test_events_held_by_a_dead_worker_are_digested_and_their_slots_go_back(stage: Stage, ann: Worker) -> None:
     storm(stage, 6)
     batch = ann.take().batch
     requests = [(each.slot, stage.policy.terms(each).scopes) for each in batch if isinstance(each, Leased)]
@@ -647,7 +647,7 @@ def test_after_a_refused_edit_a_new_digest_tells_of_later_events(stage: Stage, a
 # A sink that cannot edit
 
 
-def test_what_cannot_be_edited_is_posted_once_when_it_has_been_quiet(stage: Stage, ann: Worker) -> None:
+def test_a_digest_that_cannot_be_edited_is_posted_once_after_a_quiet_time(stage: Stage, ann: Worker) -> None:
     ann.desk.can_update = False
     storm(stage, 5)
     wait_until(stage, 50, ann)
@@ -660,7 +660,7 @@ def test_what_cannot_be_edited_is_posted_once_when_it_has_been_quiet(stage: Stag
     assert ann.desk.edits == []
 
 
-def test_what_cannot_be_edited_is_posted_at_the_end_of_the_window_at_the_latest(stage: Stage, ann: Worker) -> None:
+def test_a_digest_that_cannot_be_edited_is_posted_at_the_end_of_its_window(stage: Stage, ann: Worker) -> None:
     ann.desk.can_update = False
     storm(stage, 2)
     for n in range(190):
@@ -739,7 +739,7 @@ def test_a_limit_of_a_label_is_told_by_its_value(redis: Database) -> None:
     assert seconds(stage) == DELAY_S
 
 
-def test_where_a_tally_was_taken_away_by_hand_its_digest_message_ends(stage: Stage, ann: Worker) -> None:
+def test_a_digest_message_whose_tally_was_deleted_by_hand_ends(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.run()
     stage.redis.delete(stage.keys.tally(DIGEST))

@@ -444,7 +444,7 @@ def test_a_batch_that_was_asked_for_ahead_and_is_empty_leaves_nothing_to_wait_fo
     assert posted(stage) == ["b", "a", "c"]
 
 
-def test_nobody_waits_for_what_a_dead_worker_was_deciding_before_the_clock_was_set_back(redis: Database) -> None:
+def test_no_event_waits_for_undecided_events_of_a_dead_worker_after_a_step_back_of_the_clock(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "", pace="1/1s"))
     stage.send("a", channel="#x")
     assert stage.worker("ann").taken() == ["a"]
@@ -462,7 +462,7 @@ def test_a_malformed_replays_field_of_a_job_counts_as_no_replay(stage: Stage, va
     assert [(each.id, each.replays) for each in batch if isinstance(each, Leased)] == [("a", 0), ("b", 0)]
 
 
-def test_what_stopped_workers_left_is_handed_out_eight_mebibytes_at_a_time(stage: Stage) -> None:
+def test_events_of_stopped_workers_are_handed_out_eight_mebibytes_at_a_time(stage: Stage) -> None:
     for n in range(10):
         stage.redis.hset(f"rq:job:j{n}", "data", b"[" * 2**20)
         stage.redis.rpush(stage.queue.lane(Lane.NORMAL), f"j{n}")

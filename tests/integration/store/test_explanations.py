@@ -118,7 +118,7 @@ def test_of_a_duplicate_what_became_of_the_first_is_told(stage: Stage, ann: Work
     assert explain(stage, "b").sentence.startswith(f"Dropped at {MOMENT}: ")
 
 
-def test_what_has_been_replayed_waits_again(stage: Stage, ann: Worker) -> None:
+def test_a_replayed_event_waits_again(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", category="kept")
     ann.run()
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
@@ -216,7 +216,7 @@ def test_an_event_in_flight_is_told_with_its_worker(stage: Stage, ann: Worker) -
     assert explain(stage, "a").sentence == "In flight: worker ann is posting it, attempt 1 of 8."
 
 
-def test_what_a_worker_gave_back_is_in_nobodys_hands(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_a_worker_gave_back_is_in_flight_without_a_worker(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     ann.take()
     ann.give_back()
@@ -252,7 +252,7 @@ def test_heads_of_other_lines_that_go_first_count_as_before(redis: Database) -> 
     assert (told.scope, told.before, told.next_at) == ("global", 1, None)
 
 
-def test_what_waits_for_its_channel_is_told_why(redis: Database) -> None:
+def test_the_explanation_of_an_event_that_waits_for_its_channel_says_why(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "", pace="1/10s"))
     ann = stage.worker("ann")
     stage.send("a", "b", "c", channel="#ops")
@@ -298,7 +298,7 @@ def test_explain_tells_the_attempts_and_the_next_instant_of_a_retry(stage: Stage
     )  # fmt: skip
 
 
-def test_what_a_dead_worker_was_posting_is_reconciled_for_no_old_reason(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_a_dead_worker_was_posting_is_reconciled_without_its_old_code(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()
     ann.answer(started, Retryable("http_502", "bad gateway"))
@@ -325,7 +325,7 @@ def test_of_a_post_without_a_clear_answer_is_told_when_it_is_reconciled(stage: S
 
 
 @pytest.mark.parametrize(("name", "what"), [("*", "posting"), ("errors", "category errors")])
-def test_what_waits_since_somebody_paused_it_is_told_by_whom(redis: Database, name: str, what: str) -> None:
+def test_the_explanation_of_a_paused_event_names_who_paused(redis: Database, name: str, what: str) -> None:
     stage = Stage(redis, policy_of("", ""))
     Pausing(redis, stage.keys, clock=stage.clock).pause(name, "ops@here", "maintenance")
     stage.send("a", "b", channel="#ops")
@@ -376,7 +376,7 @@ def redis_client(url: str) -> Any:  # noqa: ANN401 - redis-py leaves it untyped
     return redis.asyncio.Redis.from_url(url)
 
 
-def test_who_asks_while_the_server_is_away_is_told_so(own_server: RedisServer) -> None:
+def test_explain_raises_queue_unavailable_while_the_server_is_away(own_server: RedisServer) -> None:
     with own_server.client() as client:
         own_server.kill()
         with pytest.raises(QueueUnavailable):
@@ -390,7 +390,7 @@ def test_who_asks_while_the_server_is_away_is_told_so(own_server: RedisServer) -
         asyncio.run(ask())
 
 
-def test_what_waits_for_a_channel_without_clear_answers_is_told_how_many_failed(redis: Database) -> None:
+def test_the_explanation_for_a_channel_without_clear_answers_counts_the_failed_posts(redis: Database) -> None:
     stage = Stage(redis)
     ann = stage.worker("ann")
     stage.send("a", "b", "c", channel="#ops")
@@ -405,7 +405,7 @@ def test_what_waits_for_a_channel_without_clear_answers_is_told_how_many_failed(
     )
 
 
-def test_what_was_perhaps_posted_and_is_cancelled_may_stand_in_slack(stage: Stage, ann: Worker) -> None:
+def test_a_cancelled_event_with_unknown_delivery_status_may_stand_in_slack(stage: Stage, ann: Worker) -> None:
     stage.send("a")
     ann.answer(ann.go()[0], Ambiguous("reply_timeout", "no complete answer"))
     parked = ParkedEvents(
@@ -418,7 +418,7 @@ def test_what_was_perhaps_posted_and_is_cancelled_may_stand_in_slack(stage: Stag
     assert facts_of(settlement)["perhaps_copies"] == 1
 
 
-def test_what_expired_is_told_what_it_waited_for_and_since_when(redis: Database) -> None:
+def test_the_explanation_of_an_expired_event_says_why_and_since_when_it_waited(redis: Database) -> None:
     stage = Stage(redis, policy_of(pace="1/1h", max_age_us=60 * US))
     ann = stage.worker("ann")
     stage.send("a", "b", channel="#ops")

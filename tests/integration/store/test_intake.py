@@ -70,7 +70,9 @@ def test_a_job_that_is_not_called_as_its_event_bears_no_mark(stage: Stage, redis
 
 
 @pytest.mark.parametrize("text", ["first\nsecond", "\nx", "x\n", "x"])
-def test_what_a_job_bears_depends_on_no_line_of_its_text(stage: Stage, redis: Database, text: str) -> None:
+def test_newlines_in_the_text_spoil_neither_mark_nor_description_of_a_job(
+    stage: Stage, redis: Database, text: str
+) -> None:
     stage.intake.enqueue([("x", Event("errors", text, id="x"))])
     assert mark_of(redis, "x") == b"errors 1"
     assert redis.hget("rq:job:x", "description") == f"errors: {text}".replace("\n", " ").encode()
@@ -144,7 +146,7 @@ def test_a_full_queue_refuses_what_does_not_fit(redis: Database) -> None:
     assert sorted(redis.keys("rq:job:*")) == [b"rq:job:a", b"rq:job:b"]
 
 
-def test_what_a_worker_has_taken_or_parked_counts_as_held_until_it_ends(redis: Database) -> None:
+def test_a_taken_or_parked_event_counts_against_max_waiting_until_it_ends(redis: Database) -> None:
     stage = Stage(redis)
     intake = Intake(redis, stage.keys, stage.queue, max_waiting=2)
     more = [("more", Event("errors", "t", id="more"))]

@@ -49,14 +49,14 @@ def test_a_line_says_at_once_that_suppression_has_begun(stage: Stage, ann: Worke
     assert stage.total("sent") == 2
 
 
-def test_one_suppressed_event_is_dropped_and_noticed_too(stage: Stage, ann: Worker) -> None:
+def test_a_single_suppressed_event_is_dropped_with_a_notice(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     ann.run()
     assert stage.total("dropped") == 1
     assert len(digest_posts(ann)) == 1
 
 
-def test_another_line_says_that_it_has_ended_and_how_many_there_were(stage: Stage, ann: Worker) -> None:
+def test_a_second_notice_says_that_suppression_has_ended_and_how_many_were_dropped(stage: Stage, ann: Worker) -> None:
     storm(stage, 10)
     wait_until(stage, 50, ann)
     storm(stage, 5)
@@ -92,7 +92,7 @@ def test_suppression_that_goes_on_is_no_end(redis: Database) -> None:
     assert texts(ann)[1].endswith(f": {stage.total('dropped')} dropped")
 
 
-def test_what_is_suppressed_while_the_end_is_told_begins_anew(stage: Stage, ann: Worker) -> None:
+def test_events_suppressed_while_the_second_notice_is_posted_begin_a_new_tally(stage: Stage, ann: Worker) -> None:
     storm(stage, 10)
     wait_until(stage, WINDOW_S - 1, ann)
     stage.clock.forward(1)
@@ -154,7 +154,7 @@ def test_deferred_events_are_noticed_each_once(redis: Database) -> None:
     assert stage.snapshot().tallies == {}
 
 
-def test_what_a_dead_worker_held_is_counted_once(stage: Stage, ann: Worker) -> None:
+def test_events_held_by_a_dead_worker_are_counted_once(stage: Stage, ann: Worker) -> None:
     storm(stage, 10)
     ann.take()
     bob = stage.worker("bob")

@@ -74,7 +74,7 @@ def test_a_mark_still_counts_from_the_batch_before_while_one_is_taken_ahead(
     assert (posted(stage), category_line(stage)) == ([], ["b"])
 
 
-def test_what_others_left_is_not_taken_ahead(stage: Stage, ann: Worker) -> None:
+def test_events_that_other_workers_left_are_not_prefetched(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", "c", "d")
     cid = stage.worker("cid")
     cid.take(new=1)
@@ -97,7 +97,7 @@ def test_a_batch_is_taken_ahead_only_where_all_before_it_is_new(stage: Stage, an
     assert old.more
 
 
-def test_what_was_taken_ahead_goes_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_prefetched_events_go_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(6)))
     first = ann.outbox.take(2, 9)
     ann.outbox.prefetch(first, 2, 9)
@@ -106,7 +106,9 @@ def test_what_was_taken_ahead_goes_back_with_the_rest(stage: Stage, ann: Worker,
     assert bob.taken() == []
 
 
-def test_who_waits_for_several_workers_waits_for_the_last_of_them(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_an_event_that_waits_for_several_workers_waits_for_the_last_of_them(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
     send(stage, "a", "b", "c")
     ann.take(new=1)
     stage.clock.now_us += 300_000
@@ -357,7 +359,7 @@ def test_a_head_whose_worker_dies_stands_in_its_line_again(stage: Stage, ann: Wo
 
 
 @pytest.mark.parametrize("end", ["dies", "gives back"])
-def test_what_a_worker_was_admitted_with_before_its_end_goes_back_with_a_refusal(redis: Database, end: str) -> None:
+def test_a_slot_charged_before_its_worker_ended_is_freed_when_the_event_is_refused(redis: Database, end: str) -> None:
     policy = policy_of("1/1m", "", on_limit=OnLimit.DEFER)
     rule = CategoryRule((Limit.parse("2/30m"),), UNPACED, OnLimit.DEFER, 86_400 * US)
     stage = Stage(redis, replace(policy, categories={"errors": rule}))

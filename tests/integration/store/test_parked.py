@@ -125,7 +125,7 @@ def test_a_filter_finds_what_matches_all_of_it(full: Stage, wanted: ParkedFilter
 
 
 @pytest.mark.parametrize("apart_s", [0, 0.000001])
-def test_what_is_found_in_pages_is_found_once_also_where_much_expires_at_one_instant(
+def test_each_event_is_found_once_over_all_pages_even_if_many_expire_at_one_instant(
     deferring: Stage, apart_s: float
 ) -> None:
     ids = [f"e{n}" for n in range(2 * PAGE + 30)]
@@ -152,7 +152,7 @@ def test_an_admitted_event_is_found_with_its_old_channel_after_the_category_has_
     assert (b.id, b.explanation.channel) == ("b", "#general")
 
 
-def test_what_is_cancelled_is_dropped_counted_and_on_record(full: Stage) -> None:
+def test_a_cancelled_event_is_dropped_counted_and_on_record(full: Stage) -> None:
     assert cancel(full, "b", "c", "d", "e") == [Cancelled.DONE] * 4
     snapshot = full.snapshot()
     assert (snapshot.parked, snapshot.timers, snapshot.lines, snapshot.deferred) == (0, 0, {}, {})
@@ -166,7 +166,7 @@ def test_what_is_cancelled_is_dropped_counted_and_on_record(full: Stage) -> None
     assert set(full.slots("global")) == {"a"}
 
 
-def test_whoever_cancels_is_told_what_to_log(full: Stage) -> None:
+def test_cancel_returns_the_settlement_to_log(full: Stage) -> None:
     ((_, settlement),) = hands(full).cancel(hands(full).by_ids(["b"]), "ops@here")
     assert settlement.outcome == Dropped(None, Reason.CANCELLED, "by ops@here")
 
@@ -221,7 +221,7 @@ def test_the_last_of_a_channels_line_leaves_no_line(redis: Database) -> None:
     assert stage.total("sent") == 2
 
 
-def test_what_waits_since_its_category_was_paused_leaves_its_line(redis: Database) -> None:
+def test_a_cancelled_event_of_a_paused_category_leaves_its_line(redis: Database) -> None:
     stage = Stage(redis, policy_of("9/30m", ""))
     Pausing(redis, stage.keys, clock=stage.clock).pause("errors", "ops@here")
     stage.send("a", "b", channel=UNPACED)
@@ -274,7 +274,7 @@ def test_an_id_that_was_chosen_is_remembered_and_another_is_not(deferring: Stage
 # What a cancel leaves alone
 
 
-def test_what_a_worker_has_taken_meanwhile_stays_its(deferring: Stage) -> None:
+def test_an_event_that_a_worker_has_taken_meanwhile_is_not_cancelled(deferring: Stage) -> None:
     ann = deferring.worker("ann")
     send(deferring, "a", "b", "c")
     run(ann)
@@ -287,7 +287,7 @@ def test_what_a_worker_has_taken_meanwhile_stays_its(deferring: Stage) -> None:
     assert (deferring.total("sent"), deferring.total("dropped")) == (2, 1)
 
 
-def test_another_event_that_has_come_under_the_same_id_stays(redis: Database) -> None:
+def test_a_newer_event_with_the_same_id_is_not_cancelled(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER), remember_us=US)
     ann = stage.worker("ann")
     send(stage, "a", "b")
@@ -301,7 +301,7 @@ def test_another_event_that_has_come_under_the_same_id_stays(redis: Database) ->
     assert listed(stage) == ["b"]
 
 
-def test_what_is_not_parked_is_not_found(deferring: Stage) -> None:
+def test_an_event_that_is_not_parked_is_not_found(deferring: Stage) -> None:
     send(deferring, "a")
     assert hands(deferring).by_ids(["a", "nobody"]) == []
     deferring.worker("ann").take()

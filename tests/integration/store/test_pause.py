@@ -116,7 +116,7 @@ def test_an_answer_in_between_begins_the_count_anew(stage: Stage, ann: Worker, a
 
 
 @pytest.mark.parametrize("result", [Retryable("request_timeout", "incomplete", reached=True), TOKEN])
-def test_what_slack_says_itself_is_no_failure_to_reach_it(stage: Stage, ann: Worker, result: PostResult) -> None:
+def test_an_answer_of_slack_itself_is_no_failure_to_reach_it(stage: Stage, ann: Worker, result: PostResult) -> None:
     fail(ann, OUTAGE, result)
     assert kind(stage) != "outage"
     assert stage.redis.exists(stage.keys.failures) == 0
@@ -184,7 +184,7 @@ def test_a_post_made_in_the_outage_that_is_found_ends_it(stage: Stage, ann: Work
 @pytest.mark.parametrize(
     ("result", "key"), [(LOST, "failing"), (LOST, "failures"), (TOKEN, "denials"), (ARRIVED, "posted")]
 )
-def test_what_a_post_came_to_is_forgotten_after_an_hour(
+def test_the_result_of_a_post_is_forgotten_after_an_hour(
     stage: Stage, ann: Worker, result: PostResult, key: str
 ) -> None:
     fail(ann, 1, result)
@@ -217,7 +217,7 @@ def test_only_the_prober_lengthens_the_gap(stage: Stage, ann: Worker) -> None:
     assert probe_in(stage) == 1
 
 
-def test_one_tries_at_a_time_over_all_workers(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_all_workers_together_have_one_prober_at_a_time(stage: Stage, ann: Worker, bob: Worker) -> None:
     fail(ann, OUTAGE)
     stage.clock.forward(6)
     one, two = ann.take(), bob.take()
@@ -278,7 +278,7 @@ def test_the_beginning_and_the_end_are_told_once(ann: Worker) -> None:
     assert turned(ann) == []
 
 
-def test_nobody_is_woken_for_what_may_not_be_tried_yet(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_no_worker_is_woken_before_the_prober_may_try(stage: Stage, ann: Worker, bob: Worker) -> None:
     bob.outbox._lease_us = 3_600 * US  # noqa: SLF001 - its own lease is not what it wakes for
     fail(ann, OUTAGE)
     ann.give_back()
@@ -287,7 +287,7 @@ def test_nobody_is_woken_for_what_may_not_be_tried_yet(stage: Stage, ann: Worker
     assert bob.take().next_us == stage.clock.now_us + 16 * US
 
 
-def test_what_was_admitted_in_an_outage_is_posted_after_it(redis: Database) -> None:
+def test_an_event_admitted_in_an_outage_is_posted_after_it(redis: Database) -> None:
     stage = Stage(redis, policy_of("8/30m", "8/30m"))
     ann = stage.worker("ann")
     fail(ann, OUTAGE)
@@ -313,7 +313,7 @@ def widen(worker: Worker, first_s: int = 30, second_s: int = 20) -> list[Started
     return rest
 
 
-def test_one_channel_that_cools_down_is_no_matter_of_the_workspace(stage: Stage, ann: Worker) -> None:
+def test_a_single_channel_that_cools_down_does_not_pause_the_workspace(stage: Stage, ann: Worker) -> None:
     one, two, *_ = begin(ann, 5)
     ann.answer(one, COOL)
     assert (kind(stage), turned(ann)) == (None, [])
@@ -372,7 +372,7 @@ def test_after_it_one_goes_first_and_its_success_lets_all_others_go(stage: Stage
     assert len(ann.go()) == 3
 
 
-def test_another_429_for_the_prober_lengthens_it(stage: Stage, ann: Worker) -> None:
+def test_another_429_for_the_prober_lengthens_the_cooldown(stage: Stage, ann: Worker) -> None:
     widen(ann)
     ann.answer(next_prober(ann), RateLimitedBySlack(7 * US, "ratelimited"))
     assert (kind(stage), probe_in(stage)) == ("cooldown", 7)
@@ -454,7 +454,7 @@ def test_a_channel_with_two_failures_in_a_row_is_held_up_alone_and_ever_longer(s
     assert kind(stage) is None
 
 
-def test_what_was_under_way_when_a_channel_was_held_up_lengthens_nothing(stage: Stage, ann: Worker) -> None:
+def test_posts_under_way_when_a_channel_is_held_up_do_not_lengthen_its_wait(stage: Stage, ann: Worker) -> None:
     stage.send(*(f"e{n}" for n in range(8)), channel=UNPACED)
     for started in ann.go():
         ann.answer(started, LOST)
@@ -648,7 +648,7 @@ def test_the_same_cause_again_is_not_told_again(ann: Worker) -> None:
     assert [each.code for each in turned(ann)] == ["account_inactive"]
 
 
-def test_what_waits_for_an_operator_says_so(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_waits_for_an_operator_is_parked_with_that_reason(stage: Stage, ann: Worker) -> None:
     (first,) = begin(ann, 1)
     ann.answer(first, TOKEN)
     waits = ann.told.settlements[-1].outcome

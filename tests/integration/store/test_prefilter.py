@@ -85,7 +85,7 @@ def push_again(stage: Stage, *ids: str, lane: Lane = Lane.NORMAL) -> None:
 # What is over a limit is dropped as it is taken
 
 
-def test_what_is_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Worker) -> None:
+def test_an_event_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Worker) -> None:
     stage.clock.forward(60)
     stage.send("a", "b")
     taken = ann.take()
@@ -626,7 +626,7 @@ def test_a_full_server_is_emptied_by_the_prefilter(own_server: RedisServer) -> N
 # Asked for ahead
 
 
-def test_what_a_batch_asked_for_ahead_has_dropped_comes_with_it(stage: Stage, ann: Worker) -> None:
+def test_events_that_a_prefetched_batch_has_dropped_come_with_it(stage: Stage, ann: Worker) -> None:
     stage.send("o1", category="others")
     stage.send("a", "b")
     stage.send("o2", category="others")
@@ -651,7 +651,7 @@ def test_a_batch_that_only_dropped_is_one_that_came(stage: Stage, ann: Worker) -
 
 
 @pytest.mark.parametrize("how", ["keep only", "give back"])
-def test_what_was_dropped_ahead_is_still_to_be_told_when_the_rest_goes_back(
+def test_events_dropped_by_a_prefetch_are_still_reported_when_the_rest_goes_back(
     stage: Stage, ann: Worker, how: str
 ) -> None:
     stage.send("o1", category="others")
@@ -782,14 +782,14 @@ def first_of(taken: Taken) -> int | None:
     return taken.undecided and taken.undecided.seq
 
 
-def test_what_is_undecided_counts_from_the_first_new_event(busy: Worker) -> None:
+def test_the_in_progress_watermark_is_the_seq_of_the_first_new_event(busy: Worker) -> None:
     taken = busy.outbox.take(5, 3)
     seqs = [int(each.slot) for each in taken.batch if isinstance(each, Leased) and each.id.startswith("new")]
     assert first_of(taken) == min(seqs) == 10
     assert first_of(busy.outbox.take(0, 5)) == 12, "nothing to decide: whatever comes next"
 
 
-def test_what_was_dropped_by_the_prefilter_is_decided(stage: Stage, ann: Worker) -> None:
+def test_prefiltered_events_count_as_decided(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c")
     taken = ann.take()
     assert first_of(taken) == 2 + 3 + 1

@@ -16,7 +16,7 @@ def calls(admin: Redis, command: str) -> int:
     return int(admin.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
 
 
-def test_who_may_not_read_every_key_has_the_same_dropped_by_more_commands() -> None:
+def test_a_worker_without_rights_to_every_key_prefilters_the_same_with_more_commands() -> None:
     with RedisServer() as server, server.client() as admin:
         admin.acl_setuser(
             "shop", enabled=True, nopass=True, commands=["+@all"], keys=["{stage}:*", "rq:*"], channels=["*"]

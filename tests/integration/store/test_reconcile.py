@@ -150,7 +150,7 @@ def test_a_post_that_is_found_was_sent(stage: Stage, ann: Worker) -> None:
     assert (stage.total("sent"), stage.snapshot().events, stage.letters()) == (2, 0, [])
 
 
-def test_what_is_absent_is_reconciled_again_at_three_graces_and_posted_only_then(stage: Stage, ann: Worker) -> None:
+def test_an_event_not_found_is_reconciled_again_at_three_graces_and_posted_only_then(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
     assert ann.go_on() == []
@@ -162,7 +162,7 @@ def test_what_is_absent_is_reconciled_again_at_three_graces_and_posted_only_then
     assert (again.attempt, again.candidate.leased.resent, len(ann.desk.searches)) == (2, 1, 2)
 
 
-def test_what_shows_up_at_the_second_scan_is_not_posted_again(stage: Stage, ann: Worker) -> None:
+def test_an_event_found_by_the_second_scan_is_not_posted_again(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
     ann.go_on()
@@ -172,7 +172,7 @@ def test_what_shows_up_at_the_second_scan_is_not_posted_again(stage: Stage, ann:
     assert last_outcome(ann) == Sent(Receipt("C0GENERAL", "7.000001"), found=True)
 
 
-def test_what_is_posted_again_takes_its_own_slot_which_was_held_for_it(redis: Database) -> None:
+def test_an_event_that_is_posted_again_takes_the_slot_held_for_it(redis: Database) -> None:
     """The limit is full: without a slot of its own it could not pass."""
     stage = Stage(redis, policy_of("", "1/30m"))
     ann = stage.worker("ann")
@@ -306,7 +306,7 @@ def test_a_failed_scan_does_not_bring_the_last_scan_forward(stage: Stage, ann: W
     assert timer(stage, "x") == START_US + LAST_US
 
 
-def test_nobody_reads_before_the_end_of_a_429_on_history_scans(stage: Stage, ann: Worker) -> None:
+def test_no_history_scan_begins_before_the_end_of_a_429_on_history_scans(stage: Stage, ann: Worker) -> None:
     bob = stage.worker("bob", lease_us=DAY_US)
     ann.outbox._lease_us = DAY_US  # noqa: SLF001 - neither is to be taken over
     lose(ann, "x")
@@ -474,7 +474,7 @@ def test_past_its_deadline_nobody_reads_before_the_end_of_a_429_on_history_scans
 # What can never be read
 
 
-def test_what_cannot_be_reconciled_is_posted_again_on_a_slot_of_its_own(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_cannot_be_reconciled_is_posted_again_on_a_second_slot(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     ann.desk.shows = lambda _: NOTHING_TO_READ
     at(stage, GRACE_US)
@@ -502,7 +502,9 @@ def test_of_what_was_posted_twice_and_is_found_one_copy_may_stand_beside(stage: 
     assert last_outcome(ann) == Sent(Receipt("C0GENERAL", "7.000001"), found=True, copies=1)
 
 
-def test_what_was_perhaps_posted_and_expires_before_it_is_posted_again_is_ambiguous(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_expires_with_unknown_delivery_status_is_an_ambiguous_dead_letter(
+    stage: Stage, ann: Worker
+) -> None:
     lose(ann, "x", max_age=12)
     ann.desk.shows = lambda _: NOTHING_TO_READ
     at(stage, GRACE_US)
@@ -514,7 +516,7 @@ def test_what_was_perhaps_posted_and_expires_before_it_is_posted_again_is_ambigu
     assert stage.slots("category:errors") == {"x": START_US}
 
 
-def test_where_the_category_says_so_what_cannot_be_reconciled_is_a_dead_letter(redis: Database) -> None:
+def test_an_event_that_cannot_be_reconciled_is_a_dead_letter_if_its_category_says_so(redis: Database) -> None:
     stage = Stage(redis, with_rule(policy_of(), OnAmbiguous.DEAD_LETTER))
     ann = stage.worker("ann")
     lose(ann, "x")
@@ -695,7 +697,7 @@ def test_a_history_scan_that_two_workers_died_with_is_made_alone(stage: Stage, a
 # One history scan for all
 
 
-def test_one_history_scan_answers_for_all_of_a_channel(stage: Stage, ann: Worker) -> None:
+def test_one_history_scan_answers_for_all_events_of_a_channel(stage: Stage, ann: Worker) -> None:
     lose(ann, "a")
     stage.clock.forward(1)
     lose(ann, "b")
@@ -757,7 +759,7 @@ def test_a_channel_is_read_by_the_id_that_an_earlier_post_has_told(stage: Stage,
     assert stage.header("x")["channel"] == "#general"
 
 
-def test_what_is_no_id_of_a_channel_is_not_remembered(stage: Stage, ann: Worker) -> None:
+def test_a_channel_name_in_a_receipt_is_not_remembered_as_an_id(stage: Stage, ann: Worker) -> None:
     ann.desk.reply = lambda _: Receipt("general", "1.1")
     stage.send("first")
     ann.run()
@@ -784,7 +786,7 @@ def test_a_scan_settles_found_events_and_ends_the_unreadable_ones(redis: Databas
     assert stage.total("sent") == 3
 
 
-def test_what_cannot_be_handled_any_more_ends_without_a_scan(stage: Stage, ann: Worker) -> None:
+def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_without_a_scan(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     at(stage, GRACE_US)
     (leased,) = ann.take().batch

@@ -189,7 +189,7 @@ def test_a_worker_sleeps_until_the_second_for_which_a_stock_producer_has_schedul
     assert ann.taken() == ["job"]
 
 
-def test_who_decides_what_was_scheduled_and_dies_leaves_it_to_the_next_worker(stage: Stage) -> None:
+def test_a_worker_that_dies_with_a_scheduled_event_leaves_it_to_the_next_worker(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "later", not_before=AT_S)
     run(ann)

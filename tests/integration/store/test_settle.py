@@ -80,7 +80,7 @@ def test_an_outcome_that_is_said_twice_is_counted_once(stage: Stage, ann: Worker
     assert len(stage.slots("pace:#general")) == 1
 
 
-def test_what_is_settled_leaves_nothing_but_its_slots_and_its_memory(
+def test_a_settled_event_leaves_nothing_but_its_slots_and_its_records(
     stage: Stage, ann: Worker, redis: Database
 ) -> None:
     stage.send("a")

@@ -83,7 +83,7 @@ def test_a_worker_that_wants_nothing_new_gets_nothing_new(stage: Stage) -> None:
     assert (taken.batch, taken.more) == ([], True)
 
 
-def test_what_waited_and_is_due_and_what_others_left_comes_before_what_is_new(stage: Stage) -> None:
+def test_due_events_and_events_that_others_left_are_taken_before_new_ones(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("due", channel="#a")
     (due,) = ann.go()
@@ -177,9 +177,7 @@ def test_a_job_whose_hash_has_expired_is_a_duplicate_of_a_known_id(stage: Stage)
     ],
     ids=["empty", "white space", "no text", "not ascii", "brackets", "percent", "long"],
 )
-def test_whatever_was_pushed_as_an_id_is_settled_under_printable_characters(
-    stage: Stage, pushed: bytes, id_: str
-) -> None:
+def test_any_pushed_job_id_is_settled_under_printable_characters(stage: Stage, pushed: bytes, id_: str) -> None:
     push(stage, Lane.NORMAL, pushed)
     worker = stage.worker()
     worker.run()
@@ -248,7 +246,7 @@ def test_a_job_key_of_another_type_holds_nobody_up(stage: Stage, redis: Database
     ],
     ids=["malformed", "pickle", "other function", "empty", "bytes"],
 )
-def test_what_is_no_event_is_a_dead_letter_with_its_raw_payload(stage: Stage, data: bytes, detail: str) -> None:
+def test_an_undecodable_job_is_a_dead_letter_with_its_raw_payload(stage: Stage, data: bytes, detail: str) -> None:
     push(stage, Lane.NORMAL, "x", data)
     stage.send("y")
     worker = stage.worker()
@@ -336,7 +334,7 @@ def test_events_are_taken_over_when_the_lease_ends_and_not_before(stage: Stage) 
     assert stage.snapshot().leases.keys() == {"bob"}
 
 
-def test_what_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
+def test_an_event_that_was_taken_over_keeps_its_first_sight(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a")
     (first,) = ann.take().batch
@@ -437,7 +435,7 @@ def test_a_worker_that_wants_nothing_new_gets_no_requeued_events(stage: Stage) -
     assert bob.taken() == ["a", "b"]
 
 
-def test_what_has_waited_too_long_does_not_go_with_a_poison_candidate(stage: Stage) -> None:
+def test_an_expired_event_is_not_taken_together_with_a_poison_pill_candidate(stage: Stage) -> None:
     ann = stage.worker("ann")
     stage.send("late", max_age=60)
     (started,) = ann.go()
@@ -582,7 +580,7 @@ def test_half_a_lease_without_any_call_is_an_interruption(stage: Stage, quiet_us
 # Giving back
 
 
-def test_what_a_stopping_worker_gives_back_is_taken_next_in_order(stage: Stage) -> None:
+def test_events_that_a_stopping_worker_gives_back_are_taken_next_in_order(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a", "b")
     ann.take()
@@ -593,7 +591,7 @@ def test_what_a_stopping_worker_gives_back_is_taken_next_in_order(stage: Stage) 
     assert bob.taken() == ["a", "b", "c"]
 
 
-def test_what_a_stopping_worker_keeps_is_taken_over_at_once_after_the_rest(stage: Stage) -> None:
+def test_an_event_that_a_stopping_worker_keeps_is_taken_over_at_once(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a", "b", "c")
     ann.take()

@@ -66,7 +66,9 @@ def test_events_of_one_thread_go_under_the_first_ones_message(stage: Stage, ann:
     assert slack.posted == {"a": None, "b": ROOT, "c": ROOT, "d": ROOT}
 
 
-def test_another_key_channel_or_none_is_another_thread(stage: Stage, ann: Worker, slack: Slack) -> None:
+def test_events_with_another_key_another_channel_or_no_key_are_not_in_the_thread(
+    stage: Stage, ann: Worker, slack: Slack
+) -> None:
     stage.send("a", channel="#ops", thread="k")
     run(stage, ann)
     stage.send("b", channel="#ops", thread="k2")

@@ -181,7 +181,7 @@ def test_a_newcomer_waits_for_the_pace(redis: Database) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_the_channel_answered_or_may_have_got_is_charged_to_its_pace(
+def test_a_post_that_the_channel_answered_or_may_have_got_is_charged_to_its_pace(
     stage: Stage, ann: Worker, result: PostResult, charged: int
 ) -> None:
     stage.send("a")
@@ -193,7 +193,7 @@ def test_what_the_channel_answered_or_may_have_got_is_charged_to_its_pace(
 # Held slots
 
 
-def test_what_waits_holds_its_slots_until_its_deadline(stage: Stage, ann: Worker) -> None:
+def test_a_waiting_event_holds_its_slots_until_its_deadline(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b")
     started = ann.go()
     expected = {"b": START_US + DAY_US}
@@ -314,7 +314,7 @@ def test_an_admitted_event_is_only_delayed_by_a_limit(redis: Database, on_limit:
     [RateLimitedBySlack(31 * US, "ratelimited"), Paused("invalid_auth", "the token is not valid")],
     ids=["cool-down", "pause"],
 )
-def test_what_has_used_no_attempt_yet_is_only_delayed_by_a_limit(redis: Database, result: Paused) -> None:
+def test_an_event_that_has_used_no_attempt_is_only_delayed_by_a_limit(redis: Database, result: Paused) -> None:
     stage = Stage(redis, policy_of("", "1/30s"))
     ann = stage.worker("ann")
     stage.send("x", channel="#x")
@@ -580,7 +580,7 @@ def test_an_event_that_comes_off_its_timer_queues_where_it_stood(stage: Stage, a
 
 
 @pytest.mark.parametrize("place", ["line", "timer"])
-def test_what_has_waited_as_long_as_it_may_is_a_dead_letter(stage: Stage, ann: Worker, place: str) -> None:
+def test_an_event_that_has_waited_for_its_max_age_is_a_dead_letter(stage: Stage, ann: Worker, place: str) -> None:
     stage.send("first", channel="#a")
     stage.send("x", channel="#a", max_age=60)
     (first,) = ann.go()
@@ -648,7 +648,7 @@ def test_parked_events_are_counted_by_category(stage: Stage, ann: Worker) -> Non
     assert stage.snapshot().by_category("parked") == {"errors": 0, "unheard-of": 0}
 
 
-def test_what_waits_keeps_its_channel_when_the_policy_changes(stage: Stage, ann: Worker) -> None:
+def test_a_waiting_event_keeps_its_channel_when_the_policy_changes(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b")
     started = ann.go()
     rule = replace(stage.policy.defaults, channel="#elsewhere")
@@ -673,7 +673,7 @@ def test_a_channel_whose_pace_is_lifted_goes_on(stage: Stage, ann: Worker) -> No
     assert stage.line("#general") == ["f"]
 
 
-def test_what_waits_finds_room_under_limits_that_were_lowered(stage: Stage, ann: Worker) -> None:
+def test_waiting_events_find_room_under_limits_that_were_lowered(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c")
     ann.deliver(ann.go())
     stage.policy = with_limits(stage.policy, "1/30m")

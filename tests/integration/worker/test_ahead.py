@@ -88,7 +88,7 @@ def test_with_nothing_on_its_way_it_sleeps_until_something_comes(driven: HandDri
 
 
 @pytest.mark.parametrize("server_is_away", [False, True])
-def test_who_stops_tells_of_what_a_batch_on_its_way_has_dropped(
+def test_a_worker_that_stops_reports_the_events_dropped_by_a_prefetch_under_way(
     own_server: RedisServer, tmp_path: Path, *, server_is_away: bool
 ) -> None:
     client: Database = own_server.client()

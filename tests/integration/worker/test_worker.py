@@ -131,7 +131,7 @@ def test_the_pace_of_a_channel_delays_and_never_drops(
     assert all(later - earlier > 0.45 for earlier, later in zip(times, times[2:], strict=False))
 
 
-def test_what_is_no_event_becomes_a_dead_letter_and_the_worker_goes_on(
+def test_an_undecodable_job_becomes_a_dead_letter_and_the_worker_goes_on(
     start: Start, redis: Database, slack: StandIn, producer: Producer
 ) -> None:
     payloads = {
@@ -305,7 +305,7 @@ def test_a_queue_belongs_to_one_namespace(start: Start) -> None:
     assert "queue 'notifications' belongs to namespace 'dispatcher', not to 'other'" in worker.stderr()
 
 
-def test_another_layout_is_refused_with_the_way_to_upgrade(start: Start, redis: Database) -> None:
+def test_a_worker_refuses_a_namespace_of_another_layout(start: Start, redis: Database) -> None:
     redis.set(KEYS.layout, "0")
     worker = start("--burst")
     assert worker.wait() == 78

@@ -121,7 +121,7 @@ def test_a_bad_event_says_key_value_and_expectation(change: dict[str, Any], mess
 @pytest.mark.parametrize(
     ("payload", "shown"), [(None, "null"), ([], r"\[\]"), ("x", "'x'"), (7, "7"), (True, "true"), (inf, "infinite")]
 )
-def test_what_is_no_object_is_no_event(payload: object, shown: str) -> None:
+def test_a_payload_that_is_no_object_is_no_event(payload: object, shown: str) -> None:
     with pytest.raises(InvalidEvent, match=f"^event is {shown}, expected a JSON object$"):
         Event.from_payload(payload)
 
@@ -164,7 +164,7 @@ CIRCLE["x"] = CIRCLE
     ],
     ids=["type", "number", "key", "circle", "depth"],
 )
-def test_what_json_cannot_hold_is_refused_in_plain_words(block: dict[str, Any], message: str) -> None:
+def test_blocks_that_json_cannot_hold_are_refused_in_plain_words(block: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidEvent) as caught:
         encode_event(Event("errors", blocks=(block,)))
     assert str(caught.value) == message

@@ -122,7 +122,7 @@ def test_how_an_event_ended_is_one_sentence(decision: Decision, said: str) -> No
 
 
 @pytest.mark.parametrize("wait_s", [0, 90, 1_800, 1_801])
-def test_what_is_dropped_by_the_thousand_has_the_same_sentence(wait_s: int) -> None:
+def test_the_quick_sentence_of_a_dropped_event_is_that_of_its_decision(wait_s: int) -> None:
     denied = Denied("label:errors:host=db1", Limit.parse("10/30m"), wait_s * US)
     one = Decision("x", NOW_US, "dropped", "limit:label", "errors", denied.scope, "10/30m", NOW_US + wait_s * US)
     assert explain.dropped(denied, NOW_US, AT) == ended(one, AT)
@@ -210,5 +210,5 @@ def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None
     ],
     ids=lambda value: value,
 )
-def test_where_an_event_is_is_one_sentence(said: str, expected: str) -> None:
+def test_the_state_of_an_event_is_one_sentence(said: str, expected: str) -> None:
     assert said == expected

@@ -57,7 +57,7 @@ def test_any_other_category_takes_of_what_all_share_alone() -> None:
     assert asked == expected
 
 
-def test_where_everything_is_guaranteed_there_is_nothing_to_share() -> None:
+def test_no_shared_scope_is_left_when_everything_is_guaranteed() -> None:
     text = "categories: {a: {guarantee: 60, limits: []}, b: {guarantee: 40, limits: []}}\nunknown_categories: reject"
     assert policy(text).scopes("a") == (scope("global", "100/30m"), scope("guarantee:a", "60/30m"))
 
@@ -151,7 +151,7 @@ def test_a_window_that_never_binds_is_found_among_aligned_and_rolling_ones(limit
     assert idle is None or f"]: {idle} can never bind" in found[0]
 
 
-def test_what_becomes_of_an_event_over_the_limit_of_a_label_is_told() -> None:
+def test_the_policy_sentence_says_what_happens_over_the_limit_of_a_label() -> None:
     text = "global: {limits: []}\ncategories: {deploys: {limits: [], per_label: {host: [3/10m]}}}"
     _, deploys, *_ = sentences(policy(text))
     assert "3 in any 10 minutes for each value of the label host; beyond that the event is dropped" in deploys

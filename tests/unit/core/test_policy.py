@@ -182,7 +182,7 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, int | Slots) else str(value),
 )
-def test_what_follows_a_first_post(
+def test_each_result_of_a_first_post_has_its_outcome_slots_and_counts(
     result: PostResult, outcome: object, slots: Slots, attempt: int, unknown: int
 ) -> None:
     settlement = after_post(Started(candidate(), 1), result, backoff)
@@ -200,7 +200,7 @@ def test_the_last_attempt_ends_in_a_dead_letter() -> None:
     assert unconfirmed.slots is Slots.KEEP
 
 
-def test_what_a_post_tells_of_the_channel_and_the_fleet() -> None:
+def test_a_post_result_says_whether_the_channel_replied_and_posting_goes_on() -> None:
     started = Started(candidate(), 1)
     sent = after_post(started, Receipt("C1", None), backoff)
     assert (sent.replied, sent.resume, sent.pause, sent.cooldown_us) == (True, True, None, None)

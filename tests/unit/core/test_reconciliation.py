@@ -111,7 +111,7 @@ def test_a_pause_that_a_history_scan_met_is_handed_on() -> None:
         (OnAmbiguous.DEAD_LETTER, 1, 2, True),
     ],
 )
-def test_where_nothing_can_be_read_the_category_says_what_follows(
+def test_the_category_decides_what_follows_when_the_history_cannot_be_read(
     rule: OnAmbiguous, attempt: int, unknown: int, *, ends: bool
 ) -> None:
     defaults = replace(POLICY.defaults, on_ambiguous=rule)
@@ -138,7 +138,7 @@ def test_where_nothing_can_be_read_the_category_says_what_follows(
         (MAX_RESENT, MAX_ATTEMPTS, Trouble.OUTAGE, "goes on"),
     ],
 )
-def test_what_is_absent_while_posts_fail_elsewhere_is_not_given_up_so_soon(
+def test_an_event_not_found_is_given_up_later_while_posts_fail_elsewhere(
     resent: int, attempt: int, trouble: Trouble | None, outcome: str
 ) -> None:
     post = Unconfirmed(0, 0, trouble=trouble)
@@ -160,7 +160,7 @@ def test_each_wait_after_an_ambiguous_post_is_half_to_all_of_five_times_the_last
     assert 0.95 * whole_s * US < max(waits) <= whole_s * US
 
 
-def test_what_is_found_is_sent_whatever_the_history_scan_says_of_the_rest() -> None:
+def test_an_event_that_is_found_is_sent_whatever_the_history_scan_says_of_the_rest() -> None:
     found, lost = unconfirmed("found", unknown=1), unconfirmed("lost")
     candidates = tuple(Candidate(each, POLICY.terms(each)) for each in (found, lost))
     result = ScanResult({"found": Receipt("C0123456", "1.1")}, NEVER)
@@ -171,7 +171,7 @@ def test_what_is_found_is_sent_whatever_the_history_scan_says_of_the_rest() -> N
     assert isinstance(two.outcome, Parked)
 
 
-def test_one_whose_fate_is_known_is_not_looked_up() -> None:
+def test_an_event_with_known_delivery_status_is_not_looked_up() -> None:
     known = unconfirmed()._replace(unconfirmed=None)
     with pytest.raises(ValueError, match="x is reconciled, and its delivery status is known"):
         scans([known], POLICY, 0)

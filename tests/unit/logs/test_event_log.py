@@ -123,7 +123,7 @@ def test_the_line_of_a_duplicate_says_so_in_a_sentence() -> None:
     assert [line["sentence"].endswith(": an event of this id came before.") for line in told] == [True, True]
 
 
-def test_what_waits_has_a_line_of_its_own() -> None:
+def test_a_waiting_event_has_a_line_of_its_own() -> None:
     outcome = Parked(Place.TIMER, Reason.RETRY, 2_000_000, "connection_refused", detail="nobody listens there")
     parked = Settlement(LEASED, TERMS, outcome)
     waiting = Waiting(Candidate(LEASED, TERMS), Reason.PACE, None)
@@ -135,7 +135,7 @@ def test_what_waits_has_a_line_of_its_own() -> None:
     assert "retry_after_s" not in second
 
 
-def test_what_a_message_was_posted_without_is_told_and_a_missing_scope_once_by_itself() -> None:
+def test_parts_left_out_of_a_post_are_logged_and_a_missing_scope_once_by_itself() -> None:
     parts = (LeftOut(Part.IDENTITY, "missing_scope", "add it"), LeftOut(Part.BLOCKS, "invalid_blocks", "a rule"))
     sent = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1", parts)))
     plain = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1", parts[1:])))
@@ -233,7 +233,7 @@ def dropped_one_by_one(log: EventLog) -> None:
 
 
 @pytest.mark.parametrize("worker", ["w1", None])
-def test_what_is_dropped_as_it_is_taken_has_the_lines_of_what_the_gate_drops(
+def test_prefiltered_events_have_the_same_lines_as_events_that_the_gate_drops(
     worker: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_795_176_191_500_000_000)  # sentences hold the time of day
@@ -265,7 +265,7 @@ def test_a_secret_in_what_is_dropped_as_it_is_taken_is_removed(secret: str) -> N
     assert all(line.keys() == told[0].keys() for line in told)
 
 
-def test_what_is_dropped_as_it_is_taken_is_told_to_people_in_their_style() -> None:
+def test_prefiltered_events_have_the_same_console_lines_as_events_that_the_gate_drops() -> None:
     told = []
     for tell in (lambda log: log.prefiltered(GROUPS), dropped_one_by_one):
         stream = io.StringIO()
@@ -276,7 +276,7 @@ def test_what_is_dropped_as_it_is_taken_is_told_to_people_in_their_style() -> No
     assert ["e-1" in told[0][0], "e-2" in told[0][1], "n-1" in told[0][2]] == [True] * 3
 
 
-def test_what_is_dropped_as_it_is_taken_is_no_warning() -> None:
+def test_prefiltered_events_are_logged_as_information() -> None:
     assert lines(lambda log: log.prefiltered(GROUPS), level="warning") == []
     assert len(lines(lambda log: log.prefiltered(GROUPS), level="info")) == 3
     assert lines(lambda log: log.prefiltered([])) == []
@@ -327,7 +327,7 @@ SAID = {"category": "errors", "count": 37, "channel": "#ops"}
         ),
     ],
 )
-def test_what_a_digest_message_has_done_is_a_line_of_its_own(outcome: Outcome, expected: dict[str, Any]) -> None:
+def test_each_step_of_a_digest_message_is_a_line_of_its_own(outcome: Outcome, expected: dict[str, Any]) -> None:
     assert told(Settlement(OWN, TERMS, outcome)) == [expected]
     assert expected["event"] in DIGEST_LINES
 
@@ -338,7 +338,7 @@ def test_that_a_digest_cannot_be_posted_is_told_once() -> None:
     assert told(Settlement(again, TERMS, failed)) == []
 
 
-def test_what_a_digest_message_waits_for_by_itself_is_no_line() -> None:
+def test_a_digest_message_that_waits_for_its_own_time_is_not_logged() -> None:
     assert told(Settlement(OWN, TERMS, Told(Step.WAITED, COUNTING))) == []
 
 

@@ -78,14 +78,14 @@ def test_lines_arrive_whole_and_in_order(pipe: Pipe) -> None:
     assert lines.drain(PATIENCE_S)
 
 
-def test_nobody_waits_for_a_reader_that_stalls(pipe: Pipe) -> None:
+def test_a_writer_does_not_wait_for_a_reader_that_stalls(pipe: Pipe) -> None:
     lines = stalled(pipe, 1_000_000)
     for _ in range(1000):
         lines.put(LINE * 100)  # would never return
     assert not lines.drain(0.01)
 
 
-def test_what_finds_no_room_is_left_out_and_counted_in_its_place(pipe: Pipe) -> None:
+def test_lines_without_room_are_left_out_and_counted_in_their_place(pipe: Pipe) -> None:
     lines = stalled(pipe, 20_000)
     lines.tell = lambda count: lines.put(b"%d left out\n" % count)
     for number in range(1000):
@@ -120,7 +120,7 @@ def test_a_reader_that_is_gone_holds_up_nobody() -> None:
     pipe.stream.close()
 
 
-def test_what_a_full_disk_does_not_take_is_told_of_when_it_takes_lines_again(
+def test_lines_that_a_full_disk_refuses_are_counted_when_it_takes_lines_again(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, write = LineBuffer(pipe.stream), os.write
@@ -226,7 +226,7 @@ def test_a_line_is_written_before_put_returns_where_its_reader_takes_it(kind: st
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "terminal"])
-def test_nobody_waits_whatever_the_reader_reads_from(kind: str, tmp_path: Path) -> None:
+def test_a_writer_does_not_wait_for_a_pipe_a_socket_or_a_terminal(kind: str, tmp_path: Path) -> None:
     reads, writes = opened(kind, tmp_path)
     with os.fdopen(writes, "w") as stream:
         with closing(LineBuffer(stream, most_bytes=1_000_000)) as lines:

@@ -50,7 +50,7 @@ def line(columns: int | None = None, **entry: Any) -> str:  # noqa: ANN401 - any
     ],
     ids=["sent", "dropped", "dead", "parked"],
 )
-def test_what_became_of_an_event_is_said_in_one_short_line(outcome: Outcome, said: str) -> None:
+def test_a_settlement_is_shown_in_one_short_line(outcome: Outcome, said: str) -> None:
     stream = io.StringIO()
     log = build_event_log(style="console", stream=stream).of("host.7.abc")
     leased = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)

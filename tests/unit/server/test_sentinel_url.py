@@ -32,7 +32,7 @@ def test_every_part_of_an_address_is_read() -> None:
     assert str(address) == "a:1, [::1]:2, c:26379"
 
 
-def test_what_is_not_named_has_its_usual_value() -> None:
+def test_a_part_that_is_not_named_has_its_default() -> None:
     address = SentinelAddress.parse("sentinel://a/main")
     assert address == SentinelAddress((("a", 26_379),), "main", 0)
     assert SentinelAddress.parse("sentinel://:p@a/main/").login == {"password": "p"}

@@ -607,7 +607,7 @@ def test_a_secret_as_short_as_a_syllable_is_not_cut_out_of_words() -> None:
 
 
 @pytest.mark.parametrize("token", ["hunter2-s3cr3t", "xoxp-s3cr3t", "XOXB-s3cr3t"])
-def test_what_does_not_look_like_a_bot_token_is_a_warning(token: str, tmp_path: Path) -> None:
+def test_a_token_that_does_not_look_like_a_bot_token_gives_a_warning(token: str, tmp_path: Path) -> None:
     env_file, file = tmp_path / ".env", tmp_path / "token"
     env_file.write_text(f"SLACK_BOT_TOKEN={token}\n")
     file.write_text(f"{token}\n")

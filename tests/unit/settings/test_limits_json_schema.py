@@ -51,7 +51,7 @@ def parts(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a piece of
         yield from parts(part)
 
 
-def test_it_is_a_schema_of_draft_2020_12() -> None:
+def test_the_schema_is_valid_for_draft_2020_12() -> None:
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     Draft202012Validator.check_schema(SCHEMA)
 
@@ -85,7 +85,7 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("defaults: {notice: true}\ncategories: {a: {notice: false}}", id="notice"),
     ],
 )
-def test_what_is_valid_conforms(text: str) -> None:
+def test_valid_limits_conform_to_the_schema(text: str) -> None:
     assert is_read(text)
     assert conforms(text)
 
@@ -167,7 +167,7 @@ def test_what_is_valid_conforms(text: str) -> None:
         "decisions: {max_age: 1d}",
     ],
 )
-def test_what_is_refused_does_not_conform(text: str) -> None:
+def test_refused_limits_do_not_conform_to_the_schema(text: str) -> None:
     assert not is_read(text)
     assert not conforms(text)
 
@@ -181,7 +181,7 @@ def test_what_is_refused_does_not_conform(text: str) -> None:
         'defaults: {channel: "#a\\u200b"}',
     ],
 )
-def test_what_a_schema_cannot_tell_only_the_reader_refuses(text: str) -> None:
+def test_faults_that_a_schema_cannot_express_are_refused_only_by_the_reader(text: str) -> None:
     assert not is_read(text)
     assert conforms(text)
 

@@ -76,12 +76,12 @@ def test_of_a_long_text_a_template_sees_as_much_as_a_message_holds() -> None:
     assert labels.text == str(MAX_TEXT)
 
 
-def test_what_an_event_says_of_itself_comes_first() -> None:
+def test_created_at_and_priority_that_an_event_sets_take_precedence() -> None:
     assert made("{{ created_at }} {{ priority }}", created_at=1_700_000_000.9, priority=Lane.HIGH) == "1700000000 high"
 
 
 @given(st.text(min_size=1), st.text())
-def test_what_an_event_says_is_shown_as_it_was_written(text: str, label: str) -> None:
+def test_the_text_and_labels_of_an_event_are_shown_as_they_were_written(text: str, label: str) -> None:
     if not text.strip():
         return
     found = message("({{ text }}|{{ labels.a }})", Event("errors", text[:1_000], labels={"a": label[:1_000]}))
@@ -101,7 +101,7 @@ def test_the_markup_of_an_event_notifies_where_its_category_allows_it() -> None:
     assert message("> {{ text }}", MARKUP, allow_mentions=True).text == "> *down* <!here> <https://a.b|x> & y"
 
 
-def test_what_a_filter_makes_of_markup_is_shown_as_it_was_written() -> None:
+def test_markup_that_a_filter_has_changed_is_shown_literally() -> None:
     text = message("{{ text | upper }}", MARKUP, allow_mentions=True).text
     assert text == "*DOWN* &lt;!HERE&gt; &lt;HTTPS://A.B|X&gt; &amp; Y"
 
@@ -114,7 +114,7 @@ def test_the_words_of_blocks_are_the_text_of_an_event_of_blocks_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["&" * 10_000, "x" * 250_000])
-def test_what_is_too_long_is_cut_with_a_mark_and_never_within_an_entity(text: str) -> None:
+def test_a_text_that_is_too_long_is_cut_with_a_mark_and_never_within_an_entity(text: str) -> None:
     found = made("{{ text }}{{ text }} end", text)
     assert MAX_TEXT - 5 <= len(found) <= MAX_TEXT
     assert found.endswith(CUT_MARK)

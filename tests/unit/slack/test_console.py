@@ -21,7 +21,7 @@ def test_the_console_sink_prints_one_neutral_line_per_message() -> None:
     assert stream.getvalue() == "#ops  disk full [31m & \\u202ered\n"
 
 
-def test_what_comes_too_late_is_not_printed() -> None:
+def test_a_message_that_comes_too_late_is_not_printed() -> None:
     stream = io.StringIO()
     result = ConsoleSink(stream).post(MESSAGE, by_s=boottime_s() - 1)
     assert isinstance(result, Retryable)

@@ -106,7 +106,7 @@ def test_a_limit_of_the_whole_workspace_is_a_longer_cool_down(code: str) -> None
 
 
 @pytest.mark.parametrize("code", NO_ATTEMPT_USED.split())
-def test_what_was_not_tried_uses_no_attempt(code: str) -> None:
+def test_a_post_that_slack_did_not_try_uses_no_attempt(code: str) -> None:
     result = problem(code)
     assert isinstance(result, Retryable)
     assert not result.uses_attempt
@@ -120,12 +120,12 @@ def test_a_request_that_never_left_or_was_refused_for_now_is_retried_and_uses_an
 
 
 @pytest.mark.parametrize("code", MAYBE.split())
-def test_what_does_not_say_that_nothing_was_posted_is_ambiguous(code: str) -> None:
+def test_a_code_that_does_not_rule_out_a_post_is_ambiguous(code: str) -> None:
     assert isinstance(problem(code), Ambiguous)
 
 
 @pytest.mark.parametrize("code", PAUSED.split())
-def test_what_an_operator_must_mend_pauses_with_a_remedy(code: str) -> None:
+def test_a_fault_that_an_operator_must_mend_pauses_with_a_remedy(code: str) -> None:
     result = problem(code)
     assert isinstance(result, Paused)
     assert len(result.detail.split()) > 4
@@ -138,7 +138,7 @@ def test_what_an_operator_must_mend_pauses_with_a_remedy(code: str) -> None:
         *((code, Meaning.CONTENT) for code in WRONG_CONTENT.split()),
     ],
 )
-def test_what_can_never_be_posted_is_rejected(code: str, meaning: Meaning) -> None:
+def test_a_message_that_can_never_be_posted_is_rejected(code: str, meaning: Meaning) -> None:
     assert isinstance(problem(code), Rejected)
     assert row_for(code).meaning is meaning
 

@@ -54,7 +54,7 @@ def test_posts_share_the_workspace_and_one_that_a_channel_refuses_costs_it_nothi
     assert traffic.waits == {"#a": 9, "#d": 1, "#e": 1}
 
 
-def test_what_the_workspace_refuses_costs_the_channel_nothing() -> None:
+def test_a_post_that_the_workspace_refuses_costs_the_channel_nothing() -> None:
     traffic = Traffic(Setup(rate=Rate(burst=1, interval_s=1_000), workspace_rate=Rate(burst=1, interval_s=1)))
     traffic.admit_post("#a", NOW)
     assert traffic.admit_post("#b", NOW) == 1
@@ -77,7 +77,7 @@ def test_fifteen_items_mean_one_reading_a_minute_whatever_the_other_rates() -> N
 
 
 @pytest.mark.parametrize(("after", "ignored"), [(0.0, {"#a": 1}), (2.9, {"#a": 1}), (3.0, {}), (60.0, {})])
-def test_who_comes_too_early_is_counted_by_channel(after: float, ignored: dict[str, int]) -> None:
+def test_posts_that_come_too_early_after_a_429_are_counted_by_channel(after: float, ignored: dict[str, int]) -> None:
     traffic = Traffic(Setup(rate=Rate(burst=1, interval_s=2.5)))
     traffic.admit_post("#a", NOW)
     assert traffic.admit_post("#a", NOW) == 3

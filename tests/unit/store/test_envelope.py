@@ -32,7 +32,7 @@ def test_stock_rq_reads_what_we_seal() -> None:
     assert Event.from_payload(arguments[0]) == EVENT
 
 
-def test_what_stock_rq_writes_opens_compressed_or_not() -> None:
+def test_a_job_of_stock_rq_opens_compressed_or_not() -> None:
     data = JSONSerializer.dumps((FUNCTION, None, ({"category": "errors", "text": "x"},), {}))  # type: ignore[no-untyped-call]
     assert open_envelope("j", data) == Event("errors", "x")
     assert open_envelope("j", zlib.compress(data)) == Event("errors", "x")
@@ -67,7 +67,7 @@ class Bomb:
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else None,
 )
-def test_what_is_no_envelope_says_why(data: bytes, message: str) -> None:
+def test_undecodable_job_data_is_refused_with_the_reason(data: bytes, message: str) -> None:
     with pytest.raises(InvalidEvent) as caught:
         open_envelope("job-1", data)
     assert message in str(caught.value)

@@ -64,7 +64,7 @@ def test_while_nothing_was_refused_nothing_is_named(prefilter: Prefilter) -> Non
     assert prefilter.call() is None
 
 
-def test_what_is_named_comes_with_all_that_its_events_ask_for(prefilter: Prefilter) -> None:
+def test_a_named_category_comes_with_all_scopes_that_its_events_ask_for(prefilter: Prefilter) -> None:
     pools = FirstOf((scope("guarantee:errors", "2/1h"), scope("shared", "3/1h")))
     close(prefilter, "errors", scope("global", "9/1s", "5/1h"), pools, scope("category:errors", "4/1d fixed"))
     close(prefilter, "news", scope("global", "9/1s", "5/1h"), scope("shared", "3/1h"), configured=False)
@@ -95,7 +95,7 @@ def test_what_is_named_comes_with_all_that_its_events_ask_for(prefilter: Prefilt
     }
 
 
-def test_what_was_dropped_is_told_with_the_limit_that_refused_it(prefilter: Prefilter) -> None:
+def test_dropped_events_are_reported_with_the_limit_that_refused_them(prefilter: Prefilter) -> None:
     close(prefilter, "errors", scope("global", "9/1s", "5/1h"), scope("category:errors", "4/1h"))
     close(prefilter, "news", scope("global", "9/1s", "5/1h"))
     closed = prefilter.call()
@@ -107,7 +107,7 @@ def test_what_was_dropped_is_told_with_the_limit_that_refused_it(prefilter: Pref
     ]
 
 
-def test_what_has_room_again_is_named_no_more(prefilter: Prefilter, clock: Seconds) -> None:
+def test_a_category_that_has_room_again_is_named_no_more(prefilter: Prefilter, clock: Seconds) -> None:
     close(prefilter, "long", wait_us=10 * US)
     close(prefilter, "short", wait_us=4 * US)
     close(prefilter, "longer", wait_us=11 * US)

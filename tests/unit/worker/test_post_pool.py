@@ -164,7 +164,7 @@ def test_a_late_answer_does_not_end_the_next_attempt_of_the_same_event() -> None
 @pytest.mark.parametrize(
     ("task", "code"), [(started("a"), "too_late"), (unconfirmed("a"), "deadline")], ids=["post", "history scan"]
 )
-def test_what_a_thread_did_not_begin_before_its_deadline_is_not_begun(task: Task, code: str) -> None:
+def test_a_task_that_no_thread_began_before_its_deadline_is_not_begun(task: Task, code: str) -> None:
     """The process stood still meanwhile (SIGSTOP, a host that was suspended): another worker may have the event."""
     wire, instants = Wire(), iter([0.0])
     pool, _ = build(wire, clock=lambda: next(instants, DEADLINE_S))
