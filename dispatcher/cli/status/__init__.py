@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import limits_named, server_to_look_at, some_settings_in_force
+from dispatcher.cli.context import limits_document, limits_named, server_to_look_at, some_settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.mutes import EVERYTHING
@@ -53,20 +53,21 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
         limits = limits_to_look_at(settings, open_versions(settings, server))
         for warning in limits.warnings:
             terminal.warn(warning)
-        headline = f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}"
+        if as_json:
+            facts = read_status(readers, limits.policy)
+            terminal.print_json({"limits": limits_document(settings, limits), **document(facts)})
+            return DONE
+        headline = f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}"
         if watch:
             from dispatcher.cli.status.watch import watch_status
 
             watch_status(partial(read_status, readers, limits.policy), headline)
             return DONE
         facts = read_status(readers, limits.policy)
-    if as_json:
-        terminal.print_json(document(facts))
-    else:
-        from dispatcher.cli.status.view import tables
+    from dispatcher.cli.status.view import tables
 
-        terminal.say(headline)
-        terminal.draw(*tables(facts))
+    terminal.say(headline)
+    terminal.draw(*tables(facts))
     return DONE
 
 
