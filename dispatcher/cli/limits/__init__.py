@@ -10,7 +10,8 @@ import click
 
 from dispatcher.cli.context import limits_document, limits_named, near, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.limits.change import apply, diff
+from dispatcher.cli.limits.change import apply, diff, rollback
+from dispatcher.cli.limits.history import history
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def limits() -> None:
-    """Check the limits file, compare it with what is in force, put it in force, and show what is used."""
+    """Check the limits file, compare it with what is in force, put it in force, go back, and show what is used."""
 
 
 @limits.command(short_help="Print every rule of a limits file as a sentence.")
@@ -104,6 +105,8 @@ def schema(terminal: Terminal) -> None:
 
 limits.add_command(diff)
 limits.add_command(apply)
+limits.add_command(history)
+limits.add_command(rollback)
 
 
 def _version_there(settings: Settings) -> Version | None:
