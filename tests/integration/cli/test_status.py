@@ -363,6 +363,23 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_la
     assert len(screen.latest().splitlines()) <= 20
 
 
+def test_watching_shows_limits_that_come_into_force_meanwhile(redis_url: str) -> None:
+    env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm"}
+    for number in (5, 6):
+        Path(f"{number}.yaml").write_text(f"global: {{limits: [{number}/1m]}}\n", encoding="utf-8")
+    run("limits", "apply", "5.yaml", **env)
+    with (
+        Screen(columns=100, rows=20) as screen,
+        started_on(Streams(stdout=screen.stream), "status", "--watch", **env) as watch,
+    ):
+        until(lambda: "0/5 in 1m" in screen.latest(), "the first figures")
+        run("limits", "apply", "6.yaml", **env)
+        until(lambda: "0/6 in 1m" in screen.latest(), "the figures of the new limits")
+        assert "limits version 2, published by" in screen.latest()
+        watch.send_signal(signal.SIGINT)
+        watch.communicate(timeout=PATIENCE_S)
+
+
 def test_spans_are_readable() -> None:
     assert [span(seconds) for seconds in (0.04, 9.94, 59.4, 59.6, 185, 7_860, 360_000)] == [
         "0.0s",
