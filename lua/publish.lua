@@ -9,8 +9,11 @@
 --           7 leases  ZSET    owner -> end of its lease
 --           8 wake    LIST    a token for one sleeper
 -- ARGV[1]   JSON {"now": us | absent, "digest", "content", "by", "file",
---           "unless": "known": leave it when this content ever was a version, "any": when any limits are in force; "never"}
--- Returns   JSON {"version": in force now, "published": true | false, "known": number of the version that had this content | null}
+--           "unless": "same": leave it when this content is in force, "known": when it ever was a version,
+--             "any": when any limits are in force,
+--           "if_version": number | absent: leave it, whatever "unless" says, when another version or none is in force}
+-- Returns   JSON {"version": in force now, '' if none, "published": true | false,
+--           "known": number of the last version that had this content | null}
 -- @include prelude
 -- @include plan
 
@@ -22,14 +25,19 @@ local in_force = redis.call('GET', version)
 local known = redis.call('ZSCORE', digests, call.digest)
 
 -- What is in force but not kept (a server that lost something, a name of somebody else's) counts as nothing.
-local number = in_force and string.match(in_force, '^(%d+)%-')
+local number, digest = string.match(in_force or '', '^(%d+)%-(.*)$')
 local is_kept = number and plan.hget(files, number) ~= nil
 
 local function answer(published)
-  return string.format('{"version":%s,"published":%s,"known":%s}', cjson.encode(in_force), tostring(published), known or 'null')
+  local name = (published or is_kept) and in_force or ''
+  return string.format('{"version":%s,"published":%s,"known":%s}', cjson.encode(name), tostring(published), known or 'null')
 end
 
-if is_kept and (call.unless == 'any' or (call.unless == 'known' and known)) then
+if call.if_version and not (is_kept and tonumber(number) == call.if_version) then
+  return answer(false)
+end
+local is_left = { any = true, known = known, same = digest == call.digest }
+if is_kept and is_left[call.unless] then
   return answer(false)
 end
 

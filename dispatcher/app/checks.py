@@ -11,6 +11,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from dispatcher.app.building import build_sink
 from dispatcher.app.fleet import WorkerEntry, fleet
+from dispatcher.app.limits import OwnFile, compare_own_file
 from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
@@ -18,6 +19,7 @@ from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.sink import CheckResult, SlackSink
 from dispatcher.store.snapshot import Books, Snapshot
+from dispatcher.store.versions import Version, Versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,10 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """What lies in a namespace; ``look`` is None, and nothing else known, where another version wrote it."""
+    """What lies in a namespace; ``snapshot`` is None, and nothing else known, where another version wrote it.
+
+    ``limits`` is the version in force, ``own_file`` the operator's limits file beside it.
+    """
 
     layout: str | None
     bound_to: str | None
@@ -54,6 +59,8 @@ class NamespaceFacts:
     snapshot: Snapshot | None
     workers: Sequence[WorkerEntry] = ()
     overdue: Sequence[Overdue] = ()
+    limits: Version | None = None
+    own_file: OwnFile | None = None
 
 
 def reach_server(server: Server) -> Client:
@@ -98,7 +105,10 @@ def ask_namespace(client: Client, settings: Settings) -> NamespaceFacts:
             return NamespaceFacts(layout, bound_to, suspended, None)
         snapshot = Books(client, keys, queue).snapshot()
         workers = fleet(workers_of(client, queue), snapshot)
-        return NamespaceFacts(layout, bound_to, suspended, snapshot, workers, _overdue(client, keys, snapshot))
+        overdue = _overdue(client, keys, snapshot)
+        limits = Versions(client, keys).in_force()
+        own_file = None if limits is None else compare_own_file(settings, limits)
+        return NamespaceFacts(layout, bound_to, suspended, snapshot, workers, overdue, limits, own_file)
 
 
 def ask_slack(settings: Settings) -> CheckResult | None:

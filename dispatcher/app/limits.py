@@ -37,6 +37,14 @@ class LimitsFile:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnFile:
+    """The operator's own limits file. ``is_same``: it says what is in force; None where it has faults."""
+
+    path: Path
+    is_same: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class InForce:
     """A version of the limits, as values."""
 
@@ -94,6 +102,22 @@ def limits_in_force(versions: Versions) -> LimitsFile | None:
 def limits_to_look_at(settings: AnySettings, versions: Versions) -> LimitsFile:
     """What is in force; before anything is, what the limits file says. Raises ``ConfigError``, ``GateUnavailable``."""
     return limits_in_force(versions) or open_limits(settings)
+
+
+def compare_own_file(settings: AnySettings, version: Version) -> OwnFile | None:
+    """Whether the operator's own limits file says what this version says; None where there is no such file."""
+    from dispatcher.settings.limits_file import LIMITS_FILE, load_limits, own_limits_file
+
+    try:
+        path = own_limits_file(settings, Path.cwd())
+    except ConfigError:
+        return OwnFile(LIMITS_FILE, None)
+    if path is None:
+        return None
+    try:
+        return OwnFile(path, load_limits(path).content.digest == version.digest)
+    except ConfigError:
+        return OwnFile(path, None)
 
 
 def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say: Say) -> InForce:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dispatcher.errors import ConfigError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
     from dispatcher.settings.environment import Settings
     from dispatcher.settings.plain import AnySettings
+    from dispatcher.store.versions import Version
 
 
 def settings_in_force(terminal: Terminal) -> Settings:
@@ -113,10 +114,51 @@ def _categories_of_limits(settings: Settings, server: Server) -> set[str]:
         return set()
 
 
-def limits_named(limits: LimitsFile) -> str:
-    """Which limits are looked at, for a headline."""
+def limits_named(settings: AnySettings, limits: LimitsFile) -> str:
+    """Which limits are looked at, to stand behind the word "limits".
+
+    It says so where the operator's own file says something else, or has faults.
+    """
+    from dispatcher.app.limits import compare_own_file
+
     version = limits.version
-    return f"limits in {near(limits.path)}" + ("" if version is None else f" (version {version.number})")
+    if version is None:
+        return f"in {near(limits.path)}"
+    named = f"version {version.number}"
+    own = compare_own_file(settings, version)
+    if own is None or own.is_same is None:
+        faults = "" if own is None else f"; {near(own.path)} has faults: 'dispatcher limits check' names them"
+        return f"{named}, {origin(version)}{faults}"
+    file = near(own.path)
+    if own.is_same:
+        return f"{named}, as {file} says"
+    return f"{named} is in force, NOT what {file} says: 'dispatcher limits apply {file}' publishes it"
+
+
+def origin(version: Version) -> str:
+    """Who published a version, and from where."""
+    return f"published by {version.by} from {near(Path(version.file))}"
+
+
+def limits_document(settings: AnySettings, limits: LimitsFile) -> dict[str, Any]:
+    """Which limits are looked at, as JSON has it.
+
+    ``file`` is the operator's own, or before any version the one that is read; ``same_as_file`` is null where there are
+    not both a version and a file without faults.
+    """
+    from dispatcher.app.limits import compare_own_file
+
+    version = limits.version
+    if version is None:
+        return {"version": None, "file": str(limits.path), "same_as_file": None, "by": None, "from": None}
+    own = compare_own_file(settings, version)
+    return {
+        "version": version.number,
+        "file": own and str(own.path),
+        "same_as_file": own and own.is_same,
+        "by": version.by,
+        "from": version.file,
+    }
 
 
 def near(path: Path) -> str:

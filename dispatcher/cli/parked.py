@@ -236,7 +236,7 @@ def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> It
         for warning in limits.warnings:
             terminal.warn(warning)
         if not quiet:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}")
+            terminal.say(f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}")
             warn_if_unfamiliar(terminal, settings, server, category, limits.policy)
         yield open_parked_events(settings, server, limits.policy), settings
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dispatcher.app.limits import LimitsFile
 from dispatcher.app.servers import Server
-from dispatcher.cli.context import near
+from dispatcher.cli.context import limits_named, near
 from dispatcher.cli.terminal import Terminal, visible
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.environment import Settings
@@ -37,7 +37,7 @@ def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequenc
     running = (
         ("server", (_server(settings, server),)),
         ("queue", (f"{settings.queue}, in namespace {settings.namespace}",)),
-        ("limits", (near(limits.path), first, *_more(len(others)))),
+        ("limits", (limits_named(settings, limits), first, *_more(len(others)))),
         ("posts to", (_target(settings),)),
         ("workers", (f"{', '.join(map(str, pids))}; one that crashes is started again",)),
     )

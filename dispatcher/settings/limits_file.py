@@ -40,7 +40,12 @@ class Limits:
 
 
 def find_limits_file(settings: AnySettings, cwd: Path) -> Path:
-    """The limits file in force: the one that is set, else ``config/limits.yaml`` below ``cwd``, else the packaged.
+    """The operator's own limits file, else the packaged one. Raises as ``own_limits_file`` does."""
+    return own_limits_file(settings, cwd) or data_file(*LIMITS_FILE.parts)
+
+
+def own_limits_file(settings: AnySettings, cwd: Path) -> Path | None:
+    """The operator's own limits file: the one that is set, else ``config/limits.yaml`` below ``cwd``, else None.
 
     One that is set need not exist; ``load_policy`` says so. Raises ``ConfigError`` where it cannot be looked for.
     """
@@ -48,7 +53,7 @@ def find_limits_file(settings: AnySettings, cwd: Path) -> Path:
         return cwd / settings.limits_file
     beside = cwd / LIMITS_FILE
     try:
-        return beside if beside.is_file() else data_file(*LIMITS_FILE.parts)
+        return beside if beside.is_file() else None
     except OSError as error:
         raise ConfigError(
             f"{beside}: cannot be looked for: {error.strerror}; set DISPATCHER_LIMITS_FILE to a limits file"

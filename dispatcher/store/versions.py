@@ -15,11 +15,11 @@ _LOOKS: Final = 3
 
 
 class Unless(StrEnum):
-    """What keeps a content from being published: that it ever was a version, that any is in force, or nothing."""
+    """What keeps a content from being published: it is in force, it ever was a version, or any version is in force."""
 
+    SAME = "same"
     KNOWN = "known"
     ANY = "any"
-    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The name of the version in force after the call, and whether this call published it.
+    """The name of the version in force after the call, '' for none, and whether this call published it.
 
     ``known`` is the number of the last version that had the content before.
     """
@@ -52,6 +52,11 @@ class Published:
     version: str
     is_new: bool
     known: int | None
+
+    @property
+    def number(self) -> int | None:
+        """The number of the version in force."""
+        return int(number_of(self.version)) if self.version else None
 
 
 class Versions:
@@ -71,25 +76,43 @@ class Versions:
                     return None
                 name = found.decode() if isinstance(found, bytes) else found
                 row = self._client.hget(self._keys.limits_versions[0], number_of(name))
-            facts = {} if row is None else decode(row)
-            if facts.get("digest") == digest_of(name):
-                at_us = int(facts["at"])
-                return Version(name, facts["number"], facts["content"], at_us, facts["by"], facts["file"])
+            version = None if row is None else _version(row)
+            if version is not None and version.name == name:
+                return version
         return None
 
-    def publish(self, content: str, digest: str, *, by: str, file: str, unless: Unless) -> Published:
+    def kept(self) -> list[Version]:
+        """The versions whose contents are kept, the newest first."""
+        with translate_outages():
+            rows = self._client.hvals(self._keys.limits_versions[0])
+        return sorted(map(_version, rows), key=lambda version: version.number, reverse=True)
+
+    def publish(  # noqa: PLR0913 - what a version says of itself, by name
+        self, content: str, digest: str, *, by: str, file: str, unless: Unless, if_version: int | None = None
+    ) -> Published:
         """Put limits in force as a new version, and let what waits ask anew; or leave things as they are, ``unless``.
 
-        All in one step. Workers learn of it with their next call.
+        With ``if_version`` they are also left when another version, or none, is in force. All in one step.
+        Workers learn of it with their next call.
         """
         keys = self._keys
         names = [
             keys.limits_version, *keys.limits_versions, keys.lines, keys.timers, keys.reopening, keys.leases, keys.wake,
         ]  # fmt: skip
-        call = {"digest": digest, "content": content, "by": by, "file": file, "unless": unless.value}
+        call: dict[str, str | int] = {
+            "digest": digest, "content": content, "by": by, "file": file, "unless": unless.value,
+        }  # fmt: skip
+        if if_version is not None:
+            call["if_version"] = if_version
         answer = decode(self._publish(names, call))
         known = answer["known"]
         return Published(answer["version"], answer["published"], None if known is None else int(known))
+
+
+def _version(row: bytes | str) -> Version:
+    facts = decode(row)
+    name = f"{facts['number']}-{facts['digest']}"
+    return Version(name, facts["number"], facts["content"], int(facts["at"]), facts["by"], facts["file"])
 
 
 def number_of(name: str) -> str:

@@ -124,6 +124,12 @@ def test_workers_of_a_server_have_the_limits_of_the_checkout(name: str) -> None:
     assert CHECKOUT / mounts(name)[str(place.parent)] / place.name == CHECKOUT / "config" / "limits.yaml"
 
 
+def test_the_head_says_how_to_publish_the_limits_that_the_workers_read() -> None:
+    head = (CHECKOUT / "docker-compose.yml").read_text(encoding="utf-8").partition("\nname:")[0]
+    file = environment("worker")["DISPATCHER_LIMITS_FILE"]
+    assert f"docker compose exec worker dispatcher limits apply {file}\n" in head
+
+
 def test_the_token_reaches_the_workers_as_a_file_and_nobody_else() -> None:
     (secret,) = COMPOSE["secrets"]
     assert environment("worker")["DISPATCHER_SLACK_TOKEN_FILE"] == f"/run/secrets/{secret}"

@@ -49,6 +49,13 @@ def test_every_manifest_is_looked_at_here() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {"worker.yaml", "scaledobject.yaml"}
 
 
+def test_the_head_says_how_to_publish_the_limits_that_the_workers_read() -> None:
+    head = (FOLDER / "worker.yaml").read_text(encoding="utf-8").partition("\napiVersion:")[0]
+    file = environment()["DISPATCHER_LIMITS_FILE"]
+    name = one("worker.yaml", "Deployment")["metadata"]["name"]
+    assert f"kubectl exec deployment/{name} -- dispatcher limits apply {file}\n" in head
+
+
 def test_every_variable_is_one_that_is_read_and_has_a_value_that_is_valid(tmp_path: Path) -> None:
     assert set(environment()) <= KNOWN
     token = tmp_path / "slack-token"

@@ -56,6 +56,12 @@ def test_a_worker_is_started_again_unless_its_configuration_is_wrong() -> None:
     assert service()["RestartForceExitStatus"] == ["SIGHUP"]
 
 
+def test_a_reload_publishes_the_limits_file_of_the_unit() -> None:
+    (command,) = service()["ExecReload"]
+    assert command == "/opt/dispatcher/bin/dispatcher limits apply ${DISPATCHER_LIMITS_FILE}"
+    assert "DISPATCHER_LIMITS_FILE" in environment()
+
+
 def test_the_token_is_a_credential_of_the_unit_and_stands_in_no_environment() -> None:
     (credential,) = service()["LoadCredential"]
     name, _, path = credential.partition(":")

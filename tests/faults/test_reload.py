@@ -67,7 +67,7 @@ class Shop:
     def apply(self, text: str) -> Version:
         """As ``limits apply`` does."""
         content = read_limits(text, "x").content
-        self.versions.publish(content.text, content.digest, by="ed@desk", file="x.yaml", unless=Unless.NEVER)
+        self.versions.publish(content.text, content.digest, by="ed@desk", file="x.yaml", unless=Unless.SAME)
         return self.in_force()
 
     def in_force(self) -> Version:
@@ -243,7 +243,7 @@ def test_a_server_that_lost_everything_gets_the_limits_again(shop: Shop) -> None
 def test_a_program_that_cannot_read_the_limits_gives_back_what_it_holds_and_ends(shop: Shop) -> None:
     (worker,) = shop.start()
     newer = '{"defaults": {"some_day": true}}'
-    shop.versions.publish(newer, "f" * 16, by="eve@far", file="x", unless=Unless.NEVER)
+    shop.versions.publish(newer, "f" * 16, by="eve@far", file="x", unless=Unless.SAME)
     shop.send(3)
     assert until(lambda: code_of(worker, shop), "its end") == 78
     assert "published by eve@far, says what this program does not know" in worker.said()

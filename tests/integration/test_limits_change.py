@@ -356,7 +356,7 @@ def test_a_faster_pace_lets_the_line_of_a_channel_go_at_once(stage: Stage, ann: 
     stage.clock.forward(1)
     (second,) = ann.go()
     assert second.candidate.leased.id == "b"
-    stage.put_in_force(text % "1s")
+    stage.put_in_force(text % "2s")
     assert ann.answer(second, Receipt("#slow", "1.0"))
 
 

@@ -385,7 +385,7 @@ def test_a_stock_worker_publishes_its_limits_file_only_if_no_limits_are_in_force
     assert first is not None
     assert (first.number, first.file) == (1, str(tmp_path / "limits.yaml"))
     content = read_limits("global: {limits: [3/30m]}", "x").content
-    versions.publish(content.text, content.digest, by="ed", file="x", unless=Unless.NEVER)
+    versions.publish(content.text, content.digest, by="ed", file="x", unless=Unless.SAME)
     (tmp_path / "limits.yaml").write_text("global: {limits: []}\n", encoding="utf-8")
     Producer(redis).send_many({"category": "errors", "text": str(n)} for n in range(5))
     stock_worker(env, redis_url, tmp_path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dispatcher.app.checks import NamespaceFacts
+from dispatcher.app.limits import OwnFile
+from dispatcher.cli.context import near, origin
 from dispatcher.cli.doctor.finding import START, Finding, error, in_two, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
 from dispatcher.cli.drawing import span
@@ -15,6 +17,7 @@ from dispatcher.core.rendering import one_line
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.environment import Settings
 from dispatcher.store.snapshot import Snapshot
+from dispatcher.store.versions import Version
 
 
 def namespace_findings(facts: NamespaceFacts, settings: Settings) -> Iterator[Finding]:
@@ -24,6 +27,8 @@ def namespace_findings(facts: NamespaceFacts, settings: Settings) -> Iterator[Fi
     yield _binding(facts, settings)
     if snapshot is None:
         return
+    if facts.limits is not None:
+        yield _limits(facts.limits, facts.own_file)
     yield _books(snapshot)
     yield _queue(facts, snapshot, settings)
     yield from _workers(facts, snapshot)
@@ -54,6 +59,20 @@ def _binding(facts: NamespaceFacts, settings: Settings) -> Finding:
             "set DISPATCHER_NAMESPACE to it, or DISPATCHER_QUEUE to another queue",
         )
     return ok("queue", f"{settings.queue} belongs to {settings.namespace}")
+
+
+def _limits(version: Version, own: OwnFile | None) -> Finding:
+    """Of a file with faults no more is said here: they are findings of their own."""
+    if own is None or own.is_same is None:
+        return ok("limits", f"version {version.number} is in force, {origin(version)}")
+    file = near(own.path)
+    if own.is_same:
+        return ok("limits", f"version {version.number} is in force, as {file} says")
+    return warning(
+        "limits",
+        f"version {version.number} is in force, NOT what {file} says",
+        f"'dispatcher limits apply {file}' publishes it; 'dispatcher limits diff {file}' shows what would change",
+    )
 
 
 def _books(snapshot: Snapshot) -> Finding:

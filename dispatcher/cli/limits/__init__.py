@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dispatcher.cli.context import limits_named, near, server_to_look_at, settings_in_force
+from dispatcher.cli.context import limits_document, limits_named, near, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.limits.change import apply, diff
+from dispatcher.cli.limits.change import apply, diff, rollback
+from dispatcher.cli.limits.history import history
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.app.limits import LimitsFile
     from dispatcher.cli.status.facts import Status
-    from dispatcher.core.policy import CategoryRule
+    from dispatcher.core.policy import CategoryRule, Policy
     from dispatcher.settings.environment import Settings
     from dispatcher.store.versions import Version
 
 
 @click.group()
 def limits() -> None:
-    """Check the limits file, compare it with what is in force, put it in force, and show what is used."""
+    """Check the limits file, compare it with what is in force, put it in force, go back, and show what is used."""
 
 
 @limits.command(short_help="Print every rule of a limits file as a sentence.")
@@ -63,7 +63,7 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
         terminal.tell(rule)
 
 
-@limits.command()
+@limits.command(short_help="Show how much of each limit is used.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def show(terminal: Terminal, *, as_json: bool) -> int:
@@ -85,11 +85,11 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
         status = read_status(build_readers(settings, server), in_force.policy)
         shown = server.shown
     if as_json:
-        terminal.print_json(document(status, in_force))
+        terminal.print_json({**limits_document(settings, in_force), **document(status, in_force.policy)})
         return DONE
     from dispatcher.cli.limits.view import use_of_limits
 
-    terminal.say(f"{limits_named(in_force)}, namespace {settings.namespace} on {shown}")
+    terminal.say(f"namespace {settings.namespace} on {shown}, limits {limits_named(settings, in_force)}")
     terminal.draw(use_of_limits(status, in_force.policy))
     return DONE
 
@@ -105,6 +105,8 @@ def schema(terminal: Terminal) -> None:
 
 limits.add_command(diff)
 limits.add_command(apply)
+limits.add_command(history)
+limits.add_command(rollback)
 
 
 def _version_there(settings: Settings) -> Version | None:
@@ -120,15 +122,12 @@ def _version_there(settings: Settings) -> Version | None:
         return None
 
 
-def document(status: Status, in_force: LimitsFile) -> dict[str, Any]:
+def document(status: Status, policy: Policy) -> dict[str, Any]:
     """The use of the limits as JSON has it; ``in_file`` says whether the category is named there."""
     from dispatcher.cli.status import category_documents, global_documents
     from dispatcher.core.event import CATEGORY
 
-    policy = in_force.policy
     return {
-        "file": str(in_force.path),
-        "version": in_force.version and in_force.version.number,
         "global": {"limits": global_documents(status)},
         "categories": {
             name: {

@@ -1,4 +1,4 @@
-"""``dispatcher limits diff`` and ``limits apply``: what a file would change for the fleet, and changing it."""
+"""``dispatcher limits diff``, ``apply`` and ``rollback``: what would change for the fleet, and changing it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dispatcher.cli.context import near, server_to_look_at, settings_in_force
-from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.context import near, origin, server_to_look_at, settings_in_force
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.limits import LimitsFile
     from dispatcher.settings.differences import Change
+    from dispatcher.store.versions import Published, Version, Versions
 
 
 @click.command(short_help="Show what a limits file would change, rule by rule.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
-def diff(terminal: Terminal, file: Path, *, as_json: bool) -> int:
+def diff(terminal: Terminal, file: Path | None, *, as_json: bool) -> int:
     """Show what FILE would change against the version in force, rule by rule.
 
-    The exit code is 0 when it says the same, 1 when it says something else, also where no limits are in force yet.
+    Without FILE it is the limits file of the settings. The exit code is 0 when it says the same, 1 when it says
+    something else, also where no limits are in force yet.
     """
     from dispatcher.app.limits import limits_in_force
     from dispatcher.app.readers import open_versions
     from dispatcher.settings.differences import changes
+    from dispatcher.settings.limits_file import find_limits_file
 
-    proposed = _read(terminal, file)
     settings = settings_in_force(terminal)
+    file = file or find_limits_file(settings, Path.cwd())
+    proposed = _read(terminal, file)
     with server_to_look_at(settings) as server:
         now = limits_in_force(open_versions(settings, server))
     found = changes(None if now is None else now.content, proposed.content)
@@ -39,41 +43,97 @@ def diff(terminal: Terminal, file: Path, *, as_json: bool) -> int:
     if as_json:
         terminal.print_json(_document(now, file, found))
     else:
-        number = "no version is in force" if now is None else f"against {_named(now)}"
-        terminal.say(f"limits in {near(file)}, {number}, namespace {settings.namespace} on {server.shown}")
+        version = now and now.version
+        there = f"against version {version.number}, {origin(version)}" if version else "no version is in force"
+        terminal.say(f"limits in {near(file)}, {there}, namespace {settings.namespace} on {server.shown}")
         _show(terminal, found, same=same)
     return DONE if same else DOES_NOT_HOLD
 
 
 @click.command(short_help="Put a limits file in force for the whole fleet.")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--if-version", type=click.IntRange(1), metavar="N", help="Only while version N is in force; else exit 1."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
-def apply(terminal: Terminal, file: Path, *, as_json: bool) -> int:
-    """Put what FILE says in force for the whole fleet, as a new version, whether or not it was one before.
+def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bool) -> None:
+    """Put what FILE says in force for the whole fleet, as a new version, also if it was one before.
 
-    Workers go over to it with their next step, and what waits asks anew. A file with faults changes nothing: exit
-    code 78.
+    If the version in force says the same, nothing changes. Workers go over to a new version with their next step, and
+    what waits asks anew. A file with faults changes nothing: exit code 78.
     """
     from dispatcher.app.readers import open_versions
-    from dispatcher.store.versions import Unless, number_of
 
     proposed = _read(terminal, file)
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         versions = open_versions(settings, server)
-        before = versions.in_force()
+        was = versions.in_force()
         content = proposed.content
-        by = operator()
-        done = versions.publish(content.text, content.digest, by=by, file=str(Path.cwd() / file), unless=Unless.NEVER)
-    number, was = int(number_of(done.version)), None if before is None else before.number
+        done = _publish(versions, content.text, content.digest, str(Path.cwd() / file), if_version)
     if as_json:
-        terminal.print_json({"version": number, "was": was, "file": str(file), "known": done.known})
-        return DONE
+        facts = {"version": done.number, "was": was and was.number, "file": str(file), "known": done.known}
+        terminal.print_json(facts)
+        return
     terminal.say(f"namespace {settings.namespace} on {server.shown}")
-    again = "" if done.known is None else f"; it says what version {done.known} said"
-    terminal.print(f"version {number} is in force{again}")
-    return DONE
+    _say_published(terminal, done, done.known)
+
+
+@click.command(short_help="Put a version that is kept in force again.")
+@click.argument("version", type=click.IntRange(1))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:
+    """Put what VERSION said in force for the whole fleet again, as a new version.
+
+    VERSION is a number that 'dispatcher limits history' lists. No limits file is changed. If the version in force says
+    the same, nothing changes.
+    """
+    from dispatcher.app.readers import open_versions
+    from dispatcher.settings.limits_file import read_limits
+
+    settings = settings_in_force(terminal)
+    with server_to_look_at(settings) as server:
+        versions = open_versions(settings, server)
+        was = versions.in_force()
+        chosen = _kept(versions, version)
+        read_limits(chosen.content, f"limits version {version}")  # workers could not follow what cannot be read
+        done = _publish(versions, chosen.content, chosen.digest, f"version {version}")
+    if as_json:
+        terminal.print_json({"version": done.number, "was": was and was.number, "says": version})
+        return
+    terminal.say(f"namespace {settings.namespace} on {server.shown}")
+    _say_published(terminal, done, version)
+
+
+def _kept(versions: Versions, number: int) -> Version:
+    """The kept version of this number; raises ``Ended`` where it is not kept."""
+    kept = {version.number: version for version in versions.kept()}
+    if number in kept:
+        return kept[number]
+    expected = f"expected one of {min(kept)} to {max(kept)}" if kept else "no version was published yet"
+    raise Ended(DOES_NOT_HOLD, f"limits version {number} is not kept, {expected}: see 'dispatcher limits history'")
+
+
+def _publish(versions: Versions, content: str, digest: str, file: str, if_version: int | None = None) -> Published:
+    """Publish it unless it is in force; raises ``Ended`` where another version than ``if_version`` is."""
+    from dispatcher.store.versions import Unless
+
+    by, unless = operator(), Unless.SAME
+    done = versions.publish(content, digest, by=by, file=file, unless=unless, if_version=if_version)
+    if if_version is None or done.is_new or done.number == if_version:
+        return done
+    found = "no version is" if done.number is None else f"version {done.number} is"
+    raise Ended(DOES_NOT_HOLD, f"{found} in force, expected version {if_version}: nothing has changed")
+
+
+def _say_published(terminal: Terminal, done: Published, said_by: int | None) -> None:
+    if done.is_new:
+        again = "" if said_by is None else f"; it says what version {said_by} said"
+        terminal.print(f"version {done.number} is in force{again}")
+    else:
+        terminal.print(f"version {done.number} is in force already and says the same: nothing has changed")
 
 
 def _read(terminal: Terminal, file: Path) -> LimitsFile:
@@ -83,11 +143,6 @@ def _read(terminal: Terminal, file: Path) -> LimitsFile:
     for warning in proposed.warnings:
         terminal.warn(warning)
     return proposed
-
-
-def _named(limits: LimitsFile) -> str:
-    version = limits.version
-    return "" if version is None else f"version {version.number}, published by {version.by} from {near(limits.path)}"
 
 
 def _show(terminal: Terminal, found: list[Change], *, same: bool) -> None:

@@ -1,17 +1,25 @@
-"""The use of limits as a table. Imports rich."""
+"""The use of limits, and their versions, as tables. Imports rich."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
+from dispatcher.cli.context import near
+from dispatcher.cli.drawing import Fitting, OneLine, cut, local, plain_table, zone
 from dispatcher.cli.status.facts import Status
 from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows, window
 from dispatcher.core.event import CATEGORY
+from dispatcher.core.limits import US
 from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.rendering import one_line
 from dispatcher.limiter import Usage
+from dispatcher.store.versions import Version
 
 
 def use_of_limits(status: Status, policy: Policy) -> Fitting:
@@ -20,6 +28,21 @@ def use_of_limits(status: Status, policy: Policy) -> Fitting:
     Where there is little room the bars go.
     """
     return Fitting(lambda: _table(status, policy), lambda: _table(status, policy, has_bars=False))
+
+
+def kept_versions(versions: Sequence[Version], in_force: str | None) -> Table:
+    """One in each line, with a mark at the one whose name is ``in_force``."""
+    table = plain_table()
+    table.add_column("Version", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column(f"Published ({zone(time.time())})", no_wrap=True)
+    table.add_column("By", overflow="fold")
+    table.add_column("From", overflow="fold")
+    for version in versions:
+        mark = Text("in force", "green") if version.name == in_force else Text()
+        at = f"{local(version.at_us / US):%Y-%m-%d %H:%M:%S}"
+        table.add_row(str(version.number), mark, at, one_line(version.by), one_line(near(Path(version.file))))
+    return table
 
 
 def _table(status: Status, policy: Policy, *, has_bars: bool = True) -> Table:

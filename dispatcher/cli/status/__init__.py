@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import limits_named, server_to_look_at, some_settings_in_force
+from dispatcher.cli.context import limits_document, limits_named, server_to_look_at, some_settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.mutes import EVERYTHING
 from dispatcher.core.units import US
 
 if TYPE_CHECKING:
+    from dispatcher.app.limits import LimitsFile
+    from dispatcher.app.servers import Server
     from dispatcher.cli.status.facts import Shadowed, Status
     from dispatcher.limiter import Usage
+    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.snapshot import Snapshot
 
 
@@ -50,24 +52,32 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
-        limits = limits_to_look_at(settings, open_versions(settings, server))
+        versions = open_versions(settings, server)
+        limits = limits_to_look_at(settings, versions)
         for warning in limits.warnings:
             terminal.warn(warning)
-        headline = f"namespace {settings.namespace} on {server.shown}, {limits_named(limits)}"
         if watch:
             from dispatcher.cli.status.watch import watch_status
 
-            watch_status(partial(read_status, readers, limits.policy), headline)
+            def look() -> tuple[str, Status]:
+                now = limits_to_look_at(settings, versions)  # others may be in force by now
+                return _headline(settings, server, now), read_status(readers, now.policy)
+
+            watch_status(look)
             return DONE
         facts = read_status(readers, limits.policy)
     if as_json:
-        terminal.print_json(document(facts))
+        terminal.print_json({"limits": limits_document(settings, limits), **document(facts)})
     else:
         from dispatcher.cli.status.view import tables
 
-        terminal.say(headline)
+        terminal.say(_headline(settings, server, limits))
         terminal.draw(*tables(facts))
     return DONE
+
+
+def _headline(settings: AnySettings, server: Server, limits: LimitsFile) -> str:
+    return f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}"
 
 
 def _refuse_unless_watchable(*, as_json: bool, check: bool) -> None:

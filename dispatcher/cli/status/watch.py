@@ -26,13 +26,13 @@ _FEWEST: Final = 2
 """Rows of a table, however low the screen is: one, and one about the others."""
 
 
-def watch_status(look: Callable[[], Status], headline: str) -> None:
-    """Show what ``look`` finds until SIGINT or SIGTERM; then the terminal is as it was before, with the last figures.
+def watch_status(look: Callable[[], tuple[str, Status]]) -> None:
+    """Show what ``look`` finds, below a headline of its own, until SIGINT or SIGTERM; then the terminal is as before.
 
-    While the server is away the last figures stay, with the time since when and the reason. Raises ``GateUnavailable``
-    only for the first look.
+    The last figures stay on it. While the server is away the figures before stay, with the time since when and the
+    reason. Raises ``GateUnavailable`` only for the first look.
     """
-    page = _Page(headline, look(), time.time())
+    page = _Page(*look(), time.time())
     console = console_on(sys.stdout)
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     with Interruption() as interruption:
@@ -51,10 +51,10 @@ def watch_status(look: Callable[[], Status], headline: str) -> None:
     console.print(replace(page, is_last=True))
 
 
-def _next(page: _Page, look: Callable[[], Status]) -> _Page:
+def _next(page: _Page, look: Callable[[], tuple[str, Status]]) -> _Page:
     asked_at = time.time()
     try:
-        return _Page(page.headline, look(), time.time())
+        return _Page(*look(), time.time())
     except GateUnavailable as error:
         away = _Away(asked_at if page.away is None else page.away.since, one_line(str(error)))
         return _Page(page.headline, page.status, page.at, away)

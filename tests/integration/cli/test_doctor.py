@@ -80,8 +80,8 @@ def test_a_set_up_without_fault_is_said_to_be_one(own_server: RedisServer, slack
     assert all(each.keys() == {"level", "about", "said", "remedy"} for each in document["findings"])
     assert [each["about"] for each in document["findings"] if each["level"] != "ok"] == ["address"]
     assert [each["about"] for each in document["findings"]] == [
-        "limits", "server", "eviction", "persistence", "memory", "clock", "namespace", "queue", "books", "waiting",
-        "workers", "leases", "dead letters", "slack", "scopes", "reconciliation", "slack clock", "address",
+        "limits", "server", "eviction", "persistence", "memory", "clock", "namespace", "queue", "limits", "books",
+        "waiting", "workers", "leases", "dead letters", "slack", "scopes", "reconciliation", "slack clock", "address",
     ]  # fmt: skip
     assert shown.code == 0
     assert "ok       workers       1 is running, the last heartbeat was" in shown.out
@@ -102,6 +102,21 @@ def test_every_finding_that_is_not_ok_has_a_remedy(redis: Database, redis_url: s
     found = findings(redis_url=redis_url, slack_token=slack.token, slack_base_url=slack.base_url)
     assert all(bool(each.remedy) is (each.level is not OK) for each in found)
     assert sum(each.level is ERROR for each in found) == 4
+
+
+def test_limits_in_force_that_are_not_those_of_the_file_are_a_warning(redis_url: str) -> None:
+    Path("limits.yaml").write_text("global: {limits: [5/1m]}", encoding="utf-8")
+    settings = {"redis_url": redis_url, "limits_file": Path("limits.yaml")}
+    assert len(about("limits", **settings)) == 1
+    run("limits", "apply", "limits.yaml", DISPATCHER_REDIS_URL=redis_url)
+    assert about("limits", **settings)[1] == (OK, "version 1 is in force, as limits.yaml says")
+    assert about("limits", redis_url=redis_url)[1][1].startswith("version 1 is in force, published by ")
+    Path("limits.yaml").write_text("global: {limits: [6/1m]}", encoding="utf-8")
+    found = findings_about("limits", **settings)[1]
+    assert (found.level, found.said) == (WARNING, "version 1 is in force, NOT what limits.yaml says")
+    assert str(found.remedy).startswith("'dispatcher limits apply limits.yaml' publishes it")
+    Path("limits.yaml").write_text("no limits", encoding="utf-8")
+    assert [level for level, _ in about("limits", **settings)] == [ERROR, OK]
 
 
 def test_an_unknown_setting_is_a_warning_with_the_nearest_name() -> None:

@@ -76,8 +76,11 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
     assert shown["categories"]["errors"]["limits"][0].pop("next_free_s") == pytest.approx(55, abs=5)
     errors, rest = {"scope": "category:errors", "used": 2, "kind": "rolling"}, {"kind": "rolling", "next_free_s": 0.0}
     assert shown == {
-        "file": str(Path.cwd() / "limits.yaml"),
         "version": None,
+        "file": str(Path.cwd() / "limits.yaml"),
+        "same_as_file": None,
+        "by": None,
+        "from": None,
         "global": {"limits": [{"scope": "global", "max": 100, "window_s": 1800, "used": 3, **rest}]},
         "categories": {
             "errors": {
@@ -101,7 +104,7 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
     }
 
     result = run("limits", "show", **env)
-    assert result.err == f"dispatcher: limits in limits.yaml, namespace dispatcher on {shown_url(redis_url)}\n"
+    assert result.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml\n"
     lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in result.out.splitlines()]
     assert "all together 3/100 in 30m" in lines
     assert re.search(r"^errors 2/2 in 1m in [0-9ms ]+ dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
@@ -207,6 +210,9 @@ def test_a_file_is_put_in_force_as_a_new_version_each_time(redis: Database, env:
     assert json.loads(second.out) == {"version": 2, "was": 1, "file": "new.yaml", "known": None}
     again = run("limits", "apply", "old.yaml", **env)
     assert (again.code, again.out) == (0, "version 3 is in force; it says what version 1 said\n")
+    unchanged = run("limits", "apply", "old.yaml", **env)
+    assert unchanged.code == 0
+    assert unchanged.out == "version 3 is in force already and says the same: nothing has changed\n"
     version = Versions(redis, Keys("dispatcher")).in_force()
     assert version is not None
     assert (version.number, version.file) == (3, str(Path.cwd() / "old.yaml"))
@@ -220,6 +226,51 @@ def test_a_file_with_faults_is_not_put_in_force(redis: Database, env: dict[str, 
         assert (result.code, result.out) == (78, "")
         assert [line.split(": ")[2] for line in result.err.splitlines()] == ["bad.yaml:1:19", "bad.yaml:2:1"]
     assert redis.keys() == []
+
+
+def test_with_if_version_a_file_is_put_in_force_only_over_that_version(env: dict[str, str]) -> None:
+    write("old.yaml", OLD)
+    refused = run("limits", "apply", "old.yaml", "--if-version", "1", **env)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == "dispatcher: error: no version is in force, expected version 1: nothing has changed\n"
+    run("limits", "apply", "old.yaml", **env)
+    done = run("limits", "apply", write("new.yaml", NEW), "--if-version", "1", **env)
+    assert (done.code, done.out) == (0, "version 2 is in force\n")
+    for file in ("old.yaml", "new.yaml"):
+        refused = run("limits", "apply", file, "--if-version", "1", **env)
+        assert (refused.code, refused.out) == (1, "")
+        assert "version 2 is in force, expected version 1: nothing has changed" in refused.err
+
+
+def test_a_kept_version_is_put_in_force_again_and_the_history_tells_of_it(env: dict[str, str]) -> None:
+    assert run("limits", "history", **env).out.startswith("no version was published yet")
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    run("limits", "apply", write("new.yaml", NEW), **env)
+    done = run("limits", "rollback", "1", **env)
+    assert (done.code, done.out) == (0, "version 3 is in force; it says what version 1 said\n")
+    assert run("limits", "diff", "old.yaml", **env).code == 0
+    assert json.loads(run("limits", "rollback", "2", "--json", **env).out) == {"version": 4, "was": 3, "says": 2}
+    versions = json.loads(run("limits", "history", "--json", **env).out)["versions"]
+    assert [(each["version"], each["in_force"]) for each in versions] == [(4, True), (3, False), (2, False), (1, False)]
+    assert [each["from"] for each in versions[:2]] == ["version 2", "version 1"]
+    assert versions[3]["from"] == str(Path.cwd() / "old.yaml")
+    rows = run("limits", "history", **env).out.splitlines()[2:]
+    assert re.fullmatch(r"4  in force  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \S+@\S+  version 2", rows[0].strip())
+    assert [row.split()[0] for row in rows] == ["4", "3", "2", "1"]
+    assert "in force" not in "".join(rows[1:])
+
+
+def test_a_version_that_is_not_kept_or_cannot_be_read_is_not_put_in_force(redis: Database, env: dict[str, str]) -> None:
+    newer = '{"categories": {"errors": {"some_day": true}}}'
+    Versions(redis, Keys("dispatcher")).publish(newer, "f" * 16, by="eve@far", file="x.yaml", unless=Unless.SAME)
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    result = run("limits", "rollback", "7", **env)
+    assert (result.code, result.out) == (1, "")
+    assert "limits version 7 is not kept, expected one of 1 to 2: see 'dispatcher limits history'" in result.err
+    result = run("limits", "rollback", "1", **env)
+    assert (result.code, result.out) == (78, "")
+    assert "limits version 1:1:" in result.err
+    assert json.loads(run("limits", "show", "--json", **env).out)["version"] == 2
 
 
 def test_a_difference_is_shown_rule_by_rule(env: dict[str, str]) -> None:
@@ -254,6 +305,12 @@ def test_a_file_that_says_the_same_makes_no_difference(env: dict[str, str]) -> N
     assert (result.code, json.loads(result.out)["changes"]) == (0, [])
 
 
+def test_a_difference_without_a_file_is_that_of_the_settings_file(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    result = run("limits", "diff", "--json", **env, DISPATCHER_LIMITS_FILE=write("new.yaml", NEW))
+    assert (result.code, json.loads(result.out)["file"]) == (1, str(Path.cwd() / "new.yaml"))
+
+
 def test_a_difference_that_no_sentence_shows_is_one_of_keys(env: dict[str, str]) -> None:
     run("limits", "apply", write("old.yaml", "categories: {errors: {max_parked: 5}}\n"), **env)
     result = run("limits", "diff", write("new.yaml", "categories: {errors: {max_parked: 6}}\n"), **env)
@@ -269,16 +326,59 @@ def test_against_nothing_every_rule_is_new(env: dict[str, str]) -> None:
     assert ", no version is in force, " in result.err.splitlines()[-1]
 
 
-def test_the_limits_in_force_are_shown_and_not_those_of_the_file(env: dict[str, str]) -> None:
-    run("limits", "apply", write("old.yaml", OLD), **env)
-    env = {**env, "DISPATCHER_LIMITS_FILE": write("new.yaml", NEW)}
-    for command in (("limits", "show"), ("status",)):
-        shown = json.loads(run(*command, "--json", **env).out)
+LOOKS = (("limits", "show"), ("status",), ("parked", "list"))
+
+
+def headlines(env: dict[str, str]) -> set[str]:
+    """What each command that looks says of the limits."""
+    return {run(*command, **env).err.splitlines()[0].partition(", limits ")[2] for command in LOOKS}
+
+
+def identity(env: dict[str, str]) -> dict[str, object]:
+    """Which limits are in force, as both JSON documents have it."""
+    of_status = json.loads(run("status", "--json", **env).out)["limits"]
+    shown = json.loads(run("limits", "show", "--json", **env).out)
+    assert {key: shown[key] for key in of_status} == of_status
+    return {key: of_status[key] for key in ("version", "file", "same_as_file")}
+
+
+def test_limits_in_force_that_are_not_those_of_the_file_are_shown_and_said_to_be(env: dict[str, str]) -> None:
+    env = {**env, "DISPATCHER_LIMITS_FILE": write("limits.yaml", OLD)}
+    file = str(Path.cwd() / "limits.yaml")
+    run("limits", "apply", "limits.yaml", **env)
+    assert headlines(env) == {"version 1, as limits.yaml says"}
+    assert identity(env) == {"version": 1, "file": file, "same_as_file": True}
+    write("limits.yaml", NEW)
+    assert headlines(env) == {
+        "version 1 is in force, NOT what limits.yaml says: 'dispatcher limits apply limits.yaml' publishes it"
+    }
+    assert identity(env) == {"version": 1, "file": file, "same_as_file": False}
+    for command in ("limits show", "status"):
+        shown = json.loads(run(*command.split(), "--json", **env).out)
         assert shown["categories"]["errors"]["limits"][0]["max"] == 10
-        assert "limits in old.yaml (version 1)" in run(*command, **env).err
-    assert json.loads(run("limits", "show", "--json", **env).out)["version"] == 1
-    write("new.yaml", "no limits")  # what the file says now does not matter for it
-    assert run("limits", "show", **env).code == run("status", **env).code == 0
+
+
+def test_a_file_in_the_current_folder_is_compared_and_the_packaged_one_is_not(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    (said,) = headlines(env)
+    assert re.fullmatch(r"version 1, published by \S+@\S+ from old\.yaml", said)
+    assert identity(env) == {"version": 1, "file": None, "same_as_file": None}
+    Path("config").mkdir()
+    write("config/limits.yaml", NEW)
+    (said,) = headlines(env)
+    assert said.startswith("version 1 is in force, NOT what config/limits.yaml says")
+
+
+@pytest.mark.parametrize("text", ["no limits", None], ids=["faults", "missing"])
+def test_a_file_that_cannot_be_compared_stops_no_command_that_looks(env: dict[str, str], text: str | None) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    env = {**env, "DISPATCHER_LIMITS_FILE": "my.yaml"}
+    if text is not None:
+        write("my.yaml", text)
+    (said,) = headlines(env)
+    assert said.endswith(" from old.yaml; my.yaml has faults: 'dispatcher limits check' names them")
+    assert identity(env) == {"version": 1, "file": str(Path.cwd() / "my.yaml"), "same_as_file": None}
+    assert run("limits", "check", **env).code == 78
 
 
 def test_a_check_says_which_version_is_in_force(env: dict[str, str]) -> None:
@@ -306,7 +406,7 @@ def test_limits_that_a_newer_program_has_published_are_said_to_be_unreadable(
     redis: Database, env: dict[str, str]
 ) -> None:
     content = '{"categories": {"errors": {"some_day": true}}}'
-    Versions(redis, Keys("dispatcher")).publish(content, "f" * 16, by="eve@far", file="x.yaml", unless=Unless.NEVER)
+    Versions(redis, Keys("dispatcher")).publish(content, "f" * 16, by="eve@far", file="x.yaml", unless=Unless.SAME)
     result = run("limits", "show", **env)
     assert (result.code, result.out) == (78, "")
     assert "limits version 1, published by eve@far, says what this program does not know" in result.err

@@ -75,7 +75,10 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
     assert 3500 < status["global"]["limits"][0].pop("next_free_s") <= 3600
     rest = {"scope": "category:deploys", "max": 3, "window_s": 3600, "kind": "rolling", "used": 2, "next_free_s": 0.0}
     quiet = {"scope": "category:quiet", "kind": "rolling", "used": 0, "next_free_s": 0.0}
+    assert status["limits"].pop("by") not in {None, listed["name"]}, "it was an earlier worker"
+    file = str(tmp_path / "limits.yaml")
     assert status == {
+        "limits": {"version": 1, "file": file, "same_as_file": True, "from": file},
         "queue": {"waiting": 0, "in_flight": 0, "parked": 0},
         "dead_letters": 0,
         "totals": {"enqueued": 7, "received": 7, **COUNTS, "sent": 4, "dropped": 3, "replayed": 0, "notices": 0},
@@ -109,7 +112,8 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
     shown = run("status", **env)
     assert shown.code == 0
     assert (
-        shown.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml (version 1)\n"
+        shown.err
+        == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits version 1, as limits.yaml says\n"
     )
     assert "7 enqueued, 4 sent, 3 dropped, 0 dead" in shown.out
     assert "2/2 in 30m" in shown.out
@@ -357,6 +361,23 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_la
     assert "\x1b[?" not in left
     assert "Traceback" not in screen.text()
     assert len(screen.latest().splitlines()) <= 20
+
+
+def test_watching_shows_limits_that_come_into_force_meanwhile(redis_url: str) -> None:
+    env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm"}
+    for number in (5, 6):
+        Path(f"{number}.yaml").write_text(f"global: {{limits: [{number}/1m]}}\n", encoding="utf-8")
+    run("limits", "apply", "5.yaml", **env)
+    with (
+        Screen(columns=100, rows=20) as screen,
+        started_on(Streams(stdout=screen.stream), "status", "--watch", **env) as watch,
+    ):
+        until(lambda: "0/5 in 1m" in screen.latest(), "the first figures")
+        run("limits", "apply", "6.yaml", **env)
+        until(lambda: "0/6 in 1m" in screen.latest(), "the figures of the new limits")
+        assert "limits version 2, published by" in screen.latest()
+        watch.send_signal(signal.SIGINT)
+        watch.communicate(timeout=PATIENCE_S)
 
 
 def test_spans_are_readable() -> None:

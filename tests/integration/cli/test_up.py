@@ -190,7 +190,7 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
         f"dispatcher is up, as process {command.pid}",
         "  server    embedded, with its data in .dispatcher",
         "  queue     notifications, in namespace dispatcher",
-        "  limits    limits.yaml",
+        "  limits    version 1, as limits.yaml says",
         "            All events together: at most 10000 in any 30 minutes.",
         "            And 5 more rules.",
         f"  posts to  Slack at {slack.base_url}, with a bot token",

@@ -20,9 +20,12 @@ def versions(redis: Database) -> Versions:
     return Versions(redis, KEYS, Clock())
 
 
-def publish(versions: Versions, content: str, unless: Unless = Unless.NEVER) -> Published:
+def publish(
+    versions: Versions, content: str, unless: Unless = Unless.SAME, *, if_version: int | None = None
+) -> Published:
     """Publish a content whose digest is itself."""
-    return versions.publish(f"text of {content}", content, by="ann", file=f"{content}.yaml", unless=unless)
+    text, file = f"text of {content}", f"{content}.yaml"
+    return versions.publish(text, content, by="ann", file=file, unless=unless, if_version=if_version)
 
 
 def test_before_the_first_there_is_none(versions: Versions) -> None:
@@ -45,6 +48,21 @@ def test_a_content_that_was_a_version_is_published_again_only_if_asked_for(versi
     assert publish(versions, "a", Unless.KNOWN) == Published("2-b", is_new=False, known=1)
     assert publish(versions, "a") == Published("3-a", is_new=True, known=1)
     assert publish(versions, "b", Unless.KNOWN) == Published("3-a", is_new=False, known=2)
+
+
+def test_a_content_that_is_in_force_is_no_new_version(versions: Versions) -> None:
+    publish(versions, "a")
+    assert publish(versions, "a") == Published("1-a", is_new=False, known=1)
+
+
+def test_publish_if_version_publishes_only_over_that_version(versions: Versions, redis: Database) -> None:
+    assert publish(versions, "a", if_version=1) == Published("", is_new=False, known=None)
+    publish(versions, "a")
+    assert publish(versions, "b", if_version=1) == Published("2-b", is_new=True, known=None)
+    assert publish(versions, "a", if_version=1) == Published("2-b", is_new=False, known=1)
+    assert publish(versions, "b", if_version=1) == Published("2-b", is_new=False, known=2)
+    redis.hdel(KEYS.limits_versions[0], "2")
+    assert publish(versions, "c", if_version=2) == Published("", is_new=False, known=None)
 
 
 def test_publish_unless_any_publishes_only_the_first_version(versions: Versions) -> None:
@@ -107,7 +125,7 @@ def test_after_new_limits_each_take_lets_a_page_of_lines_ask_anew(redis: Databas
     number = 62
     later = {f"scope:s{n}": START_US + (n + 1) * US for n in range(number)}
     redis.zadd(stage.keys.lines, {**later, "channel:#busy": float("inf"), "scope:past": START_US - 5})
-    stage.versions.publish("{}", "digest", by="ed", file="limits.yaml", unless=Unless.NEVER)
+    stage.versions.publish("{}", "digest", by="ed", file="limits.yaml", unless=Unless.SAME)
     outbox = stage.worker().outbox
     waiting = []
     for _ in range(3):
