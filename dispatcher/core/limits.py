@@ -327,6 +327,7 @@ class RateLimitedBySlack:
 
     retry_after_us: int
     code: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,11 +105,13 @@ def _paused(snapshot: Snapshot) -> dict[str, Any] | None:
     by_hand, pause = snapshot.paused.get(EVERYTHING), snapshot.pause
     if by_hand is not None:
         said = f"paused by {by_hand.by}" + (f": {by_hand.why}" if by_hand.why else "")
-        facts = {"kind": "hand", "code": "paused_by_hand", "detail": said}
+        facts = {"kind": "hand", "code": "paused_by_hand", "detail": said, "remedy": "dispatcher resume"}
         return {**facts, "since": by_hand.since_us / US, "next_try": None}
     if pause is None:
         return None
-    facts = {"kind": pause.kind, "code": pause.code, "detail": pause.detail}
+    from dispatcher.cli.pause_words import said_and_remedy
+
+    facts = {"kind": pause.kind, "code": pause.code, "detail": pause.detail, "remedy": said_and_remedy(pause)[1]}
     return {**facts, "since": pause.since_us / US, "next_try": pause.probe_us / US}
 
 

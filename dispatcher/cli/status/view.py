@@ -13,12 +13,13 @@ from rich.text import Text
 
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, clock, cut, plain_table, span
+from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status.facts import COUNTS, Status
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
 from dispatcher.core.rendering import one_line
-from dispatcher.store.snapshot import PausedByHand, Snapshot
+from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"
 _MOST_TALLIES: Final = 5
@@ -70,7 +71,10 @@ def _summary(status: Status) -> Table:
     if by_hand is not None:
         grid.add_row("Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red"))
     elif snapshot.pause is not None:
-        grid.add_row("Posting", Text(_pause(snapshot), style="bold red"))
+        said, remedy = pause_in_words(snapshot.pause, snapshot)
+        grid.add_row("Posting", Text(said, style="bold red"))
+        grid.add_row("To do", Text(remedy))
+        grid.add_row("Next try", _next_try(snapshot, snapshot.pause))
     for name, paused in sorted(snapshot.paused.items()):
         if name != EVERYTHING:
             grid.add_row(
@@ -123,16 +127,9 @@ def _suppressed(snapshot: Snapshot) -> str:
     return ", ".join(said) + (f" and {more} more" if more > 0 else "")
 
 
-def _pause(snapshot: Snapshot) -> str:
-    if snapshot.pause is None:
-        return ""
-    since_s, next_s = (
-        (snapshot.now_us - snapshot.pause.since_us) / US,
-        (snapshot.pause.probe_us - snapshot.now_us) / US,
-    )
-    tries = f"tries again in {span(next_s)}" if next_s > 0 else "tries again with the next event"
-    why = one_line(f"{snapshot.pause.code}: {snapshot.pause.detail}" if snapshot.pause.detail else snapshot.pause.code)
-    return f"paused for {span(max(0.0, since_s))}, {tries}: {why}"
+def _next_try(snapshot: Snapshot, pause: Pause) -> str:
+    next_s = (pause.probe_us - snapshot.now_us) / US
+    return f"in {span(next_s)}" if next_s > 0 else "with the next event"
 
 
 def _deferred(snapshot: Snapshot, rows: int) -> Table | None:

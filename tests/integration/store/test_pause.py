@@ -308,8 +308,8 @@ def test_what_was_admitted_in_an_outage_is_posted_after_it(redis: Database) -> N
 def widen(worker: Worker, first_s: int = 30, second_s: int = 20) -> list[Started]:
     """Two channels answer 429; returns what was under way beside."""
     one, two, *rest = begin(worker, 5)
-    worker.answer(one, RateLimitedBySlack(first_s * US, "ratelimited"))
-    worker.answer(two, RateLimitedBySlack(second_s * US, "ratelimited"))
+    worker.answer(one, RateLimitedBySlack(first_s * US, "ratelimited", "slower"))
+    worker.answer(two, RateLimitedBySlack(second_s * US, "ratelimited", "slower"))
     return rest
 
 
@@ -353,7 +353,7 @@ def test_a_second_channel_that_cools_down_stops_the_workspace_until_the_later_en
 ) -> None:
     widen(ann, first_s, second_s)
     assert (kind(stage), probe_in(stage)) == ("cooldown", 30)
-    assert turned(ann) == [Turned("cooldown", began=True, code="ratelimited", detail="")]
+    assert turned(ann) == [Turned("cooldown", began=True, code="ratelimited", detail="slower")]
     stage.send("new", channel="#new")
     assert ann.go() == []
     assert ann.told.waits[-1].reason is Reason.COOLDOWN
