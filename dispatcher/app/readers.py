@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
     from dispatcher.limiter import Limiter
     from dispatcher.producer.blocking import Producer
+    from dispatcher.server.writing import WriteRefusal
     from dispatcher.settings.environment import Settings
     from dispatcher.store.dead_letters import DeadLetters
     from dispatcher.store.explanations import Explanations
@@ -55,22 +56,27 @@ def is_served(settings: AnySettings, server: Server) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """What only looks: the books, the use of limits, the workers that live."""
+    """What only looks: the books, the use of limits, the workers that live, and whether the server takes writes."""
 
     books: Books
     limiter: Limiter
     workers: Callable[[], Sequence[Mapping[str, str]]]
+    refusal: Callable[[], WriteRefusal | None]
 
 
 def build_readers(settings: AnySettings, server: Server) -> Readers:
     """Readers of the namespace; raises ``GateUnavailable`` or ``ConfigError``, also where another version wrote it."""
     from dispatcher.limiter.blocking import Limiter
+    from dispatcher.server.writing import write_refusal
     from dispatcher.store.snapshot import Books
 
     client = _client_of_namespace(settings, server)
     keys, queue = keys_of(settings)
     return Readers(
-        Books(client, keys, queue), Limiter(client, namespace=settings.namespace), lambda: workers_of(client, queue)
+        Books(client, keys, queue),
+        Limiter(client, namespace=settings.namespace),
+        lambda: workers_of(client, queue),
+        lambda: write_refusal(client, keys.layout),
     )
 
 

@@ -161,7 +161,7 @@ TABLE: Final = (
     _row(
         "account_inactive",
         Meaning.OPERATOR,
-        "the app was removed from the workspace",
+        "the app is no longer installed",
         f"install it again, then {_TOKEN}",
     ),
     _row(

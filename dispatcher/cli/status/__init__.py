@@ -49,6 +49,8 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
         if check:
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
+            if (refusal := readers.refusal()) is not None:
+                terminal.warn(f"the server can only be read: {refusal.said}; to do: {refusal.remedy}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
         limits = limits_to_look_at(settings, open_versions(settings, server))
         for warning in limits.warnings:
@@ -120,6 +122,7 @@ def document(status: Status) -> dict[str, Any]:
     snapshot, counts = status.snapshot, status.counts()
     return {
         "now": snapshot.now_us / US,
+        "writes_refused": None if status.refusal is None else status.refusal.said,
         "queue": {"waiting": snapshot.waiting, "in_flight": snapshot.in_flight, "parked": snapshot.parked},
         "dead_letters": snapshot.dead_letters,
         "totals": snapshot.overall(),

@@ -58,6 +58,9 @@ def _summary(status: Status) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column()
+    if status.refusal is not None:
+        grid.add_row("Server", Text(f"can only be read: {status.refusal.said}", style="bold red"))
+        grid.add_row("To do", status.refusal.remedy)
     grid.add_row("Queue", f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
@@ -67,14 +70,8 @@ def _summary(status: Status) -> Table:
         grid.add_row("Suppressed", Text(_suppressed(snapshot)))
     if snapshot.dead_letters:
         grid.add_row("Dead letters", f"{snapshot.dead_letters} kept")
-    by_hand = snapshot.paused.get(EVERYTHING)
-    if by_hand is not None:
-        grid.add_row("Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red"))
-    elif snapshot.pause is not None:
-        said, remedy = pause_in_words(snapshot.pause, snapshot)
-        grid.add_row("Posting", Text(said, style="bold red"))
-        grid.add_row("To do", Text(remedy))
-        grid.add_row("Next try", _next_try(snapshot, snapshot.pause))
+    for what, text in _posting(snapshot):
+        grid.add_row(what, text)
     for name, paused in sorted(snapshot.paused.items()):
         if name != EVERYTHING:
             grid.add_row(
@@ -86,6 +83,18 @@ def _summary(status: Status) -> Table:
     if not status.workers:
         grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
     return grid
+
+
+def _posting(snapshot: Snapshot) -> Iterator[tuple[str, Text]]:
+    """Why nobody posts, and what to do about it."""
+    by_hand = snapshot.paused.get(EVERYTHING)
+    if by_hand is not None:
+        yield "Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red")
+    elif snapshot.pause is not None:
+        said, remedy = pause_in_words(snapshot.pause, snapshot)
+        yield "Posting", Text(said, style="bold red")
+        yield "To do", Text(remedy)
+        yield "Next try", Text(_next_try(snapshot, snapshot.pause))
 
 
 def _parked(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
