@@ -103,6 +103,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         "scheduled": {"waiting": 0, "next": None},
         "cooldowns": [],
         "paused": None,
+        "writes_refused": None,
         "paused_categories": [],
         "muted": [],
     }
