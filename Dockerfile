@@ -34,7 +34,6 @@ LABEL org.opencontainers.image.title="notification-dispatcher" \
 RUN groupadd --gid 10001 dispatcher \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin dispatcher
 COPY --from=build /opt/dispatcher /opt/dispatcher
-COPY deploy/healthcheck.py /opt/dispatcher/healthcheck.py
 ENV PATH=/opt/dispatcher/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -44,8 +43,8 @@ USER 10001:10001
 WORKDIR /etc/dispatcher
 # The first SIGTERM finishes the posts in flight: allow more than DISPATCHER_SLACK_TIMEOUT + 5 s until SIGKILL.
 STOPSIGNAL SIGTERM
-# It takes most of a second of computing, hence the minute. A worker tries for 30 s to reach its server at the start.
-HEALTHCHECK --interval=60s --timeout=15s --start-period=45s --retries=3 \
-    CMD ["python", "/opt/dispatcher/healthcheck.py"]
+# A worker tries for 30 s to reach its server at the start.
+HEALTHCHECK --interval=30s --timeout=15s --start-period=45s --retries=3 \
+    CMD ["dispatcher", "health"]
 ENTRYPOINT ["dispatcher"]
 CMD ["worker"]

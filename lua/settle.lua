@@ -23,7 +23,7 @@
 --               arrived, charge the channel's pace,
 --             "cooldown_us": no post to the channel for so long, "scan_wait_us": no history scan for so long,
 --             "said": {"code", "detail"} that Slack or the network gave,
---             "pause": true: an operator is needed, "reached": true: Slack answered, "failed": true: Slack was not
+--             "pause": true: an operator is needed, "said" has "fingerprint" too, "reached": true: Slack answered, "failed": true: Slack was not
 --               reached, or its answer is not clear; "scan": true: the call was a history scan,
 --             "resume": true: a post succeeded, "spared": attempts used if the event did not cause the failure | absent,
 --             "channel_id": Slack's id of the channel | absent,

@@ -52,6 +52,7 @@
 --             before; the two are "from" and "freed" of that answer. Then the call hands out nothing that may not be prefetched:
 --             no heads of categories' lines, no requeued events, nothing that must be taken alone,
 --           "starts": true for the first take of a worker,
+--           "fingerprint": of the credential that the owner posts with from now on (include/pause.lua) | absent: as before,
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; both are ignored if another is in force,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of new events from the lanes,
 --           "remember_us": as in settle.lua}
@@ -210,6 +211,9 @@ local opened = not is_stale and call.opened or nil
 local mark = deferred.decided(at, call.owner, opened, call.undecided)
 if call.starts then -- its limits may differ from those by which the instants were found: each scope is asked again
   plan.hset(at.reopening, 'scopes', digits(at.now) .. ' 0')
+end
+if call.fingerprint and pause.let_newcomer_try(at, call.fingerprint) then
+  plan.hset(at.reopening, 'paused', digits(at.now) .. ' 0')
 end
 local more = not due.reopen(at)
 local is_suspended = redis.call('EXISTS', at.suspended) == 1

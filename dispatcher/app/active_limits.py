@@ -1,4 +1,4 @@
-"""A worker's way with the limits: it follows the version in force, and publishes its file when it is told to."""
+"""A worker's way with the limits and the credential: it follows those in force, and reads its files when told to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from dispatcher.app.building import build_backoff
+from dispatcher.app.building import build_backoff, fingerprint_of
 from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
 from dispatcher.core.outcomes import GRACE_US
 from dispatcher.core.pipeline import POST_S, Dispatcher
@@ -35,8 +35,12 @@ class Following:
         by: str,
         grace_us: int = GRACE_US,
         post_s: float = POST_S,
+        renew_sink: Callable[[], Sink | None] = lambda: None,
     ) -> None:
-        """``begun`` is in force at the start; ``read`` reads the limits file."""
+        """``begun`` is in force at the start; ``read`` reads the limits file.
+
+        ``renew_sink`` returns another sink if the credential has changed; raises ``ConfigError``.
+        """
         self._versions = versions
         self._read = read
         self._gate = gate
@@ -45,6 +49,8 @@ class Following:
         self._say = events.say
         self._dispatcher = Dispatcher(begun.policy, gate, outbox, sink, events, build_backoff(), grace_us, post_s)
         self._adopt(begun)
+        self._renew_sink = renew_sink
+        outbox.introduce(fingerprint_of(sink))
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -58,7 +64,8 @@ class Following:
         self._go_over(in_force(self._versions) or self._revive())
 
     def reread(self) -> None:
-        """Read the limits file again, and publish what it says if that never was a version."""
+        """Read the credential and the limits file again; publish what the file says if that never was a version."""
+        self.reread_credential()
         try:
             limits = self._read()
         except ConfigError as error:
@@ -71,6 +78,18 @@ class Following:
         if found.version.name == before.name and before.digest == limits.content.digest:
             self._say("limits.kept", version=before.number, file=str(limits.path))
         self._go_over(found)
+
+    def reread_credential(self) -> None:
+        """Post with another token or webhook if another one is set now; keep the one in use if that has a fault."""
+        try:
+            sink = self._renew_sink()
+        except ConfigError as error:
+            self._say("credential.refused", faults=list(error.problems))
+            return
+        if sink is not None:
+            self._dispatcher = replace(self._dispatcher, sink=sink)
+            self._outbox.introduce(fingerprint_of(sink))
+            self._say("credential.changed")
 
     def _revive(self) -> InForce:
         """The server has lost all versions: what was followed is in force again, as a new one."""

@@ -44,6 +44,11 @@ def build_sink(settings: Settings) -> Sink:
     )
 
 
+def fingerprint_of(sink: Sink) -> str:
+    """What tells the sink's credential from others; empty where it has none."""
+    return sink.fingerprint if isinstance(sink, SlackSink) else ""
+
+
 def build_backoff() -> Backoff:
     """Exponential with full jitter: after the n-th attempt a random time up to 2^n seconds, at most five minutes."""
     arithmetic = FullJitterBackoff(cap=_BACKOFF_TO_S, base=_BACKOFF_FROM_S)

@@ -14,8 +14,9 @@ from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.limits import OwnFile, compare_own_file
 from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
-from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
+from dispatcher.server.connection import Client, connect, ping, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
+from dispatcher.server.writing import WriteRefusal, write_refusal
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.sink import CheckResult, SlackSink
 from dispatcher.store.snapshot import Books, Snapshot
@@ -27,7 +28,8 @@ class ServerFacts:
     """What a server says of itself.
 
     ``info`` is empty where it does not let us read INFO, ``appendfsync`` and ``snapshots`` are None where it does not
-    let us read CONFIG. ``ahead_s`` is how far this machine's clock is ahead of the server's.
+    let us read CONFIG. ``ahead_s`` is how far this machine's clock is ahead of the server's. ``refusal``: it takes no
+    writes.
     """
 
     info: Mapping[str, Any]
@@ -35,6 +37,7 @@ class ServerFacts:
     snapshots: bool | None
     round_trip_s: float
     ahead_s: float
+    refusal: WriteRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,10 @@ def reach_server(server: Server) -> Client:
     return client
 
 
-def ask_server(client: Client, clock: Callable[[], float] = time.time) -> ServerFacts:
+def ask_server(client: Client, settings: Settings, clock: Callable[[], float] = time.time) -> ServerFacts:
     """The server's own account of itself; raises ``GateUnavailable``, ``ConfigError``."""
     with translate_refusals(client), translate_outages():
-        client.ping()  # the connection is made by the first command
+        ping(client)  # the connection is made by the first command
         began, asked_at = time.monotonic(), clock()
         seconds, micros = client.time()
         round_trip_s = time.monotonic() - began
@@ -91,6 +94,7 @@ def ask_server(client: Client, clock: Callable[[], float] = time.time) -> Server
         snapshots=bool(config["save"]) if "save" in config else None,
         round_trip_s=round_trip_s,
         ahead_s=asked_at + round_trip_s / 2 - (seconds + micros / 1_000_000),
+        refusal=write_refusal(client, keys_of(settings)[0].layout),
     )
 
 

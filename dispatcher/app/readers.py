@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
     from dispatcher.limiter import Limiter
     from dispatcher.producer.blocking import Producer
+    from dispatcher.server.writing import WriteRefusal
     from dispatcher.settings.environment import Settings
     from dispatcher.store.dead_letters import DeadLetters
     from dispatcher.store.explanations import Explanations
@@ -55,22 +56,27 @@ def is_served(settings: AnySettings, server: Server) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """What only looks: the books, the use of limits, the workers that live."""
+    """What only looks: the books, the use of limits, the workers that live, and whether the server takes writes."""
 
     books: Books
     limiter: Limiter
     workers: Callable[[], Sequence[Mapping[str, str]]]
+    refusal: Callable[[], WriteRefusal | None]
 
 
 def build_readers(settings: AnySettings, server: Server) -> Readers:
     """Readers of the namespace; raises ``GateUnavailable`` or ``ConfigError``, also where another version wrote it."""
     from dispatcher.limiter.blocking import Limiter
+    from dispatcher.server.writing import write_refusal
     from dispatcher.store.snapshot import Books
 
-    client = _client_of_namespace(settings, server)
+    client = client_of_namespace(settings, server)
     keys, queue = keys_of(settings)
     return Readers(
-        Books(client, keys, queue), Limiter(client, namespace=settings.namespace), lambda: workers_of(client, queue)
+        Books(client, keys, queue),
+        Limiter(client, namespace=settings.namespace),
+        lambda: workers_of(client, queue),
+        lambda: write_refusal(client, keys.layout),
     )
 
 
@@ -78,14 +84,14 @@ def open_dead_letters(settings: AnySettings, server: Server) -> DeadLetters:
     """The dead letters of the namespace; raises as ``build_readers`` does."""
     from dispatcher.store.dead_letters import DeadLetters
 
-    return DeadLetters(_client_of_namespace(settings, server), *keys_of(settings))
+    return DeadLetters(client_of_namespace(settings, server), *keys_of(settings))
 
 
 def open_explanations(settings: AnySettings, server: Server) -> Explanations:
     """What explains events of the namespace; raises as ``build_readers`` does."""
     from dispatcher.store.explanations import Explanations
 
-    return Explanations(_client_of_namespace(settings, server), *keys_of(settings))
+    return Explanations(client_of_namespace(settings, server), *keys_of(settings))
 
 
 def open_pausing(settings: AnySettings, server: Server) -> Pausing:
@@ -93,7 +99,7 @@ def open_pausing(settings: AnySettings, server: Server) -> Pausing:
     from dispatcher.store.operator_controls import Pausing
 
     keys, _ = keys_of(settings)
-    return Pausing(_client_of_namespace(settings, server), keys)
+    return Pausing(client_of_namespace(settings, server), keys)
 
 
 def open_muting(settings: AnySettings, server: Server) -> Muting:
@@ -101,14 +107,14 @@ def open_muting(settings: AnySettings, server: Server) -> Muting:
     from dispatcher.store.operator_controls import Muting
 
     keys, _ = keys_of(settings)
-    return Muting(_client_of_namespace(settings, server), keys)
+    return Muting(client_of_namespace(settings, server), keys)
 
 
 def open_parked_events(settings: Settings, server: Server, policy: Policy) -> ParkedEvents:
     """The parked events of the namespace; raises as ``build_readers`` does."""
     from dispatcher.store.parked_events import ParkedEvents
 
-    client, remember_us = _client_of_namespace(settings, server), round(settings.dedup_window.total_seconds() * US)
+    client, remember_us = client_of_namespace(settings, server), round(settings.dedup_window.total_seconds() * US)
     return ParkedEvents(client, *keys_of(settings), policy, remember_us=remember_us)
 
 
@@ -116,17 +122,18 @@ def open_versions(settings: AnySettings, server: Server) -> Versions:
     """The versions of the limits of the namespace; raises as ``build_readers`` does."""
     from dispatcher.store.versions import Versions
 
-    return Versions(_client_of_namespace(settings, server), keys_of(settings)[0])
+    return Versions(client_of_namespace(settings, server), keys_of(settings)[0])
 
 
 def counted_categories(settings: AnySettings, server: Server) -> set[str]:
     """The categories of which an event was counted; raises as ``build_readers`` does."""
     from dispatcher.store.snapshot import Books
 
-    return Books(_client_of_namespace(settings, server), *keys_of(settings)).categories()
+    return Books(client_of_namespace(settings, server), *keys_of(settings)).categories()
 
 
-def _client_of_namespace(settings: AnySettings, server: Server) -> Client:
+def client_of_namespace(settings: AnySettings, server: Server) -> Client:
+    """A client of a server that answers; raises as ``build_readers`` does."""
     client = connect(server.url)
     reach(client, server.shown)
     keys, _ = keys_of(settings)

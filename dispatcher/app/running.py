@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from dispatcher.app.active_limits import Following
-from dispatcher.app.building import build_gate, build_outbox, build_sink, grace_of, post_deadline_s
+from dispatcher.app.building import build_gate, build_outbox, build_sink, fingerprint_of, grace_of, post_deadline_s
+from dispatcher.app.credential import Credential
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, keys_of, open_server, preflight
 from dispatcher.core.leased_event import Leased, Started, Undecodable
@@ -43,13 +44,15 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     *,
     burst: bool,
     joins: bool = False,
+    read_again: Callable[[], Settings] | None = None,
     heeding: Callable[[], None] = lambda: None,
     is_hung_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run one worker in this process until it is stopped or, in burst, done.
 
     Its limits file is published where what it says never was a version; of one that ``joins`` others, only where no
-    limits are in force. ``heeding`` is called once the worker hears signals; what it raises ends the run before
+    limits are in force. ``read_again`` reads the settings at SIGHUP, for another token; without it there is none.
+    ``heeding`` is called once the worker hears signals; what it raises ends the run before
     anything is taken. ``is_hung_up`` says of a SIGHUP that it is a SIGTERM.
 
     Raises ``GateUnavailable`` when Redis cannot be reached for 30 s at the start, ``ConfigError`` when it refuses
@@ -58,7 +61,8 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     name = _owner()
     events = log.of(name)
     client = connect(server.url)
-    run = _Run(settings, client, sink, events, name)
+    renew_sink = None if read_again is None else Credential(settings, read_again, events.hide).renewed
+    run = _Run(settings, client, sink, events, name, renew_sink)
 
     def begin() -> tuple[Snapshot, InForce]:
         snapshot = Books(client, *keys_of(settings)).snapshot()
@@ -66,13 +70,13 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
 
     snapshot, begun = preflight(settings, server, events, begin)
     with translate_refusals(client), translate_outages():
-        worker = run.worker(begun, is_hung_up)
+        worker = run.worker(begun, is_hung_up, rereads=joins)
         worker.heed_signals()
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
         _tell_warnings(settings, events)
-        _tell_pause(snapshot, events)
+        _tell_pause(snapshot, events, fingerprint_of(sink))
         worker.run(burst=burst)
 
 
@@ -126,6 +130,7 @@ class _Run:
     sink: Sink
     events: EventLog
     owner: str
+    renew_sink: Callable[[], Sink | None] | None = None
 
     @property
     def versions(self) -> Versions:
@@ -144,19 +149,26 @@ class _Run:
             by=self.owner,
             grace_us=grace_of(self.settings),
             post_s=self.settings.slack_timeout.total_seconds(),
+            renew_sink=self.renew_sink or (lambda: None),
         )
 
-    def worker(self, begun: InForce, is_hung_up: Callable[[], bool]) -> Worker:
-        """A worker by the limits in force from ``begun`` on."""
+    def worker(self, begun: InForce, is_hung_up: Callable[[], bool], *, rereads: bool) -> Worker:
+        """A worker by the limits in force from ``begun`` on.
+
+        ``rereads``: the sink is the one that its parent has built, perhaps long ago; the credential may be another now.
+        """
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
         prefilter = Prefilter(settings.namespace)
         outbox = build_outbox(settings, client, self.owner, prefilter)
+        following = self.follow(begun, outbox, prefilter)
+        if rereads:
+            following.reread_credential()
         return Worker(
             name=self.owner,
             client=client,
             presence=RqPresence(self.owner, client, queue),
-            limits=self.follow(begun, outbox, prefilter),
+            limits=following,
             outbox=outbox,
             books=Books(client, keys, queue),
             housekeeping=Housekeeping(
@@ -178,10 +190,11 @@ def _tell_warnings(settings: Settings, events: EventLog) -> None:
         events.say("setting.warning", detail=detail)
 
 
-def _tell_pause(snapshot: Snapshot, events: EventLog) -> None:
+def _tell_pause(snapshot: Snapshot, events: EventLog, fingerprint: str) -> None:
     """A pause outlives the workers: one who has just put right what caused it learns when that will show."""
     if snapshot.pause is not None:
-        next_try_s = round(max(0, snapshot.pause.probe_us - snapshot.now_us) / US, 1)
+        is_new = snapshot.pause.kind == "operator" and snapshot.pause.fingerprint != fingerprint
+        next_try_s = 0.0 if is_new else round(max(0, snapshot.pause.probe_us - snapshot.now_us) / US, 1)
         events.say(
             "slack.paused",
             kind=snapshot.pause.kind,

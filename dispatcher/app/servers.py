@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
+from dispatcher.server.connection import Client, connect, ping, translate_outages, translate_refusals
 from dispatcher.server.keys import Keys
 from dispatcher.settings.plain import AnySettings
 from dispatcher.settings.redaction import shown_url
@@ -88,7 +88,7 @@ def keep_reaching(
         try:
             with translate_refusals(client):
                 with translate_outages():
-                    client.ping()
+                    ping(client)
                 return begin()
         except GateUnavailable as error:
             if time.monotonic() >= end:

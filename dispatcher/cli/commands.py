@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "demo": ("dispatcher.cli.demo", "Watch 300 events on their way to a local Slack."),
     "doctor": ("dispatcher.cli.doctor", "Look for what is wrong, and say what to do about it."),
     "explain": ("dispatcher.cli.explain", "Say what happened to an event."),
+    "health": ("dispatcher.cli.health", "Say whether a worker of this host lives."),
     "limits": ("dispatcher.cli.limits", "Check limits, put them in force, show their use."),
     "mute": ("dispatcher.cli.mute", "Suppress a category for a time."),
     "parked": ("dispatcher.cli.parked", "Look at what waits, or cancel it."),

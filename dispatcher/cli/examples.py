@@ -15,6 +15,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "demo": ("dispatcher demo", "dispatcher demo --json"),
     "doctor": ("dispatcher doctor", "dispatcher doctor --json"),
     "explain": ("dispatcher explain api-2.4",),
+    "health": ("dispatcher health", "dispatcher health --ready"),
     "limits": ("dispatcher limits check", "dispatcher limits apply config/limits.yaml"),
     "limits apply": (
         "dispatcher limits apply config/limits.yaml",

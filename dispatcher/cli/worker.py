@@ -108,6 +108,7 @@ class Job:
         Raises ``KeyboardInterrupt`` at a signal before the worker heeds signals itself.
         """
         from dispatcher.app.running import run_worker
+        from dispatcher.settings.loading import load_settings
         from dispatcher.worker.keeper import keep_server
 
         if self.settings.redis_url is None:
@@ -122,6 +123,7 @@ class Job:
                     self.log,
                     burst=self.burst,
                     joins=self.joins,
+                    read_again=lambda: load_settings()[0],
                     heeding=self.interruption.hand_over,
                     is_hung_up=self.interruption.hangup.is_end,
                 )

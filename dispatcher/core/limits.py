@@ -327,6 +327,7 @@ class RateLimitedBySlack:
 
     retry_after_us: int
     code: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +362,14 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Not posted, and nothing will be until an operator acts on ``detail``."""
+    """Not posted, and nothing will be until an operator acts on ``detail``.
+
+    ``fingerprint`` tells the credential that was refused from others; empty where the sink has none.
+    """
 
     code: str
     detail: str
+    fingerprint: str = ""
 
 
 PostResult: TypeAlias = Receipt | RateLimitedBySlack | Retryable | Rejected | Ambiguous | Paused

@@ -39,6 +39,7 @@ _WARNINGS: Final = {
     "slack.scope_missing",
     "template.failed",
     "dead_letters.trimmed",
+    "credential.refused",
     "limits.refused",
     "limits.superseded",
     "log.lines_left_out",
@@ -55,7 +56,7 @@ def build_log(
     *,
     level: Literal["debug", "info", "warning", "error"] = "info",
     style: Literal["auto", "console", "json"] = "auto",
-    secrets: Iterable[str] = (),
+    secrets: Iterable[str] | Secrets = (),
     stream: TextIO | None = None,
     lines: Lines | None = None,
 ) -> FilteringBoundLogger:
@@ -79,7 +80,7 @@ def build_log(
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time" if not console else "timestamp"),
             structlog.processors.format_exc_info,
             _printable,
-            redactor(secrets),
+            redactor(secrets if isinstance(secrets, Secrets) else Secrets(secrets)),
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
@@ -97,12 +98,12 @@ def build_event_log(
     lines: Lines | None = None,
 ) -> EventLog:
     """What a worker tells, on a logger of ``build_log``; lines of JSON about events are written by the batch."""
-    known, out = tuple(secrets), stream or sys.stderr
+    known, out = Secrets(secrets), stream or sys.stderr
     lines = lines or StreamLines(out)
     log = build_log(level=level, style=style, secrets=known, stream=out, lines=lines)
     if _is_for_people(style, out) or LEVELS[level] > LEVELS["info"]:
-        return EventLog(log)
-    return EventLog(log, LineBatch(lines, secrets=known))
+        return EventLog(log, secrets=known)
+    return EventLog(log, LineBatch(lines, secrets=known), secrets=known)
 
 
 @contextmanager
@@ -137,13 +138,26 @@ class _Written:
     debug = info = warning = error = msg
 
 
-def redactor(secrets: Iterable[str]) -> Processor:
+class Secrets:
+    """What stands in no line. Another one may become known while lines are written."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.texts: tuple[str, ...] = ()
+        self.encoded: tuple[bytes, ...] = ()
+        self.add(texts)
+
+    def add(self, texts: Iterable[str]) -> None:
+        """From now on these stand in no line either."""
+        self.texts = tuple(sorted({*self.texts, *filter(None, texts)}, key=len, reverse=True))
+        self.encoded = tuple(text.encode() for text in self.texts)
+
+
+def redactor(secrets: Secrets) -> Processor:
     """A step that replaces every one of ``secrets`` in every value."""
-    known = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
 
     def redact(value: object) -> object:
         if isinstance(value, str):
-            for secret in known:
+            for secret in secrets.texts:
                 value = value.replace(secret, HIDDEN)
             return value
         if isinstance(value, dict):
@@ -154,7 +168,7 @@ def redactor(secrets: Iterable[str]) -> Processor:
 
     def step(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:
         del logger, name
-        return {str(key): redact(value) for key, value in entry.items()} if known else entry
+        return {str(key): redact(value) for key, value in entry.items()} if secrets.texts else entry
 
     return step
 
@@ -167,10 +181,17 @@ class EventLog:
     """What the core and the worker's loop tell, as log lines. A line that cannot be written is no reason to stop."""
 
     def __init__(
-        self, log: FilteringBoundLogger, batch: LineBatch | None = None, clock: Callable[[], int] = _now_us
+        self,
+        log: FilteringBoundLogger,
+        batch: LineBatch | None = None,
+        clock: Callable[[], int] = _now_us,
+        *,
+        secrets: Secrets | None = None,
     ) -> None:
+        """``secrets`` are those that ``log`` and ``batch`` keep out of their lines."""
         self._log = log
         self._batch = batch
+        self._secrets = Secrets() if secrets is None else secrets
         self._told: set[str] = set()
         """What is said once: what is wrong with a template or a token is wrong for every event."""
         self._clock = clock
@@ -178,7 +199,11 @@ class EventLog:
     def of(self, worker: str) -> EventLog:
         """The same log, in which each line names the worker."""
         batch = None if self._batch is None else self._batch.of(worker)
-        return EventLog(self._log.bind(worker=worker), batch, self._clock)
+        return EventLog(self._log.bind(worker=worker), batch, self._clock, secrets=self._secrets)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """From now on these stand in no line either."""
+        self._secrets.add(secrets)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits."""
@@ -479,15 +504,14 @@ class LineBatch:
     ASCII) is left to the caller.
     """
 
-    def __init__(self, lines: Lines, *, secrets: Iterable[str], worker: str | None = None) -> None:
+    def __init__(self, lines: Lines, *, secrets: Secrets, worker: str | None = None) -> None:
         self._lines = lines
-        self._given = tuple(secrets)
-        self._secrets = tuple(secret.encode() for secret in self._given if secret)
+        self._secrets = secrets
         self._bound = {} if worker is None else {"worker": worker}
 
     def of(self, worker: str) -> LineBatch:
         """The same, whose lines name the worker."""
-        return LineBatch(self._lines, secrets=self._given, worker=worker)
+        return LineBatch(self._lines, secrets=self._secrets, worker=worker)
 
     def write(self, event: str, level: str, entries: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
         """Write a line for each entry; returns those that are not plain, which were not written."""
@@ -528,4 +552,4 @@ class LineBatch:
     def _is_plain(self, line: bytes) -> bool:
         if not line.isascii() or b"\\" in line or b"\x7f" in line:
             return False
-        return not any(secret in line for secret in self._secrets)
+        return not any(secret in line for secret in self._secrets.encoded)

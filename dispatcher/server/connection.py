@@ -85,9 +85,27 @@ def translate_outages(error: type[DispatcherError] = GateUnavailable) -> Iterato
     except _AWAY as failure:
         raise error(_words(failure)) from failure
     except ResponseError as failure:
-        if plain_error(failure).split(" ", 1)[0] in _AWAY_CODES:
+        if error_code(failure) in _AWAY_CODES:
             raise error(_words(failure)) from failure
         raise
+
+
+def ping(client: Client) -> None:
+    """Return where the server can be read: one whose disk is full refuses PING, and answers what only reads."""
+    try:
+        client.ping()
+    except ResponseError as failure:
+        if error_code(failure) != "MISCONF":
+            raise
+
+
+def error_code(failure: Exception) -> str:
+    """The first word of the server's error, which redis-py takes off where it has a class for it."""
+    if isinstance(failure, OutOfMemoryError):
+        return "OOM"
+    if isinstance(failure, ReadOnlyError):
+        return "READONLY"
+    return plain_error(failure).split(" ", 1)[0]
 
 
 def plain_error(failure: Exception) -> str:
@@ -188,13 +206,8 @@ _MEANINGS: Final = {
 
 
 def _words(failure: Exception) -> str:
-    text = plain_error(failure)
-    if isinstance(failure, OutOfMemoryError):
-        return f"{_MEANINGS['OOM']}: {text}"
-    if isinstance(failure, ReadOnlyError):
-        return f"{_MEANINGS['READONLY']}: {text}"
-    meaning = _MEANINGS.get(text.split(" ", 1)[0], "Redis did not answer")
-    return f"{meaning}: {text}"
+    meaning = _MEANINGS.get(error_code(failure), "Redis did not answer")
+    return f"{meaning}: {plain_error(failure)}"
 
 
 class Script:

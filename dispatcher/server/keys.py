@@ -147,7 +147,7 @@ class Keys:
 
     @cached_property
     def pause(self) -> str:
-        """HASH, kind, code, detail, since, probe, prober, gap; only while posting is paused by what Slack answers."""
+        """HASH, why nobody posts (lua/include/pause.lua); only while posting is paused by what Slack answers."""
         return self._key("pause")
 
     @cached_property

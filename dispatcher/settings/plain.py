@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -44,6 +44,8 @@ _PLAIN: Final = {
     "senders": "[1-9][0-9]?",
 }
 """The form of a plain value of each setting; a setting that is not here is never plain."""
+
+_OF_SERVER: Final = ("redis_url", "data_dir", "namespace", "queue", "limits_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,21 @@ def load_some_settings() -> tuple[AnySettings, tuple[str, ...]]:
     return load_settings()
 
 
-def plain_settings(env: Mapping[str, str], env_file: Path | None) -> PlainSettings | None:
-    """The settings, where all that is set is plain, each under one name and in one place; else None."""
+def load_server_settings() -> AnySettings:
+    """Where the server, the namespace and the limits are; other settings are not looked at. Raises ``ConfigError``."""
+    plain = plain_settings(os.environ, ENV_FILE, _OF_SERVER)
+    if plain is not None:
+        return plain
+    from dispatcher.settings.loading import load_settings
+
+    return load_settings()[0]
+
+
+def plain_settings(env: Mapping[str, str], env_file: Path | None, needed: Collection[str] = ()) -> PlainSettings | None:
+    """The settings, where all that is set is plain, each under one name and in one place; else None.
+
+    Where some are ``needed``, only these are looked at.
+    """
     from_file, warnings, faults = read_env_file(env_file)
     if warnings or faults:
         return None
@@ -101,7 +116,7 @@ def plain_settings(env: Mapping[str, str], env_file: Path | None) -> PlainSettin
         for name, text in place.items():
             is_ours = name.upper().startswith(_PREFIX)
             setting = name.removeprefix(_PREFIX).lower() if is_ours else _OTHER_NAMES.get(name)
-            if setting is None:
+            if setting is None or (needed and setting not in needed):
                 continue
             is_known = name == f"{_PREFIX}{setting.upper()}" or not is_ours
             if not is_known or setting in found or not re.fullmatch(_PLAIN.get(setting, "(?!)"), text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, NoReturn
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -63,6 +64,12 @@ class Webhook:
         """The text without the URL, its path and the path's last part."""
         path = urlsplit(self.url).path
         return _mask(text, (self.url, path, path.rstrip("/").rpartition("/")[2]))
+
+
+def fingerprint(credential: BotToken | Webhook, base_url: str) -> str:
+    """16 bits that change when the credential or the address does: too few to find out what the credential is."""
+    secret = credential.value if isinstance(credential, BotToken) else credential.url
+    return blake2b(f"{base_url}\n{secret}".encode(), digest_size=2).hexdigest()
 
 
 def checked_url(url: str, name: str, example: str, *, show: bool = True) -> SplitResult:

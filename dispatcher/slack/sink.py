@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from dispatcher.core.limits import Message, PostResult, Receipt
+from dispatcher.core.limits import Message, Paused, PostResult, Receipt
 from dispatcher.core.outcomes import ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.rendering import one_line
-from dispatcher.slack.credentials import BotToken, Webhook, checked_url
+from dispatcher.slack.credentials import BotToken, Webhook, checked_url, fingerprint
 from dispatcher.slack.degrade import Fallbacks
 from dispatcher.slack.history import Answer, History, event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
@@ -63,6 +63,8 @@ class SlackSink:
             case unreachable:
                 assert_never(unreachable)
         self._fallbacks = Fallbacks()
+        self.fingerprint = fingerprint(credential, base_url or SLACK_API)
+        """Tells the credential and the address from others; it stands in what a refusal of the credential comes to."""
 
     def __repr__(self) -> str:
         return f"<SlackSink {self._form.where}>"
@@ -70,7 +72,7 @@ class SlackSink:
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt to post came to; raises nothing. A webhook posts to its own channel."""
         with self._form.transport.one_deadline(by_s):
-            return self._fallbacks.post(message, self._request)
+            return self._signed(self._fallbacks.post(message, self._request))
 
     def scan(self, search: Search) -> ScanResult:
         """Which of the posts a scan of the channel's history finds, within one deadline; raises nothing.
@@ -79,9 +81,13 @@ class SlackSink:
         """
         try:
             with self._form.transport.one_deadline():
-                return self._form.scan(search)
+                result = self._form.scan(search)
         except Exception as error:  # noqa: BLE001 - the contract: a history scan ends as a value, whatever went wrong
             return ScanResult({}, ScanLater("internal", f"{type(error).__name__}: {error}", reached=True))
+        if isinstance(result.rest, ScanLater) and result.rest.pause is not None:
+            pause = replace(result.rest.pause, fingerprint=self.fingerprint)
+            return replace(result, rest=replace(result.rest, pause=pause))
+        return result
 
     @property
     def can_update(self) -> bool:
@@ -92,7 +98,7 @@ class SlackSink:
         """What one attempt came to to put ``message`` in the place of what was posted; raises nothing."""
         try:
             with self._form.transport.one_deadline(by_s):
-                return self._form.update(channel, ts, message)
+                return self._signed(self._form.update(channel, ts, message))
         except Exception as error:  # noqa: BLE001 - as in _request
             return _failed(error)
 
@@ -102,6 +108,9 @@ class SlackSink:
             return self._form.check()
         except Exception as error:  # noqa: BLE001 - as in _request
             return _failed(error)
+
+    def _signed(self, result: PostResult) -> PostResult:
+        return replace(result, fingerprint=self.fingerprint) if isinstance(result, Paused) else result
 
     def _request(self, message: Message) -> PostResult:
         try:

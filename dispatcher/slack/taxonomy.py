@@ -1,4 +1,4 @@
-"""What every answer of Slack means: one table from code or cause to what follows and what an operator is told.
+"""What every answer of Slack means: one table from code or cause to what follows, and what an operator is told to do.
 
 Pure. A code is Slack's own (``channel_not_found``), ``http_`` and a status, or one of the causes that
 ``transport`` names (``connection_refused``). A code that nobody knows is a refusal where Slack itself says
@@ -52,35 +52,52 @@ class Meaning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Codes (``*`` stands for anything) with one meaning and one sentence for the operator."""
+    """Codes (``*`` stands for anything) with one meaning; what an operator is told, and what to do about it.
+
+    ``remedy`` is empty only where the answer concerns one message alone.
+    """
 
     codes: tuple[str, ...]
     meaning: Meaning
     told: str
+    remedy: str = ""
     cool_down_us: int = COOL_DOWN_US
 
+    @property
+    def words(self) -> str:
+        """All that is said about the code."""
+        return f"{self.told}: {self.remedy}" if self.remedy else self.told
 
-def _row(codes: str, meaning: Meaning, told: str, cool_down_us: int = COOL_DOWN_US) -> Row:
-    return Row(tuple(codes.split()), meaning, told, cool_down_us)
+
+def _row(codes: str, meaning: Meaning, told: str, remedy: str = "", cool_down_us: int = COOL_DOWN_US) -> Row:
+    return Row(tuple(codes.split()), meaning, told, remedy, cool_down_us)
 
 
 _ADMIN: Final = "ask an admin of the Slack workspace to allow this app"
 _TOKEN: Final = "set DISPATCHER_SLACK_TOKEN to the bot token of the installed app and restart the workers"  # noqa: S105 - advice, not a token
-_HOOK: Final = "create a new incoming webhook, set DISPATCHER_SLACK_WEBHOOK_URL and restart the workers"
+_HOOK: Final = "create a new incoming webhook, set DISPATCHER_SLACK_WEBHOOK_URL to it and restart the workers"
+_STATUS: Final = "look at Slack's status page"
 
 TABLE: Final = (
     # Not posted, no attempt used.
-    _row("http_429 ratelimited rate_limited", Meaning.COOL_DOWN, "Slack asks for a pause in this channel"),
+    _row(
+        "http_429 ratelimited rate_limited",
+        Meaning.COOL_DOWN,
+        "Slack asks to post more slowly",
+        "if it happens often, lower the pace of the channels in the limits file",
+    ),
     _row(
         "message_limit_exceeded",
         Meaning.COOL_DOWN,
-        "the workspace sends more messages than Slack allows it",
+        "the whole workspace sends more messages than Slack allows",
+        "if it lasts, ask an admin of the workspace which app sends so many",
         SLOW_COOL_DOWN_US,
     ),
     _row(
         "team_added_to_org org_login_required",
         Meaning.COOL_DOWN,
         "the workspace is being moved into an Enterprise organisation",
+        "wait until that is done; if it lasts, ask an admin of the organisation",
         SLOW_COOL_DOWN_US,
     ),
     _row("too_late", Meaning.NOT_TRIED, "its time had passed before it could be sent"),
@@ -91,65 +108,112 @@ TABLE: Final = (
     _row("streaming_state_conflict", Meaning.AGAIN, "the message is still being written by another call"),
     _row("invalid_cursor list_record_comment_fetch_failed", Meaning.AGAIN, "Slack broke a history scan off"),
     # Not posted: the request never left.
-    _row("dns_failed", Meaning.LATER, "Slack's name was not resolved: look at DNS and the network"),
-    _row("connection_refused", Meaning.LATER, "nobody listens there: look at the network and the address"),
-    _row("connect_timeout connect_failed", Meaning.LATER, "no connection was made: look at network and firewall"),
-    _row("proxy_failed", Meaning.LATER, "the proxy made no connection: look at HTTPS_PROXY, HTTP_PROXY, NO_PROXY"),
-    _row("tls_failed", Meaning.LATER, "no secure connection: look at certificates (SSL_CERT_FILE) and the clock"),
+    _row("dns_failed", Meaning.LATER, "Slack's name was not resolved", "look at DNS and the network"),
+    _row("connection_refused", Meaning.LATER, "nobody listens there", "look at the network and the address"),
+    _row("connect_timeout connect_failed", Meaning.LATER, "no connection was made", "look at network and firewall"),
+    _row(
+        "proxy_failed",
+        Meaning.LATER,
+        "the proxy made no connection",
+        "look at HTTPS_PROXY, HTTP_PROXY and NO_PROXY",
+    ),
+    _row(
+        "tls_failed",
+        Meaning.LATER,
+        "no secure connection was made",
+        "look at the certificates (SSL_CERT_FILE) and the clock",
+    ),
     # Perhaps posted.
     _row(
         "internal_error fatal_error service_unavailable update_failed rollup_error",
         Meaning.MAYBE,
         "Slack failed while it had the message",
+        _STATUS,
     ),
-    _row("http_3* http_5*", Meaning.MAYBE, "no answer of Slack's own came back"),
-    _row("http_4*", Meaning.MAYBE, "this is no answer of Slack's: look at DISPATCHER_SLACK_BASE_URL and the proxy"),
-    _row("unreadable_reply", Meaning.MAYBE, "the answer was not what Slack documents"),
-    _row("reply_timeout", Meaning.MAYBE, "the answer did not arrive before the deadline"),
-    _row("connection_lost", Meaning.MAYBE, "the connection ended before the answer"),
+    _row("http_3* http_5*", Meaning.MAYBE, "no answer of Slack's own came back", f"{_STATUS}, and at the proxy"),
+    _row(
+        "http_4*",
+        Meaning.MAYBE,
+        "this is no answer of Slack's",
+        "look at DISPATCHER_SLACK_BASE_URL and the proxy",
+    ),
+    _row(
+        "unreadable_reply",
+        Meaning.MAYBE,
+        "the answer was not what Slack documents",
+        "look at DISPATCHER_SLACK_BASE_URL and the proxy",
+    ),
+    _row(
+        "reply_timeout",
+        Meaning.MAYBE,
+        "the answer did not arrive before the deadline",
+        "look at the network, the proxy and Slack's status page",
+    ),
+    _row(
+        "connection_lost",
+        Meaning.MAYBE,
+        "the connection ended before the answer",
+        "look at the network and the proxy",
+    ),
     # An operator is needed.
-    _row("invalid_auth not_authed token_revoked", Meaning.OPERATOR, f"Slack does not accept the token: {_TOKEN}"),
-    _row("token_expired", Meaning.OPERATOR, f"the token has expired: turn token rotation off, or {_TOKEN}"),
-    _row("account_inactive", Meaning.OPERATOR, f"the app was removed from the workspace: install it again, {_TOKEN}"),
+    _row("invalid_auth not_authed token_revoked", Meaning.OPERATOR, "Slack does not accept the token", _TOKEN),
+    _row("token_expired", Meaning.OPERATOR, "the token has expired", f"turn token rotation off, or {_TOKEN}"),
+    _row(
+        "account_inactive",
+        Meaning.OPERATOR,
+        "the app is no longer installed",
+        f"install it again, then {_TOKEN}",
+    ),
     _row(
         "missing_scope",
         Meaning.OPERATOR,
-        "the token lacks a scope: add it under OAuth & Permissions of the app and install the app again",
+        "the token lacks a scope",
+        "add it under OAuth & Permissions of the app and install the app again",
     ),
-    _row("not_allowed_token_type is_bot", Meaning.OPERATOR, f"this kind of token cannot post: {_TOKEN}"),
-    _row("access_denied accesslimited", Meaning.OPERATOR, f"Slack limits what this app may do: {_ADMIN}"),
+    _row("not_allowed_token_type is_bot", Meaning.OPERATOR, "this kind of token cannot post", _TOKEN),
+    _row("access_denied accesslimited", Meaning.OPERATOR, "Slack limits what this app may do", _ADMIN),
     _row(
         "app_access_restricted enterprise_is_restricted",
         Meaning.OPERATOR,
-        f"the workspace does not let this app post: {_ADMIN}",
+        "the workspace does not let this app post",
+        _ADMIN,
     ),
     _row(
         "team_access_not_granted",
         Meaning.OPERATOR,
-        "the token was not granted this workspace: have an admin of the organisation add the app to it",
+        "the token was not granted this workspace",
+        "have an admin of the organisation add the app to it",
     ),
-    _row("two_factor_setup_required", Meaning.OPERATOR, "the token's owner must set up two-factor login at Slack"),
+    _row(
+        "two_factor_setup_required",
+        Meaning.OPERATOR,
+        "the token's owner has no two-factor login at Slack",
+        "have the owner set it up",
+    ),
     _row(
         "method_deprecated deprecated_endpoint upgrade_required",
         Meaning.OPERATOR,
-        "Slack has withdrawn the call this version uses: update the dispatcher",
+        "Slack has withdrawn the call this version uses",
+        "update the dispatcher",
     ),
     _row(
         "unknown_method",
         Meaning.OPERATOR,
-        "there is no Slack Web API at that address: look at DISPATCHER_SLACK_BASE_URL",
+        "there is no Slack Web API at that address",
+        "correct DISPATCHER_SLACK_BASE_URL and restart the workers",
     ),
-    _row("metadata_must_be_sent_from_app", Meaning.OPERATOR, f"the token belongs to no app: {_TOKEN}"),
+    _row("metadata_must_be_sent_from_app", Meaning.OPERATOR, "the token belongs to no app", _TOKEN),
     _row(
         "invalid_token no_service no_service_id no_active_hooks",
         Meaning.OPERATOR,
-        f"the webhook is no longer valid: {_HOOK}",
+        "the webhook is no longer valid",
+        _HOOK,
     ),
-    _row("team_disabled no_team", Meaning.OPERATOR, f"the webhook's workspace is gone or disabled: {_HOOK}"),
+    _row("team_disabled no_team", Meaning.OPERATOR, "the webhook's workspace is gone or disabled", _HOOK),
     # Never, because of where it goes.
-    _row("channel_not_found", Meaning.ROUTE, "no such channel, or a private one the app is not in: invite the app"),
+    _row("channel_not_found", Meaning.ROUTE, "no such channel, or a private one the app is not in", "invite the app"),
     _row("user_not_found", Meaning.ROUTE, "Slack knows no such person"),
-    _row("not_in_channel channel_is_limited_access", Meaning.ROUTE, "the app is not in the channel: invite it"),
+    _row("not_in_channel channel_is_limited_access", Meaning.ROUTE, "the app is not in the channel", "invite it"),
     _row("is_archived channel_is_archived", Meaning.ROUTE, "the channel is archived"),
     _row(
         "no_permission action_prohibited posting_to_channel_denied send_on_behalf_not_allowed",
@@ -162,7 +226,7 @@ TABLE: Final = (
     _row("restricted_action*", Meaning.ROUTE, "the workspace restricts who may post in this channel"),
     _row("posting_to_general_channel_denied", Meaning.ROUTE, "the workspace does not let webhooks post in #general"),
     _row("ekm_access_denied", Meaning.ROUTE, "the workspace's key management has suspended posting here"),
-    _row("messages_tab_disabled", Meaning.ROUTE, "the app's messages tab is off: turn it on under App Home"),
+    _row("messages_tab_disabled", Meaning.ROUTE, "the app's messages tab is off", "turn it on under App Home"),
     _row(
         "message_not_found cant_update_message edit_window_closed is_inactive cant_broadcast_message",
         Meaning.ROUTE,
@@ -204,7 +268,12 @@ TABLE: Final = (
     _row("invalid_metadata_*", Meaning.CONTENT, "Slack does not take the metadata"),
 )
 
-UNKNOWN: Final = Row((), Meaning.MAYBE, "the answer has no meaning known to this version")
+UNKNOWN: Final = Row(
+    (),
+    Meaning.MAYBE,
+    "the answer has no meaning known to this version",
+    "look for the code in Slack's documentation, and for a newer version of the dispatcher",
+)
 _REFUSED: Final = Row((), Meaning.ROUTE, UNKNOWN.told)
 
 _EXACT: Final = {code: row for row in TABLE for code in row.codes if "*" not in code}
@@ -238,10 +307,10 @@ def problem(  # noqa: PLR0911 - one return for each meaning
     row = row_for(code)
     if is_refusal and row is UNKNOWN:
         row = _REFUSED
-    detail = f"{row.told} ({said})" if said else row.told
+    detail = f"{row.words} ({said})" if said else row.words
     match row.meaning:
         case Meaning.COOL_DOWN:
-            return RateLimitedBySlack(row.cool_down_us if retry_after_us is None else retry_after_us, code)
+            return RateLimitedBySlack(row.cool_down_us if retry_after_us is None else retry_after_us, code, detail)
         case Meaning.LATER:
             return Retryable(code, detail)
         case Meaning.AGAIN:

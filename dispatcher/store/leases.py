@@ -77,6 +77,7 @@ class Outbox:
         self._opened: dict[str, list[Any]] = {}
         self._prefilter = prefilter
         self._is_new = True
+        self._fingerprint: str | None = None
         self._names_by_script: dict[str, list[str]] = {}
         self._prefixes = {
             "line": keys.line_prefix,
@@ -123,9 +124,11 @@ class Outbox:
             call["opened"], self._opened = self._opened, {}
         if self._is_new:
             call["starts"] = True
+        if self._fingerprint is not None:
+            call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
         taken = self._ask(call)()
-        self._is_new = False
+        self._is_new, self._fingerprint = False, None
         return taken
 
     def prefetch(self, taken: Taken, new: int, due: int) -> None:
@@ -145,6 +148,10 @@ class Outbox:
     def adopt(self, job_id: str, payload: str) -> Taken:
         """Enter one event that a stock RQ worker runs, as if it had been taken from its lane."""
         return self._ask({"new": 0, "due": 0, "adopt": {"id": job_id, "payload": payload}})()
+
+    def introduce(self, fingerprint: str) -> None:
+        """With the next ``take``, tell which credential this worker posts with from now on."""
+        self._fingerprint = fingerprint
 
     def expect(self, openings: Sequence[Opening]) -> None:
         """See ``ports.Outbox.expect``."""

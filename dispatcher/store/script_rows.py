@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
@@ -197,7 +198,7 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
     elif settlement.attempt and (settlement.pause is not None or settlement.reached is False):
         facts["spared"] = settlement.attempt - 1
     if settlement.pause is not None:
-        facts |= {"pause": True, "said": {"code": settlement.pause.code, "detail": settlement.pause.detail}}
+        facts |= {"pause": True, "said": asdict(settlement.pause)}
     elif isinstance(outcome, Parked | DeadLettered) and settlement.reached is not None:
         facts["said"] = {"code": outcome.code or "", "detail": outcome.detail or ""}
     if settlement.scan_wait_us is not None:

@@ -48,13 +48,17 @@ _LAST_US: Final = 10**16
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why nobody posts, since when, and when the next event tries; ``kind`` is operator, outage or cooldown."""
+    """Why nobody posts, since when, and when the next event tries; ``kind`` is operator, outage or cooldown.
+
+    ``fingerprint`` is that of the credential that was refused.
+    """
 
     code: str
     detail: str
     since_us: int
     probe_us: int
     kind: str
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +305,9 @@ def read_pause(facts: Mapping[str, str] | None) -> Pause | None:
         since_us, probe_us = _instant(facts["since"]), _instant(facts["probe"])
     except (ValueError, KeyError):  # written by somebody else
         return None
-    return Pause(facts.get("code", ""), facts.get("detail", ""), since_us, probe_us, facts["kind"])
+    return Pause(
+        facts.get("code", ""), facts.get("detail", ""), since_us, probe_us, facts["kind"], facts.get("fingerprint", "")
+    )
 
 
 def _instant(text: str) -> int:

@@ -29,26 +29,27 @@ local due = module(function(due)
     return (header.deaths or 0) >= leases.POISON_DEATHS
   end
 
-  -- Whether a limit refused an event that waits on a timer. The text of the header is enough to see this.
-  local function is_refused(at, id)
+  -- Whether an event waits on a timer for a reason that begins so. The text of the header is enough to see this.
+  local function waits_for(at, id, reason)
     local header = string.match(plan.hget(at.events, id) or '', '^[^\n]*')
-    return string.find(header, '"why":["limit:', 1, true) ~= nil
+    return string.find(header, '"why":["' .. reason, 1, true) ~= nil
   end
 
   -- Lets lines and timers ask again, a page in each call. `reopening` says how far that is: "lines" (all lines), "scopes"
-  -- (only lines of scopes) and "timers" (only of events that a limit refused) hold "SCORE OFFSET". After a step back of the
-  -- clock all timers must come sooner by that time: "back" holds "SCORE OFFSET US". Returns whether it is done.
+  -- (only lines of scopes), "timers" (only of events that a limit refused) and "paused" (only timers of events whose answer asked
+  -- for an operator) hold "SCORE OFFSET". After a step back of the clock all timers must come sooner by that time: "back" holds
+  -- "SCORE OFFSET US". Returns whether it is done.
   function due.reopen(at)
     local is_done = true
     for kind, cursor in pairs(plan.hgetall(at.reopening)) do
-      local key = (kind == 'timers' or kind == 'back') and at.timers or at.lines
+      local key = (kind == 'lines' or kind == 'scopes') and at.lines or at.timers
       local from, offset, by = string.match(cursor, '^(%d+) (%d+) ?(%d*)$')
       from, offset = from or '0', count_of(offset)
       local by_us = kind == 'back' and count_of(by) or math.huge
       local rows = redis.call('ZRANGEBYSCORE', key, from, '(inf', 'WITHSCORES', 'LIMIT', offset, REOPENED)
       for i = 1, #rows, 2 do
         local is_meant = kind == 'lines' or kind == 'back' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
-          or (kind == 'timers' and is_refused(at, rows[i]))
+          or (kind == 'timers' and waits_for(at, rows[i], 'limit:')) or (kind == 'paused' and waits_for(at, rows[i], 'paused'))
         if rows[i + 1] ~= from then
           from, offset = rows[i + 1], 0
         end
@@ -354,7 +355,8 @@ local due = module(function(due)
       end
       local waits_until = math.min(line_at or math.huge, behind or math.huge, first_score(at.timers))
       if at.due > 0 and not at.is_stopped and waits_until < math.huge then
-        next_at = math.min(next_at, math.max(waits_until, count_of(plan.hget(at.pause, 'probe'))))
+        local _, probe = pause.until_of(at)
+        next_at = math.min(next_at, math.max(waits_until, probe or 0))
       end
     end
     return next_at

@@ -2,8 +2,11 @@
 --   kind     "operator": Slack takes no post until an operator acts. "outage": Slack is not reached. "cooldown": the whole
 --            workspace cools down
 --   code, detail  what Slack or the network said
+--   fingerprint  a few bits of a digest of the credential that was refused; empty if none was
 --   since    when the pause began
---   probe    when the next event may try; prober: id of the event that tries now; gap: time from that try to the next
+--   probe    when the next event may try; prober: id of the event that tries now; gap: time from that try to the next.
+--            If a worker starts with another credential than the one that was refused, the prober is that worker for a while:
+--            only it may try before `probe`
 -- A pause by hand is another hash, `paused`: "*" or a category -> JSON; in it no event tries.
 --
 -- An outage is one of two things. OUTAGE posts in a row fail over two channels or more, and Slack answers no post between them.
@@ -19,7 +22,7 @@
 --
 -- `at` names the keys pause, failing (HASH channel -> failures since Slack last answered a post, '' -> those that never left),
 -- failures (HASH channel -> its failures in a row), denials (HASH channel -> when it last asked for an operator), posted
--- (STRING: when something was last posted), cooldowns, wake; and now. failing, failures, denials and posted live an hour.
+-- (STRING: when something was last posted), cooldowns, wake; now; and owner, if the call is about a worker's posts. failing, failures, denials and posted live an hour.
 local pause = module(function(pause)
   local OUTAGE = 5
   local GAP_FROM_US, GAP_TO_US, OPERATOR_GAP_US = 1000000, 30000000, 60000000
@@ -27,6 +30,7 @@ local pause = module(function(pause)
   local HOUR_US = 3600000000
   local PROBES_US = { operator = 60000000, outage = 30000000, cooldown = 30000000 } -- how long a prober may take before another event tries
   local RETRY_PROBE_US = 1000000
+  local NEWCOMER_US = 10000000 -- for so long only a worker with another credential may try
 
   local is_post_noted = false
 
@@ -43,7 +47,8 @@ local pause = module(function(pause)
     local kind = kind_of(at)
     if kind then
       local probe = whole_of(plan.hget(at.pause, 'probe'))
-      if probe and at.now < probe and plan.hget(at.pause, 'prober') ~= id then
+      local prober = plan.hget(at.pause, 'prober')
+      if probe and at.now < probe and prober ~= id and prober ~= at.owner then
         return kind == 'cooldown' and 'cooldown' or 'paused', probe
       end
     end
@@ -56,6 +61,18 @@ local pause = module(function(pause)
       plan.hset(at.pause, 'prober', id)
       plan.hset(at.pause, 'probe', digits(at.now + PROBES_US[kind]))
     end
+  end
+
+  -- A worker posts with a credential of this fingerprint from now on. If it is not the one that was refused, the worker may
+  -- try at once. Returns whether it is so.
+  function pause.let_newcomer_try(at, fingerprint)
+    if kind_of(at) ~= 'operator' or plan.hget(at.pause, 'fingerprint') == fingerprint then
+      return false
+    end
+    plan.hset(at.pause, 'gap', digits(GAP_FROM_US))
+    plan.hset(at.pause, 'probe', digits(at.now + NEWCOMER_US))
+    plan.hset(at.pause, 'prober', at.owner)
+    return true
   end
 
   function pause.kind(at)
@@ -79,6 +96,7 @@ local pause = module(function(pause)
     end
     plan.hset(at.pause, 'code', code)
     plan.hset(at.pause, 'detail', detail)
+    plan.hset(at.pause, 'fingerprint', tostring(said.fingerprint or ''))
     plan.hset(at.pause, 'gap', digits(gap))
     plan.hset(at.pause, 'probe', digits(math.max(at.now + gap, cool_until)))
     plan.hset(at.pause, 'prober', '')

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from dispatcher.cli.commands import dispatcher
 from dispatcher.settings.environment import variables
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
@@ -152,8 +153,7 @@ def test_the_demo_gets_the_run_time_packages_and_a_server_and_nothing_else() -> 
     assert pinned("requirements.txt").items() <= pinned("requirements-demo.txt").items()
 
 
-def test_the_health_check_of_the_image_is_the_script_in_deploy() -> None:
-    (source,) = [each.text for each in instructions() if each.name == "COPY" and "healthcheck" in each.text]
+def test_the_health_check_of_the_image_is_a_command_of_the_program() -> None:
     _, _, command = last_stage("HEALTHCHECK").partition(" CMD ")
-    assert json.loads(command) == ["python", source.split()[1]]
-    assert source.split()[0] == "deploy/healthcheck.py"
+    assert json.loads(command) == ["dispatcher", "health"]
+    assert "health" in dispatcher.commands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -83,7 +84,8 @@ def test_a_stop_leaves_time_to_finish_the_posts() -> None:
 def test_the_probe_is_the_images_own_health_check_and_waits_as_long_as_a_start_may_take() -> None:
     probe = worker()["livenessProbe"]
     image = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
-    assert f'CMD ["{probe["exec"]["command"][0]}", "{probe["exec"]["command"][1]}"]' in image
+    assert f"CMD {json.dumps(probe['exec']['command'])}" in image
+    assert worker()["readinessProbe"]["exec"]["command"] == [*probe["exec"]["command"], "--ready"]
     assert probe["initialDelaySeconds"] > 30
     assert f"--interval={probe['periodSeconds']}s --timeout={probe['timeoutSeconds']}s" in image
 

@@ -82,7 +82,7 @@ def test_a_snapshot_of_very_many_lines_names_the_soonest_and_balances(crowd: Dat
 
 
 def test_the_use_of_very_many_limits_is_read_by_several_looks(crowd: Database) -> None:
-    readers = Readers(Books(crowd, KEYS, QUEUE), Limiter(crowd, namespace=KEYS.namespace), list)
+    readers = Readers(Books(crowd, KEYS, QUEUE), Limiter(crowd, namespace=KEYS.namespace), list, lambda: None)
     with counted(crowd) as effort:
         status = read_status(readers, read_limits(LIMITS, "limits.yaml").policy)
     assert {len(used) for name, used in status.categories.items() if name.startswith("unknown-")} == {1}

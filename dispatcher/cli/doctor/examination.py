@@ -91,7 +91,7 @@ def _server(settings: Settings, clock: Callable[[], float]) -> Generator[Finding
             for text in server.warnings:
                 yield warning("server", *in_two(text, ": ", "look whether anything is missing"))
             with reach_server(server) as client:
-                facts = ask_server(client, clock)
+                facts = ask_server(client, settings, clock)
                 ahead_s = facts.ahead_s
                 yield from server_findings(facts, server.shown)
                 yield from namespace_findings(ask_namespace(client, settings), settings)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dispatcher.app.checks import NamespaceFacts
 from dispatcher.app.limits import OwnFile
 from dispatcher.cli.context import near, origin
-from dispatcher.cli.doctor.finding import START, Finding, error, in_two, ok, warning
+from dispatcher.cli.doctor.finding import START, Finding, error, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
 from dispatcher.cli.drawing import span
+from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status import balance
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
@@ -131,16 +132,9 @@ def _posting(snapshot: Snapshot) -> Iterator[Finding]:
         since = span(max(0.0, (snapshot.now_us - by_hand.since_us) / US))
         yield warning("posting", one_line(f"{what}paused for {since} by {by_hand.by}"), f"go on: dispatcher {command}")
     pause = snapshot.pause
-    if pause is not None and pause.kind == "operator":
-        since = span(max(0.0, (snapshot.now_us - pause.since_us) / US))
-        said, remedy = in_two(one_line(pause.detail), ": ", "see what Slack says of the token or the webhook")
-        yield error("posting", f"paused for {since} by {one_line(pause.code)}: {said}", remedy)
-    elif pause is not None:
-        since = span(max(0.0, (snapshot.now_us - pause.since_us) / US))
-        what = "Slack is not reached" if pause.kind == "outage" else "the whole workspace cools down"
-        words, remedy = in_two(one_line(pause.detail), ": ", "look at the network, the proxy and Slack's status page")
-        said = f"{what} for {since}, {one_line(pause.code)}: {words}"
-        yield warning("posting", said, f"it is tried by itself; {remedy}")
+    if pause is not None:
+        said, remedy = pause_in_words(pause, snapshot)
+        yield (error if pause.kind == "operator" else warning)("posting", said, remedy)
     for channel, until_us in sorted(snapshot.cooldowns.items()):
         if until_us > snapshot.now_us:
             said = f"Slack asked for a pause in {one_line(channel)}, another {span((until_us - snapshot.now_us) / US)}"

@@ -21,6 +21,8 @@ _IN_ITS_FILE: Final = "and in its configuration file"
 
 def server_findings(facts: ServerFacts, shown: str) -> Iterator[Finding]:
     """Everything about the server."""
+    if facts.refusal is not None:
+        yield error("writes", f"the server can only be read: {facts.refusal.said}", facts.refusal.remedy)
     if not facts.info:
         yield warning(
             "server",

@@ -106,13 +106,13 @@ def _clocks(apart_s: float) -> Finding:
 
 
 def _refusal(code: str, detail: str, base_url: str | None) -> Finding:
-    told = row_for(code).told
-    said, remedy = in_two(told, ": ", "try again; if it stays, look at the network, the proxy and Slack's status page")
+    row = row_for(code)
+    remedy = row.remedy or "try again; if it stays, look at the network, the proxy and Slack's status page"
     if code == "connection_refused" and base_url is not None and _is_loopback(urlsplit(base_url).hostname or ""):
         said = f"nobody listens at {base_url}, the address of a stand-in on this machine"
         remedy = f"start it: dispatcher slack-stand-in{_port_option(base_url)}"
         return error("slack", f"{code}: {said}", remedy)
-    return error("slack", f"{code}: {said}{detail.removeprefix(told)}", remedy)
+    return error("slack", f"{code}: {row.told}{detail.removeprefix(row.words)}", remedy)
 
 
 def _port_option(base_url: str) -> str:

@@ -51,6 +51,8 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
         if check:
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
+            if (refusal := readers.refusal()) is not None:
+                terminal.warn(f"the server can only be read: {refusal.said}; to do: {refusal.remedy}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
         versions = open_versions(settings, server)
         limits = limits_to_look_at(settings, versions)
@@ -115,11 +117,13 @@ def _paused(snapshot: Snapshot) -> dict[str, Any] | None:
     by_hand, pause = snapshot.paused.get(EVERYTHING), snapshot.pause
     if by_hand is not None:
         said = f"paused by {by_hand.by}" + (f": {by_hand.why}" if by_hand.why else "")
-        facts = {"kind": "hand", "code": "paused_by_hand", "detail": said}
+        facts = {"kind": "hand", "code": "paused_by_hand", "detail": said, "remedy": "dispatcher resume"}
         return {**facts, "since": by_hand.since_us / US, "next_try": None}
     if pause is None:
         return None
-    facts = {"kind": pause.kind, "code": pause.code, "detail": pause.detail}
+    from dispatcher.cli.pause_words import said_and_remedy
+
+    facts = {"kind": pause.kind, "code": pause.code, "detail": pause.detail, "remedy": said_and_remedy(pause)[1]}
     return {**facts, "since": pause.since_us / US, "next_try": pause.probe_us / US}
 
 
@@ -128,6 +132,7 @@ def document(status: Status) -> dict[str, Any]:
     snapshot, counts = status.snapshot, status.counts()
     return {
         "now": snapshot.now_us / US,
+        "writes_refused": None if status.refusal is None else status.refusal.said,
         "queue": {"waiting": snapshot.waiting, "in_flight": snapshot.in_flight, "parked": snapshot.parked},
         "dead_letters": snapshot.dead_letters,
         "totals": snapshot.overall(),

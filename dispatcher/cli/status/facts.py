@@ -13,6 +13,7 @@ from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
 from dispatcher.limiter import Usage
+from dispatcher.server.writing import WriteRefusal
 from dispatcher.store.snapshot import Snapshot
 
 COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
@@ -45,6 +46,8 @@ class Status:
     shares: Mapping[str, Usage] = field(default_factory=dict)
     shared: Usage | None = None
     shadows: Mapping[str, Sequence[Shadowed]] = field(default_factory=dict)
+    refusal: WriteRefusal | None = None
+    """Why the server takes no writes, if it does not."""
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What became of the events of each category, and how many wait."""
@@ -72,6 +75,7 @@ def read_status(readers: Readers, policy: Policy) -> Status:
         shares=dict(zip(shares, of_pools, strict=False)),
         shared=None if policy.shared is None else of_pools[-1],
         shadows=_shadows(readers, policy, names),
+        refusal=readers.refusal(),
     )
 
 

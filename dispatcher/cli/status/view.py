@@ -13,12 +13,13 @@ from rich.text import Text
 
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, clock, cut, plain_table, span
+from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status.facts import COUNTS, Status
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
 from dispatcher.core.rendering import one_line
-from dispatcher.store.snapshot import PausedByHand, Snapshot
+from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"
 _MOST_TALLIES: Final = 5
@@ -57,6 +58,9 @@ def _summary(status: Status) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column()
+    if status.refusal is not None:
+        grid.add_row("Server", Text(f"can only be read: {status.refusal.said}", style="bold red"))
+        grid.add_row("To do", status.refusal.remedy)
     grid.add_row("Queue", f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
@@ -66,11 +70,8 @@ def _summary(status: Status) -> Table:
         grid.add_row("Suppressed", Text(_suppressed(snapshot)))
     if snapshot.dead_letters:
         grid.add_row("Dead letters", f"{snapshot.dead_letters} kept")
-    by_hand = snapshot.paused.get(EVERYTHING)
-    if by_hand is not None:
-        grid.add_row("Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red"))
-    elif snapshot.pause is not None:
-        grid.add_row("Posting", Text(_pause(snapshot), style="bold red"))
+    for what, text in _posting(snapshot):
+        grid.add_row(what, text)
     for name, paused in sorted(snapshot.paused.items()):
         if name != EVERYTHING:
             grid.add_row(
@@ -82,6 +83,18 @@ def _summary(status: Status) -> Table:
     if not status.workers:
         grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
     return grid
+
+
+def _posting(snapshot: Snapshot) -> Iterator[tuple[str, Text]]:
+    """Why nobody posts, and what to do about it."""
+    by_hand = snapshot.paused.get(EVERYTHING)
+    if by_hand is not None:
+        yield "Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red")
+    elif snapshot.pause is not None:
+        said, remedy = pause_in_words(snapshot.pause, snapshot)
+        yield "Posting", Text(said, style="bold red")
+        yield "To do", Text(remedy)
+        yield "Next try", Text(_next_try(snapshot, snapshot.pause))
 
 
 def _parked(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -123,16 +136,9 @@ def _suppressed(snapshot: Snapshot) -> str:
     return ", ".join(said) + (f" and {more} more" if more > 0 else "")
 
 
-def _pause(snapshot: Snapshot) -> str:
-    if snapshot.pause is None:
-        return ""
-    since_s, next_s = (
-        (snapshot.now_us - snapshot.pause.since_us) / US,
-        (snapshot.pause.probe_us - snapshot.now_us) / US,
-    )
-    tries = f"tries again in {span(next_s)}" if next_s > 0 else "tries again with the next event"
-    why = one_line(f"{snapshot.pause.code}: {snapshot.pause.detail}" if snapshot.pause.detail else snapshot.pause.code)
-    return f"paused for {span(max(0.0, since_s))}, {tries}: {why}"
+def _next_try(snapshot: Snapshot, pause: Pause) -> str:
+    next_s = (pause.probe_us - snapshot.now_us) / US
+    return f"in {span(next_s)}" if next_s > 0 else "with the next event"
 
 
 def _deferred(snapshot: Snapshot, rows: int) -> Table | None:

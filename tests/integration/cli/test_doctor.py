@@ -27,6 +27,7 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
+from dispatcher.slack.taxonomy import row_for
 from dispatcher.stand_in import FaultReply, Page, RateLimited, Setup, SlackError, StandIn, not_landed
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox
@@ -397,7 +398,7 @@ def with_steady_span(said: str) -> str:
 
 def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, redis_url: str) -> None:
     now_us = round(time.time() * US)
-    detail = "Slack does not accept the token: set DISPATCHER_SLACK_TOKEN"
+    detail = row_for("token_revoked").words
     pause = {"kind": "operator", "code": "token_revoked", "detail": detail, "since": now_us - 65 * US, "probe": now_us}
     redis.hset(KEYS.pause, mapping=pause)
     redis.zadd(KEYS.cooldowns, {"#ops": now_us + 600 * US, "#past": now_us - US})
@@ -406,7 +407,7 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
         ERROR,
         "posting",
         "paused for 1m 5s by token_revoked: Slack does not accept the token",
-        "set DISPATCHER_SLACK_TOKEN",
+        "set DISPATCHER_SLACK_TOKEN to the bot token of the installed app and restart the workers",
     )
     assert cooldown.level is WARNING
     assert cooldown.said.startswith("Slack asked for a pause in #ops, another ")
@@ -425,7 +426,7 @@ def test_an_outage_is_told_as_what_ends_by_itself(redis: Database, redis_url: st
     redis.hset(KEYS.pause, mapping={"kind": kind, **facts, "since": now_us - 65 * US, "probe": now_us})
     (found,) = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
     assert (found.level, with_steady_span(found.said)) == (WARNING, said)
-    assert (found.remedy or "").startswith("it is tried by itself; ")
+    assert (found.remedy or "").startswith("it is tried again by itself; ")
 
 
 def test_a_pause_by_hand_is_reported_with_its_remedy(redis: Database, redis_url: str) -> None:

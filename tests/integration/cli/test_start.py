@@ -49,6 +49,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "demo",
         "doctor",
         "explain",
+        "health",
         "limits",
         "mute",
         "parked",
@@ -239,3 +240,13 @@ def test_send_loads_what_it_needs_of_other_packages(redis_url: str) -> None:
     loaded = set(json.loads(probe.stdout.splitlines()[-1])["loaded"])
     assert HEAVY.isdisjoint(loaded)
     assert {"redis", "orjson", "click"} <= loaded
+
+
+def test_health_loads_no_library_that_is_slow_to_load(redis_url: str) -> None:
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SLACK_TOKEN_FILE": "token", "DISPATCHER_LEASE": "30"}
+    probe = subprocess.run(
+        [sys.executable, "-c", PROBE, "health"], env=environment(env), capture_output=True, text=True, check=True
+    )
+    said, facts = probe.stdout.splitlines()
+    assert said.startswith("unhealthy: no worker of host ")
+    assert HEAVY.isdisjoint(json.loads(facts)["loaded"])

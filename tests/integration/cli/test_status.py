@@ -24,6 +24,7 @@ from dispatcher.limiter import Usage
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.redaction import shown_url
+from dispatcher.slack.taxonomy import row_for
 from dispatcher.store.snapshot import Line, Pause, Snapshot
 from tests.support.commands import Streams, run, started_on
 from tests.support.processes import PATIENCE_S, Command, until
@@ -105,6 +106,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         "scheduled": {"waiting": 0, "next": None},
         "cooldowns": [],
         "paused": None,
+        "writes_refused": None,
         "paused_categories": [],
         "muted": [],
     }
@@ -196,9 +198,13 @@ def test_deferred_events_are_shown_with_the_scope_they_wait_for() -> None:
 
 
 def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
-    pause = Pause("invalid_auth", "set the \x07token", 940 * US, 1_030 * US, "operator")
+    told = row_for("missing_scope")
+    pause = Pause("missing_scope", f"{told.words} (needed: chat:\x07write)", 940 * US, 1_030 * US, "operator")
     shown = drawn(Status(snapshot_of(pause=pause), {}, [Usage(Limit.parse("10/1m"), 10, 2 * US)], []))
-    assert "paused for 1m 0s, tries again in 30s: invalid_auth: set the \\x07token" in shown
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "Posting paused for 1m 0s by missing_scope: the token lacks a scope (needed: chat:\\x07write)" in rows
+    assert f"To do {told.remedy}" in rows
+    assert "Next try in 30s" in rows
     assert "none is running" in shown
     assert "██████████  10/10 in 1m  in 2.0s" in shown
 

@@ -26,6 +26,7 @@ from dispatcher.core.limits import (
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.degrade import Fallbacks
 from dispatcher.slack.sink import SlackSink, Workspace
+from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import STRICT, FaultReply, Hang, RateLimited, Setup, SlackError, StandIn, landed, not_landed
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
 from tests.support.slack import Clock, token_sink, webhook_sink
@@ -127,7 +128,7 @@ def test_a_message_without_a_look_is_not_posted_again_for_a_missing_scope(slack:
 def test_the_answer_to_the_second_request_is_the_result(slack: StandIn) -> None:
     slack.faults.add(not_landed(SlackError("missing_scope")), not_landed(RateLimited("7")))
     sink = token_sink(slack)
-    assert sink.post(STYLED) == RateLimitedBySlack(7_000_000, "ratelimited")
+    assert sink.post(STYLED) == problem("ratelimited", retry_after_us=7_000_000)
     receipt = sink.post(STYLED)  # the lesson was learnt before
     assert isinstance(receipt, Receipt)
     assert [each.part for each in receipt.left_out] == [Part.IDENTITY]

@@ -27,6 +27,7 @@ from dispatcher.core.rendering import message_for
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.history import event_mark
 from dispatcher.slack.sink import SlackSink, Unchecked, Workspace
+from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import (
     Close,
     CutBody,
@@ -160,7 +161,7 @@ def test_an_ok_that_was_to_go_on_is_ambiguous() -> None:
 def test_a_429_names_the_cool_down(slack: StandIn) -> None:
     slack.faults.add(not_landed(RateLimited("7")), not_landed(RateLimited("2.5")), not_landed(RateLimited(None)))
     results = [token_sink(slack).post(MESSAGE) for _ in range(3)]
-    assert results == [RateLimitedBySlack(us, "ratelimited") for us in (7_000_000, 2_500_000, 1_000_000)]
+    assert results == [problem("ratelimited", retry_after_us=us) for us in (7_000_000, 2_500_000, 1_000_000)]
 
 
 def test_a_429_is_understood_even_when_its_page_is_cut() -> None:
@@ -170,7 +171,9 @@ def test_a_429_is_understood_even_when_its_page_is_cut() -> None:
 
     with RawServer(serve) as server:
         sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
-        assert sink.post(MESSAGE) == RateLimitedBySlack(9_000_000, "http_429")
+        result = sink.post(MESSAGE)
+    assert isinstance(result, RateLimitedBySlack)
+    assert (result.retry_after_us, result.code) == (9_000_000, "http_429")
 
 
 def test_a_redirect_is_not_followed(slack: StandIn) -> None:

@@ -308,8 +308,8 @@ def test_an_event_admitted_in_an_outage_is_posted_after_it(redis: Database) -> N
 def widen(worker: Worker, first_s: int = 30, second_s: int = 20) -> list[Started]:
     """Two channels answer 429; returns what was under way beside."""
     one, two, *rest = begin(worker, 5)
-    worker.answer(one, RateLimitedBySlack(first_s * US, "ratelimited"))
-    worker.answer(two, RateLimitedBySlack(second_s * US, "ratelimited"))
+    worker.answer(one, RateLimitedBySlack(first_s * US, "ratelimited", "slower"))
+    worker.answer(two, RateLimitedBySlack(second_s * US, "ratelimited", "slower"))
     return rest
 
 
@@ -353,7 +353,7 @@ def test_a_second_channel_that_cools_down_stops_the_workspace_until_the_later_en
 ) -> None:
     widen(ann, first_s, second_s)
     assert (kind(stage), probe_in(stage)) == ("cooldown", 30)
-    assert turned(ann) == [Turned("cooldown", began=True, code="ratelimited", detail="")]
+    assert turned(ann) == [Turned("cooldown", began=True, code="ratelimited", detail="slower")]
     stage.send("new", channel="#new")
     assert ann.go() == []
     assert ann.told.waits[-1].reason is Reason.COOLDOWN
@@ -655,3 +655,55 @@ def test_an_event_that_waits_for_an_operator_is_parked_with_that_reason(stage: S
     assert isinstance(waits, Parked)
     assert (waits.reason, waits.code, waits.detail) == (Reason.PAUSED, TOKEN.code, TOKEN.detail)
     assert stage.header("e0")["attempt"] == 0
+
+
+REFUSED_TOKEN: Final = Paused("invalid_auth", "Slack does not accept the token", "0a1b")
+
+
+def deny_and_wait(worker: Worker) -> None:
+    """The credential is refused; two events wait on timers, and nobody may try for a minute."""
+    first, second = begin(worker, 2)
+    worker.answer(first, REFUSED_TOKEN)
+    worker.stage.redis.hset(worker.stage.keys.pause, "probe", worker.stage.clock.now_us + 60 * US)
+    worker.answer(second, REFUSED_TOKEN)
+    assert (kind(worker.stage), probe_in(worker.stage)) == ("operator", 60)
+
+
+def test_a_worker_with_another_credential_tries_at_once_and_before_all_others(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    deny_and_wait(ann)
+    bob.outbox.introduce("ffff")
+    batch = bob.take(new=0).batch
+    assert ann.go() == [], "it posts with what was refused"
+    bob.deliver(bob.dispatch(batch))
+    assert kind(stage) is None
+    assert len(ann.go()) == 1, "nobody waits for the end of the minute"
+
+
+def test_a_worker_with_the_refused_credential_waits_for_the_next_try(stage: Stage, ann: Worker, bob: Worker) -> None:
+    deny_and_wait(ann)
+    bob.outbox.introduce(REFUSED_TOKEN.fingerprint)
+    assert (bob.go(), probe_in(stage)) == ([], 60)
+
+
+def test_another_credential_that_is_refused_too_gets_one_try(stage: Stage, ann: Worker, bob: Worker) -> None:
+    deny_and_wait(ann)
+    bob.outbox.introduce("ffff")
+    (started,) = bob.go(new=0)
+    bob.answer(started, Paused("invalid_auth", "Slack does not accept the token", "ffff"))
+    assert (bob.go(), ann.go()) == ([], [])
+    assert probe_in(stage) > 0
+    stage.clock.now_us += round(probe_in(stage) * US)
+    assert len([*ann.go(new=0), *bob.go(new=0)]) == 1
+
+
+def test_a_worker_with_another_credential_that_has_nothing_to_post_holds_nobody_up_for_long(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    deny_and_wait(ann)
+    bob.outbox.introduce("ffff")
+    bob.take(new=0, due=0)
+    assert probe_in(stage) == 10
+    stage.clock.now_us += 10 * US
+    assert len(ann.go(new=0)) == 1

@@ -155,7 +155,13 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
     ("result", "outcome", "slots", "attempt", "unknown"),
     [
         (Receipt("C1", "1.1"), Sent(Receipt("C1", "1.1")), Slots.KEEP, 1, 0),
-        (RateLimitedBySlack(7, "ratelimited"), Parked(Place.LINE, Reason.COOLDOWN, 7, "ratelimited"), Slots.HOLD, 0, 0),
+        (
+            RateLimitedBySlack(7, "ratelimited", "d"),
+            Parked(Place.LINE, Reason.COOLDOWN, 7, "ratelimited", detail="d"),
+            Slots.HOLD,
+            0,
+            0,
+        ),
         (Retryable("refused", "d"), Parked(Place.TIMER, Reason.RETRY, 1000, "refused", detail="d"), Slots.HOLD, 1, 0),
         (
             Retryable("team", "d", uses_attempt=False),

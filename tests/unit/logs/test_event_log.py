@@ -180,6 +180,18 @@ def test_secrets_are_removed_wherever_they_stand() -> None:
     assert not any(secret in stream.getvalue() for secret in secrets)
 
 
+def test_a_secret_that_becomes_known_later_is_removed_too() -> None:
+    stream = io.StringIO()
+    first = build_event_log(style="json", stream=stream, secrets=["first"])
+    log = first.of("ann")
+    first.hide(["second"])
+    log.say("setting.warning", detail="first, second, third")
+    log.duplicates(["e1-second", "e2"])
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert said[0]["detail"] == "***, ***, third"
+    assert {each["event_id"] for each in said[1:]} == {"e1-***", "e2"}
+
+
 @pytest.mark.parametrize("secret", ['s"e\\cret', "s\u00e9cret", "s-cret"])
 def test_a_secret_in_one_line_of_a_batch_is_removed_and_the_others_stay(secret: str) -> None:
     told = lines(lambda log: log.duplicates(["first", f"of {secret}", "last"]), secrets=[secret])

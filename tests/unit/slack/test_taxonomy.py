@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.limits import US, Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.slack.replies import MAX_COOL_DOWN_US, MAX_SAID, read_api_reply, read_webhook_reply, retry_after_us
-from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UNKNOWN, Meaning, problem, row_for
+from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UNKNOWN, Meaning, Row, problem, row_for
 
 # The error table, written down a second time: what each code and cause must come to.
 COOL_DOWN = "ratelimited rate_limited http_429"
@@ -94,15 +94,19 @@ def is_slacks_own(code: str) -> bool:
     return code.partition("_")[0] not in CAUSES
 
 
+def cool_down(us: int, code: str, said: str = "") -> RateLimitedBySlack:
+    return RateLimitedBySlack(us, code, f"{row_for(code).words} ({said})" if said else row_for(code).words)
+
+
 @pytest.mark.parametrize("code", COOL_DOWN.split())
 def test_a_rate_limit_is_a_cool_down(code: str) -> None:
-    assert problem(code) == RateLimitedBySlack(COOL_DOWN_US, code)
-    assert problem(code, retry_after_us=7_000_000) == RateLimitedBySlack(7_000_000, code)
+    assert problem(code) == cool_down(COOL_DOWN_US, code)
+    assert problem(code, retry_after_us=7_000_000) == cool_down(7_000_000, code)
 
 
 @pytest.mark.parametrize("code", SLOW_COOL_DOWN.split())
 def test_a_limit_of_the_whole_workspace_is_a_longer_cool_down(code: str) -> None:
-    assert problem(code) == RateLimitedBySlack(SLOW_COOL_DOWN_US, code)
+    assert problem(code) == cool_down(SLOW_COOL_DOWN_US, code)
 
 
 @pytest.mark.parametrize("code", NO_ATTEMPT_USED.split())
@@ -125,10 +129,17 @@ def test_a_code_that_does_not_rule_out_a_post_is_ambiguous(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", PAUSED.split())
-def test_a_fault_that_an_operator_must_mend_pauses_with_a_remedy(code: str) -> None:
-    result = problem(code)
-    assert isinstance(result, Paused)
-    assert len(result.detail.split()) > 4
+def test_a_fault_that_an_operator_must_mend_pauses_posting(code: str) -> None:
+    assert isinstance(problem(code), Paused)
+
+
+@pytest.mark.parametrize("row", [*TABLE, UNKNOWN], ids=lambda row: " ".join(row.codes) or "unknown")
+def test_every_answer_that_can_pause_posting_says_what_it_means_and_what_to_do(row: Row) -> None:
+    if row.meaning in {Meaning.OPERATOR, Meaning.COOL_DOWN, Meaning.LATER, Meaning.MAYBE}:
+        assert min(len(row.told.split()), len(row.remedy.split())) >= 3
+        result = problem(row.codes[0].replace("*", "99") if row.codes else "code_of_tomorrow")
+        assert not isinstance(result, Rejected)
+        assert result.detail == f"{row.told}: {row.remedy}"
 
 
 @pytest.mark.parametrize(
@@ -279,11 +290,10 @@ def test_a_webhooks_refusal_is_read_with_its_status(status: int, code: str, kind
 
 def test_a_429_is_a_cool_down_whatever_its_body_says() -> None:
     headers = {"retry-after": "30"}
-    assert read_api_reply(429, headers, "<html>", "#ops") == RateLimitedBySlack(30_000_000, "http_429")
-    assert read_api_reply(429, headers, {"ok": False, "error": "ratelimited"}, "#ops") == RateLimitedBySlack(
-        30_000_000, "ratelimited"
-    )
-    assert read_webhook_reply(429, headers, "<html>", "#ops") == RateLimitedBySlack(30_000_000, "http_429")
+    assert read_api_reply(429, headers, "<html>", "#ops") == cool_down(30_000_000, "http_429")
+    by_api = read_api_reply(429, headers, {"ok": False, "error": "ratelimited"}, "#ops")
+    assert by_api == cool_down(30_000_000, "ratelimited")
+    assert read_webhook_reply(429, headers, "<html>", "#ops") == cool_down(30_000_000, "http_429", "<html>")
 
 
 @pytest.mark.parametrize(
@@ -363,4 +373,4 @@ def test_a_detail_is_one_short_printable_line() -> None:
 
 
 def test_no_rows_advice_is_too_long_for_a_detail() -> None:
-    assert max(len(row.told) for row in TABLE) + len(" ()") + MAX_SAID <= 300
+    assert max(len(row.words) for row in TABLE) + len(" ()") + MAX_SAID <= 300

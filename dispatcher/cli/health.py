@@ -1,0 +1,36 @@
+"""``dispatcher health``: an exit code and one sentence, for a container or a monitor."""
+
+from __future__ import annotations
+
+import click
+
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.terminal import Terminal, visible
+
+
+@click.command()
+@click.option("--ready", is_flag=True, help="Ask whether events can be taken and posted, from wherever this runs.")
+@click.pass_obj
+def health(terminal: Terminal, *, ready: bool) -> int:
+    """Say in one sentence whether a worker of this host lives; exit with 0 or 1.
+
+    It lives while it has a lease, which ends if the worker hangs or does not reach the server.
+
+    With --ready: the server can be read and written, the namespace and its queue can be used, the limits are valid,
+    and posting is not paused by a problem that an operator must solve.
+    """
+    from dispatcher.app import health as answers
+    from dispatcher.errors import ConfigError, DispatcherError
+    from dispatcher.settings.plain import load_server_settings
+
+    yes, no = ("ready", "not ready") if ready else ("healthy", "unhealthy")
+    try:
+        settings = load_server_settings()
+        terminal.hide(settings.secrets())
+        said = (answers.ready if ready else answers.alive)(settings)
+    except DispatcherError as error:
+        why = "; ".join(error.problems) if isinstance(error, ConfigError) else str(error)
+        terminal.print(visible(terminal.without_secrets(f"{no}: {why}")))
+        return DOES_NOT_HOLD
+    terminal.print(visible(f"{yes}: {said}"))
+    return DONE

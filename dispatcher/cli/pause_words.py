@@ -1,0 +1,32 @@
+"""A pause of posting in words: what has happened, and what an operator is to do."""
+
+from __future__ import annotations
+
+from dispatcher.cli.drawing import span
+from dispatcher.core.limits import US
+from dispatcher.core.rendering import one_line
+from dispatcher.slack.taxonomy import row_for
+from dispatcher.store.snapshot import Pause, Snapshot
+
+
+def said_and_remedy(pause: Pause) -> tuple[str, str]:
+    """What the answer that caused the pause means, with what Slack added to it; and what to do."""
+    row = row_for(pause.code)
+    told = pause.detail or row.told
+    if told.startswith(row.words):
+        told = row.told + told.removeprefix(row.words)
+    remedy = row.remedy if pause.kind == "operator" else f"it is tried again by itself; {row.remedy}"
+    return one_line(told), remedy
+
+
+def pause_in_words(pause: Pause, snapshot: Snapshot) -> tuple[str, str]:
+    """What stops the posts, for how long already, and why; and what to do."""
+    since = span(max(0.0, (snapshot.now_us - pause.since_us) / US))
+    code = one_line(pause.code)
+    stops = {
+        "operator": f"paused for {since} by {code}",
+        "outage": f"Slack is not reached for {since}, {code}",
+        "cooldown": f"the whole workspace cools down for {since}, {code}",
+    }
+    said, remedy = said_and_remedy(pause)
+    return f"{stops[pause.kind]}: {said}", remedy
