@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dispatcher.app.checks import NamespaceFacts
 from dispatcher.cli.doctor.finding import START, Finding, error, in_two, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
-from dispatcher.cli.drawing import span
+from dispatcher.cli.instants import span
 from dispatcher.cli.status import balance
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING

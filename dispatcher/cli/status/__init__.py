@@ -37,9 +37,7 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     """
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
-    from dispatcher.app.limits import limits_to_look_at
     from dispatcher.app.readers import build_readers, open_versions
-    from dispatcher.cli.status.facts import read_status
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
@@ -50,6 +48,9 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
             if not as_json:
                 terminal.say(f"namespace {settings.namespace} on {server.shown}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
+        from dispatcher.app.limits import limits_to_look_at
+        from dispatcher.cli.status.facts import read_status
+
         limits = limits_to_look_at(settings, open_versions(settings, server))
         for warning in limits.warnings:
             terminal.warn(warning)
