@@ -96,7 +96,10 @@ def _commands(client: Redis, posted: Slack) -> list[Command]:
         Command(HELP, (*_DISPATCHER, "--help")),
         Command(SEND, (*_DISPATCHER, "send", "errors", "disk full on db1")),
         Command(STATUS, (*_DISPATCHER, "status")),
-        Command("dispatcher status --json", (*_DISPATCHER, "status", "--json")),
+        *(
+            Command(f"dispatcher {words}", (*_DISPATCHER, *words.split()))
+            for words in ("status --json", "status --check", "limits show", "dead list", "mute errors --for 1h --why x")
+        ),
         Command(
             "rq info",
             (sys.executable, "-c", "from rq.cli import main; main()", "info", "-u", f"unix://{facts['path']}"),

@@ -17,7 +17,7 @@ from dispatcher.store.versions import Unless, Version, Versions
 
 if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
-    from dispatcher.settings.canonical import Content
+    from dispatcher.settings.content import Content
     from dispatcher.settings.environment import Settings
 
 Say = Callable[..., None]
@@ -77,11 +77,14 @@ def in_force(versions: Versions) -> InForce | None:
 
     Raises ``GateUnavailable``, and ``ConfigError`` where this program cannot read it.
     """
+    version = versions.in_force()
+    return None if version is None else _checked(version)
+
+
+def _checked(version: Version) -> InForce:
+    """A version, of which every value is looked at: a newer program may have published it."""
     from dispatcher.settings.limits_file import read_limits
 
-    version = versions.in_force()
-    if version is None:
-        return None
     try:
         limits = read_limits(version.content, f"limits version {version.number}")
     except ConfigError as error:
@@ -100,8 +103,20 @@ def limits_in_force(versions: Versions) -> LimitsFile | None:
 
 
 def limits_to_look_at(settings: AnySettings, versions: Versions) -> LimitsFile:
-    """What is in force; before anything is, what the limits file says. Raises ``ConfigError``, ``GateUnavailable``."""
-    return limits_in_force(versions) or open_limits(settings)
+    """What is in force; before anything is, what the limits file says. Raises as ``in_force`` does.
+
+    A version was checked before it was published: who only looks does without the libraries that check.
+    """
+    from dispatcher.settings.content import Content, ContentNotRead, policy_in
+
+    version = versions.in_force()
+    if version is None:
+        return open_limits(settings)
+    try:
+        found = InForce(version, policy_in(version.content), Content(version.content, version.digest))
+    except ContentNotRead:
+        found = _checked(version)
+    return found.as_file()
 
 
 def compare_own_file(settings: AnySettings, version: Version) -> OwnFile | None:

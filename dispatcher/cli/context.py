@@ -65,12 +65,12 @@ def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
 
 
 @contextmanager
-def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[Settings, Server]]:
+def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[AnySettings, Server]]:
     """The settings and the server, whose warnings are said, and unless ``quiet`` a headline that names both.
 
     Raises ``ConfigError`` as the two above do.
     """
-    settings = settings_in_force(terminal)
+    settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         for warning in server.warnings:
             terminal.warn(warning)
@@ -80,7 +80,7 @@ def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[Settin
 
 
 def warn_if_unfamiliar(
-    terminal: Terminal, settings: Settings, server: Server, category: str | None, policy: Policy | None = None
+    terminal: Terminal, settings: AnySettings, server: Server, category: str | None, policy: Policy | None = None
 ) -> None:
     """A category that nobody has heard of may be a slip of the keyboard: that is said, and what is asked is done.
 
@@ -103,7 +103,7 @@ def warn_if_unfamiliar(
         terminal.warn(f"no event of category {category} was counted so far, and the limits do not name it{hint}")
 
 
-def _categories_of_limits(settings: Settings, server: Server) -> set[str]:
+def _categories_of_limits(settings: AnySettings, server: Server) -> set[str]:
     """The categories that the limits name; none of limits that cannot be read."""
     from dispatcher.app.limits import limits_to_look_at
     from dispatcher.app.readers import open_versions

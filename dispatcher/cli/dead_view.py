@@ -12,7 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, OneLine, local, plain_table, span, zone
+from dispatcher.cli.drawing import Fitting, OneLine, plain_table
+from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import clock_of, ended, why
 from dispatcher.core.limits import US
 from dispatcher.core.outcomes import NO_CATEGORY

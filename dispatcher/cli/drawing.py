@@ -1,14 +1,9 @@
-"""Tables, bars, spans and instants that say the same without colour and, where need be, in ASCII. Imports rich.
-
-An instant always has the name of its zone.
-"""
+"""Tables and bars that say the same without colour and, where need be, in ASCII. Imports rich."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
@@ -25,8 +20,6 @@ _UNBOUNDED: Final = 10_000
 _READABLE: Final = 12
 """Characters of a name that tell it from others."""
 _IN_ASCII: Final = {FULL: "#", LIGHT: "-", DOT: "."}
-
-_UNITS: Final = (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +126,3 @@ def plain_table(*, footer: bool = False) -> Table:
         show_footer=footer,
         show_edge=False,
     )
-
-
-def span(seconds: float) -> str:
-    """``0.4s``, ``12s``, ``3m 5s``, ``2h 10m``, ``4d 3h``."""
-    if seconds < 10:  # noqa: PLR2004 - below it tenths matter
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    for name, unit_s, next_name, next_s in _UNITS:
-        if whole >= unit_s:
-            return f"{whole // unit_s}{name} {whole % unit_s // next_s}{next_name}"
-    return f"{whole}s"
-
-
-def local(at: float) -> datetime:
-    """Seconds since 1970 in the zone of this machine."""
-    return datetime.fromtimestamp(at, UTC).astimezone()
-
-
-def zone(at: float) -> str:
-    """What this machine calls its zone at that moment: ``UTC``, ``CET``, ``+03``."""
-    return time.strftime("%Z", time.localtime(at))
-
-
-def clock(at: float) -> str:
-    """``22:08:35 CET``."""
-    return f"{local(at):%H:%M:%S} {zone(at)}"

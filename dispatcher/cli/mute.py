@@ -35,7 +35,7 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
     with _open(terminal, category, quiet=as_json) as muting:
         until_us = muting.mute(category, for_us, operator(), why)
-    from dispatcher.cli.drawing import clock
+    from dispatcher.cli.instants import clock
     from dispatcher.core.limits import US
 
     if as_json:

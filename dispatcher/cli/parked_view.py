@@ -11,7 +11,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, local, plain_table, span, zone
+from dispatcher.cli.drawing import Fitting, plain_table
+from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import clock_of
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line

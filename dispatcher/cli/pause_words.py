@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.cli.drawing import span
+from dispatcher.cli.instants import span
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.taxonomy import row_for

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from dispatcher.settings.content import Content
 from dispatcher.settings.limits_schema import CategorySection, ChannelSection, LimitsFile
 from dispatcher.settings.limits_values import DEFAULT_CHANNEL_KEY
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a limits file says; ``text`` is a limits file too, with the categories in the order of the first.
-
-    ``digest`` is 16 hexadecimal digits, the same for two files that differ in spelling or order alone.
-    """
-
-    text: str
-    digest: str
 
 
 def content_of(file: LimitsFile) -> Content:

@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from dispatcher.core.limits import longest_of
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.tally import Telling
-from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
+from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import REJECT
 from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path
 
 
-def impossible_sums(file: LimitsFile, tree: Tree) -> list[Problem]:
-    """Every fault of the file as a whole, each value by itself being sound."""
-    return [*_guarantees(file, tree), *_tellings(file, tree)]
+def impossible_sums(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
+    """Every fault of the file as a whole, each value by itself being sound; ``policy`` is what the file says."""
+    return [*_guarantees(file, policy, tree), *_tellings(file, policy, tree)]
 
 
-def _tellings(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+def _tellings(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
     """A digest or a notice takes one slot of the longest window, so there has to be another one."""
-    policy = policy_of(file)
     sections: list[tuple[Path, RuleSection, CategoryRule]] = [(("defaults",), file.defaults, policy.defaults)]
     sections += [(("categories", name), section, policy.rule(name)) for name, section in file.categories.items()]
     for path, section, rule in sections:
@@ -40,11 +39,11 @@ def _tellings(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
         yield Problem(tree.position(at), shown_path(at), said)
 
 
-def _guarantees(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+def _guarantees(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
     asking = {name: section for name, section in file.categories.items() if section.guarantee}
     if not asking:
         return
-    longest = policy_of(file).longest_global
+    longest = policy.longest_global
     total = 0
     for name, section in asking.items():
         path: Path = ("categories", name, "guarantee")
@@ -59,7 +58,7 @@ def _guarantees(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
             )
             yield Problem(tree.position(path), shown_path(path), said)
             return
-    if longest is not None and total == longest.max and (others := _without(policy_of(file))):
+    if longest is not None and total == longest.max and (others := _without(policy)):
         said = f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for {others}"
         yield Problem(tree.position(("categories",)), "categories", said)
     elif longest is not None and total == longest.max and file.unknown_categories != REJECT:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.settings.canonical import Content
+from dispatcher.settings.content import Content
 from dispatcher.settings.describe import rules
 from dispatcher.settings.limits_file import read_policy
 from dispatcher.settings.yaml_reader import read_yaml

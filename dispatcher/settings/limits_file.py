@@ -16,9 +16,10 @@ from pydantic_core import ErrorDetails
 from dispatcher.core.policy import Policy
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
-from dispatcher.settings.canonical import Content, content_of
+from dispatcher.settings.canonical import content_of
+from dispatcher.settings.content import Content, policy_in
 from dispatcher.settings.cross_checks import impossible_sums
-from dispatcher.settings.limits_schema import LimitsFile, policy_of, section_at
+from dispatcher.settings.limits_schema import LimitsFile, section_at
 from dispatcher.settings.limits_values import NOT_AVAILABLE, did_you_mean
 from dispatcher.settings.plain import AnySettings
 from dispatcher.settings.redaction import looks_secret, shown
@@ -84,9 +85,13 @@ def read_limits(text: str, name: str) -> Limits:
     """
     tree = read_yaml(text)
     file, faults = _check(tree)
-    if file is None or faults:
+    if file is None:
         raise ConfigError(*_sentences(name, faults))
-    return Limits(policy_of(file), tuple(_sentences(name, warnings_of(file, tree))), content_of(file))
+    content = content_of(file)
+    policy = policy_in(content.text)
+    if faults := [*faults, *impossible_sums(file, policy, tree)]:
+        raise ConfigError(*_sentences(name, faults))
+    return Limits(policy, tuple(_sentences(name, warnings_of(file, policy, tree))), content)
 
 
 def _read(path: Path) -> str:
@@ -119,13 +124,12 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:
-    """The file where it is valid, and every fault; what was read before a syntax error is checked too."""
+    """The file where each value is valid, and every fault; what was read before a syntax error is checked too."""
     if not isinstance(tree.data, dict | None) and () not in tree.refused:
         text = f"{shown(tree.data)}, expected a mapping with keys such as global, defaults and categories"
         return None, [*tree.problems, Problem(tree.position(()), "", text)]
     try:
-        file = LimitsFile.model_validate(tree.data or {})
-        return file, [*tree.problems, *impossible_sums(file, tree)]
+        return LimitsFile.model_validate(tree.data or {}), tree.problems
     except ValidationError as error:
         details = error.errors()
     return None, [*tree.problems, *(fault for detail in details if (fault := _fault(tree, detail)))]

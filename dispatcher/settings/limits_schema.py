@@ -1,7 +1,7 @@
 """What may stand in the limits file: its keys, their types and their defaults, one class per mapping.
 
-A key that a later version will know stands in ``not_yet`` until then: to add it, turn it into a field and give
-``policy_of`` the value.
+A key that a later version will know stands in ``not_yet`` until then: to add it, turn it into a field, and say in
+``content`` what it means.
 """
 
 from __future__ import annotations
@@ -22,20 +22,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dispatcher.core.limits import Identity, Limit, format_duration, parse_duration
-from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
-from dispatcher.core.policy import (
-    DEFAULT_DIGEST_DELAY_US,
-    DEFAULT_MAX_PARKED,
-    CategoryRule,
-    OnAmbiguous,
-    OnLimit,
-    Policy,
-    Style,
-    Template,
-)
+from dispatcher.core.limits import Limit, format_duration
+from dispatcher.core.policy import OnAmbiguous, OnLimit, Template
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
+from dispatcher.settings.content import BUILT_IN, ICONS
 from dispatcher.settings.limits_values import fault
 from dispatcher.settings.redaction import looks_secret
 
@@ -70,7 +61,8 @@ Guarantee: TypeAlias = Annotated[int, PlainValidator(read.read_guarantee), WithJ
 Label: TypeAlias = Annotated[str, AfterValidator(read.read_label), WithJsonSchema(shape.LABEL_NAME)]
 LabelEntries: TypeAlias = dict[Label, Windows]
 
-DEFAULT_PACE: Final = Limit.parse("10/10s")
+_RULE: Final = BUILT_IN.defaults
+_LETTERS: Final = BUILT_IN.dead_letters
 
 MAX_TEMPLATE: Final = 4_000
 MAX_USERNAME: Final = 80
@@ -210,7 +202,7 @@ class GlobalSection(Section):
     model_config = ConfigDict(title="global")
 
     limits: Windows = Field(
-        default=(Limit.parse("100/30m"),),
+        default=BUILT_IN.global_limits,
         description="Limits for all events together; all must have room, [] is unlimited.",
     )
 
@@ -221,7 +213,7 @@ class ChannelSection(Section):
     model_config = ConfigDict(title="channel")
 
     pace: Pace = Field(
-        default=DEFAULT_PACE,
+        default=BUILT_IN.default_pace,
         description="How fast it may be posted to. Never drops anything, only delays; none lifts it.",
     )
 
@@ -231,26 +223,26 @@ class RuleSection(Section):
 
     model_config = ConfigDict(title="rule")
     limits: Windows = Field(
-        default=(Limit.parse("10/30m"),),
+        default=_RULE.limits,
         description="Limits for the category by itself; all must have room, [] is unlimited.",
     )
     channel: Channel = Field(
-        default="#notifications", description="Where its events are posted, unless they name a channel."
+        default=_RULE.channel, description="Where its events are posted, unless they name a channel."
     )
     on_limit: OverLimit = Field(
-        default=OnLimit.DROP,
+        default=_RULE.on_limit,
         description="Over a limit: drop with a log line, keep as a dead letter, defer until there is room, or digest.",
     )
     max_age: Span = Field(
-        default=parse_duration("24h"), description="What waits longer than this becomes a dead letter, expired."
+        default=_RULE.max_age_us, description="What waits longer than this becomes a dead letter, expired."
     )
 
     max_parked: Count = Field(
-        default=DEFAULT_MAX_PARKED,
+        default=_RULE.max_parked,
         description="So many deferred events of a category wait; the next becomes a dead letter, overflow.",
     )
     on_ambiguous: WhereUnknown = Field(
-        default=OnAmbiguous.RESEND,
+        default=_RULE.on_ambiguous,
         description="A post that perhaps arrived, where the history cannot be read: resend, or keep as a dead letter.",
     )
     username: Username = Field(default=None, description="The name under which its messages appear.")
@@ -264,16 +256,12 @@ class RuleSection(Section):
         default={}, description="Limits for each value of a label of the event, by the label's name."
     )
     digest_delay: Span = Field(
-        default=DEFAULT_DIGEST_DELAY_US,
+        default=_RULE.digest_delay_us,
         description="A digest collects so long before it is posted; so long it is quiet when a notice says it is over.",
     )
     notice: Truth = Field(
         default=False, description="Post one line when events begin to be suppressed, and one when that has ended."
     )
-
-
-_ICONS: Final = frozenset({"icon_emoji", "icon_url"})
-"""Slack shows one of them: a category that has one of its own inherits none."""
 
 
 class CategorySection(RuleSection):
@@ -288,8 +276,8 @@ class CategorySection(RuleSection):
     def over(self, defaults: RuleSection) -> CategorySection:
         """These keys where they were written, else those of ``defaults``; of two icons that stand there, these."""
         inherited = {name: getattr(defaults, name) for name in RuleSection.model_fields}
-        if self.model_fields_set & _ICONS:
-            inherited |= dict.fromkeys(_ICONS)
+        if self.model_fields_set & ICONS:
+            inherited |= dict.fromkeys(ICONS)
         own = {name: getattr(self, name) for name in self.model_fields_set}
         return CategorySection.model_construct(**(inherited | own))
 
@@ -299,10 +287,10 @@ class DeadLettersSection(Section):
 
     model_config = ConfigDict(title="dead letters")
 
-    max: Count = Field(default=DEFAULT_BOUNDS.max, description="At most so many are kept.")
-    max_age: Span = Field(default=DEFAULT_BOUNDS.max_age_us, description="Each is kept at most so long.")
+    max: Count = Field(default=_LETTERS.max, description="At most so many are kept.")
+    max_age: Span = Field(default=_LETTERS.max_age_us, description="Each is kept at most so long.")
     max_bytes: Size = Field(
-        default=DEFAULT_BOUNDS.max_bytes, description="At most so much is kept, payloads and reasons of all together."
+        default=_LETTERS.max_bytes, description="At most so much is kept, payloads and reasons of all together."
     )
 
 
@@ -312,7 +300,7 @@ class DecisionsSection(Section):
     model_config = ConfigDict(title="decisions")
 
     max: Count = Field(
-        default=DEFAULT_BOUNDS.decisions,
+        default=_LETTERS.decisions,
         description="At most so many of what a limit suppressed, and as many of all others.",
     )
 
@@ -371,49 +359,3 @@ def section_at(path: tuple[str | int, ...]) -> type[Section] | None:
             return _ENTRIES.get(name)
         case _:
             return None
-
-
-def policy_of(file: LimitsFile) -> Policy:
-    """What the file says, as the core uses it."""
-    paces = {name: section.pace for name, section in file.channels.items() if "pace" in section.model_fields_set}
-    return Policy(
-        global_limits=read.enforced(file.global_.limits),
-        global_shadows=read.shadows(file.global_.limits),
-        defaults=_rule_of(CategorySection().over(file.defaults)),
-        categories={name: _rule_of(section.over(file.defaults)) for name, section in file.categories.items()},
-        default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY, DEFAULT_PACE),
-        channels=paces,
-        reject_unknown=file.unknown_categories == read.REJECT,
-        dead_letters=Bounds(
-            file.dead_letters.max, file.dead_letters.max_age, file.decisions.max, file.dead_letters.max_bytes
-        ),
-    )
-
-
-def _rule_of(section: CategorySection) -> CategoryRule:
-    return CategoryRule(
-        limits=read.enforced(section.limits),
-        shadows=read.shadows(section.limits),
-        channel=section.channel,
-        on_limit=section.on_limit,
-        max_age_us=section.max_age,
-        guarantee=section.guarantee,
-        per_label={
-            label: read.enforced(limits)
-            for label, limits in section.per_label.items()
-            if read.enforced(limits) or not limits
-        },
-        label_shadows={
-            label: read.shadows(limits) for label, limits in section.per_label.items() if read.shadows(limits)
-        },
-        max_parked=section.max_parked,
-        on_ambiguous=section.on_ambiguous,
-        style=_style_of(section),
-        digest_delay_us=section.digest_delay,
-        notice=section.notice,
-    )
-
-
-def _style_of(section: CategorySection) -> Style:
-    identity = Identity(section.username, section.icon_emoji, section.icon_url)
-    return Style(None if identity == Identity() else identity, section.allow_mentions, section.template)

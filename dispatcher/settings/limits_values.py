@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
-
-from pydantic_core import PydanticCustomError
+from typing import TYPE_CHECKING, Final
 
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
 from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.settings.redaction import looks_secret
+
+if TYPE_CHECKING:
+    from pydantic_core import PydanticCustomError
 
 NOT_AVAILABLE: Final = "is not available in this version"
 DEFAULT_CHANNEL_KEY: Final = "default"
@@ -61,6 +62,8 @@ _MEANS_REJECT: Final = ("no", "off", "false", "deny", "drop")
 
 def fault(text: str, **where: int) -> PydanticCustomError:
     """A fault of one value, in the words after ``KEY: VALUE``; ``item`` places it at an entry of the list."""
+    from pydantic_core import PydanticCustomError  # who reads what was checked needs no pydantic
+
     return PydanticCustomError("fault", "{text}", {"text": text, **where})
 
 

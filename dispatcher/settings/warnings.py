@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dispatcher.core.limits import US, Kind, Limit
-from dispatcher.settings.limits_schema import LimitsFile, RuleSection, policy_of
+from dispatcher.core.policy import Policy
+from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import Shadow, enforced
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
@@ -17,14 +18,14 @@ _HELD_SLOTS_COUNT_FROM_US: Final = 60 * US
 """Shorter windows skip the slots that admitted events hold while they wait."""
 
 
-def warnings_of(file: LimitsFile, tree: Tree) -> list[Problem]:
-    """Every warning about a file without faults."""
+def warnings_of(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
+    """Every warning about a file without faults; ``policy`` is what the file says."""
     return [
         *_empty_file(tree),
         *_truth_words(file, tree),
         *_commented_channels(tree),
         *_windows_that_never_bind(file, tree),
-        *_guarantees_out_of_reach(file, tree),
+        *_guarantees_out_of_reach(policy, tree),
         *_two_icons(file, tree),
     ]
 
@@ -84,9 +85,8 @@ def _windows_that_never_bind(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
             yield from _never_bind(("categories", name), section.limits, everywhere, tree)
 
 
-def _guarantees_out_of_reach(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
     """Guarantees larger than what the category's own limits ever admit in that window."""
-    policy = policy_of(file)
     longest = policy.longest_global
     for name, rule in policy.categories.items():
         if longest is None or not rule.guarantee:

@@ -11,6 +11,7 @@ from string import Template
 from typing import Any, Final
 
 from dispatcher.core.rendering import unescape
+from dispatcher.stand_in.drawing import drawn_blocks, drawn_text
 from dispatcher.stand_in.faults import Faults
 from dispatcher.stand_in.ledger import Posted
 from dispatcher.stand_in.workspace import Workspace
@@ -107,31 +108,23 @@ def _row(message: Posted) -> str:
     arrived = time.strftime("%H:%M:%S", time.localtime(message.arrived_at))
     notes = [message.icon] if message.icon and message.icon.startswith(":") else []
     notes += ["webhook"] if message.via == "webhook" else []
-    notes += [f"{len(message.blocks)} block{'s' if len(message.blocks) > 1 else ''}"] if message.blocks else []
     notes += ["also to the channel"] if message.is_broadcast else []
     tags = "".join(f"<i>{escape(note)}</i>" for note in notes)
+    if message.blocks and message.text:
+        tags += f'<i class="hint" title="{escape(unescape(message.text))}">notification</i>'
     if message.edits:
         earlier = escape(" → ".join(unescape(text) for text in message.texts))
-        tags += (
-            f'<i class="edited" title="{earlier}">edited{f" {message.edits} times" if message.edits > 1 else ""}</i>'
-        )
+        tags += f'<i class="hint" title="{earlier}">edited{f" {message.edits} times" if message.edits > 1 else ""}</i>'
     return (
         f"<li><span class=face>{escape(author[:1].upper())}</span><div><h3>{escape(author)}<time>{arrived}</time>{tags}"
-        f"</h3><p>{escape(unescape(message.text or _text_of(list(message.blocks))))}</p></div></li>"
+        f"</h3>{_said(message)}</div></li>"
     )
 
 
-def _text_of(part: object) -> str:
-    """The texts in blocks, in order: what a message without a text says."""
-    match part:
-        case {"text": str(text)}:
-            return text
-        case dict():
-            return _text_of(list(part.values()))
-        case list():
-            return "\n".join(filter(None, map(_text_of, part)))
-        case _:
-            return ""
+def _said(message: Posted) -> str:
+    """As Slack shows it: where there are blocks the text stands in notifications alone."""
+    name = f"{message.channel_id}-{message.ts}"
+    return drawn_blocks(message.blocks, name) if message.blocks else drawn_text(message.text, name)
 
 
 def _faults_card(faults: Faults) -> str:

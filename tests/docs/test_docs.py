@@ -133,6 +133,14 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
     assert not any(each.not_yet for each in sections)
 
 
+def test_the_runbook_names_log_lines_that_are_explained() -> None:
+    page = DOCS / "operations.md"
+    rows = re.findall(r"^\| (`\w+\.\w+`.*?) \|", section(page, "What to do"), re.MULTILINE)
+    names = {name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row)}
+    assert len(names) > 10
+    assert {name for name in names if f"`{name}`" not in section(page, "Logs")} == set()
+
+
 def test_exit_codes_are_those_of_the_program() -> None:
     codes = {value for name, value in vars(exits).items() if name.isupper() and type(value) is int}
     rows = re.findall(r"^\| (\d+) \|", section(DOCS / "operations.md", "Exit codes"), re.MULTILINE)

@@ -9,7 +9,7 @@ from dispatcher.app.limits import OwnFile
 from dispatcher.cli.context import near, origin
 from dispatcher.cli.doctor.finding import START, Finding, error, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
-from dispatcher.cli.drawing import span
+from dispatcher.cli.instants import span
 from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status import balance
 from dispatcher.core.limits import US

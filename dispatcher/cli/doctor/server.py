@@ -8,7 +8,7 @@ from typing import Any, Final
 from dispatcher.app.checks import ServerFacts
 from dispatcher.app.servers import OLDEST_SERVER
 from dispatcher.cli.doctor.finding import Finding, error, ok, warning
-from dispatcher.cli.drawing import span
+from dispatcher.cli.instants import span
 
 MAX_AHEAD_S: Final = 2.0
 """Clocks further apart than this make heartbeats and ages look wrong; limits are counted by the server's alone."""

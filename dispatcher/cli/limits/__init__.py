@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dispatcher.cli.context import limits_document, limits_named, near, server_to_look_at, settings_in_force
+from dispatcher.cli.context import (
+    limits_document,
+    limits_named,
+    near,
+    server_to_look_at,
+    settings_in_force,
+    some_settings_in_force,
+)
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.limits.change import apply, diff, rollback
 from dispatcher.cli.limits.history import history
@@ -75,7 +82,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
     from dispatcher.app.readers import build_readers, open_versions
     from dispatcher.cli.status.facts import read_status
 
-    settings = settings_in_force(terminal)
+    settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         for warning in server.warnings:
             terminal.warn(warning)

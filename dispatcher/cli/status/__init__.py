@@ -39,9 +39,7 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
     """
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
-    from dispatcher.app.limits import limits_to_look_at
     from dispatcher.app.readers import build_readers, open_versions
-    from dispatcher.cli.status.facts import read_status
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
@@ -54,6 +52,9 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
             if (refusal := readers.refusal()) is not None:
                 terminal.warn(f"the server can only be read: {refusal.said}; to do: {refusal.remedy}")
             return _check(terminal, readers.books.snapshot(), as_json=as_json)
+        from dispatcher.app.limits import limits_to_look_at
+        from dispatcher.cli.status.facts import read_status
+
         versions = open_versions(settings, server)
         limits = limits_to_look_at(settings, versions)
         for warning in limits.warnings:

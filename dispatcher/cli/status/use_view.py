@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar, span
+from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar
+from dispatcher.cli.instants import span
 from dispatcher.cli.status.facts import COUNTS, Shadowed, Status
 from dispatcher.core.limits import US, Kind, Limit, format_duration
 from dispatcher.core.outcomes import NO_CATEGORY

@@ -13,7 +13,11 @@ import pytest
 
 from dispatcher.cli.commands import dispatcher
 from dispatcher.cli.examples import EXAMPLES
+from dispatcher.server.keys import Keys
+from dispatcher.settings.limits_file import read_limits
+from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import environment, run
+from tests.support.servers import Database
 
 PROBE = """
 import json, sys, time
@@ -229,15 +233,18 @@ def test_a_producer_of_plain_settings_loads_no_library_that_checks_them(redis_ur
     assert HEAVY.isdisjoint(loaded)
 
 
-def test_send_loads_what_it_needs_of_other_packages(redis_url: str) -> None:
-    probe = subprocess.run(
-        [sys.executable, "-c", PROBE, "send", "errors", "disk full"],
-        env=environment({"DISPATCHER_REDIS_URL": redis_url}),
-        capture_output=True,
-        text=True,
-        check=True,
+def _probe(*arguments: str, **env: str) -> set[str]:
+    """The modules that a command has loaded at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments], env=environment(env), capture_output=True, text=True, check=True
     )
-    loaded = set(json.loads(probe.stdout.splitlines()[-1])["loaded"])
+    probe = json.loads(done.stdout.splitlines()[-1])
+    assert probe["code"] == 0, done.stderr
+    return set(probe["loaded"])
+
+
+def test_send_loads_what_it_needs_of_other_packages(redis_url: str) -> None:
+    loaded = _probe("send", "errors", "disk full", DISPATCHER_REDIS_URL=redis_url)
     assert HEAVY.isdisjoint(loaded)
     assert {"redis", "orjson", "click"} <= loaded
 
@@ -250,3 +257,31 @@ def test_health_loads_no_library_that_is_slow_to_load(redis_url: str) -> None:
     said, facts = probe.stdout.splitlines()
     assert said.startswith("unhealthy: no worker of host ")
     assert HEAVY.isdisjoint(json.loads(facts)["loaded"])
+
+
+@pytest.fixture
+def limits_in_force(redis: Database, redis_url: str) -> str:
+    """A server with a version of the limits in force, one that names characters beyond ASCII."""
+    content = read_limits('categories: {errors: {channel: "#größe-😀", guarantee: 5}}', "limits.yaml").content
+    versions = Versions(redis, Keys("dispatcher"))
+    versions.publish(content.text, content.digest, by="eve", file="limits.yaml", unless=Unless.SAME)
+    return redis_url
+
+
+LOOKS = [
+    ("status", {"rich"}),
+    ("status --json", set[str]()),
+    ("status --check", set[str]()),
+    ("limits show", {"rich"}),
+    ("dead list", {"rich"}),
+    ("dead list --category errors --json", set[str]()),
+    ("pause errors", set[str]()),
+    ("mute errors --for 1h --why deploy", set[str]()),
+]
+
+
+@pytest.mark.parametrize(("command", "needed"), LOOKS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_command_that_looks_loads_no_library_that_checks(
+    limits_in_force: str, command: str, needed: set[str]
+) -> None:
+    assert HEAVY & _probe(*command.split(), DISPATCHER_REDIS_URL=limits_in_force) <= needed

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.app.fleet import WorkerEntry, fleet
-from dispatcher.cli.drawing import clock, span
+from dispatcher.cli.instants import clock, span
 from dispatcher.cli.status import document
 from dispatcher.cli.status.facts import Status, natural
 from dispatcher.cli.status.view import Rows, tables

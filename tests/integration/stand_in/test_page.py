@@ -13,7 +13,7 @@ from dispatcher.stand_in import Hang, Rate, Setup, SlackError, StandIn, landed, 
 from tests.support.processes import until
 from tests.support.slack import Clock, call, post, request
 
-VOID = {"meta", "link", "br", "img"}
+VOID = {"meta", "link", "br", "img", "hr"}
 
 
 @pytest.fixture
@@ -125,6 +125,54 @@ def test_waits_and_faults_are_counted(slack: StandIn) -> None:
     assert [kind.text for kind in card.all("li")] == ["2 fatal_error, not landed", "1 <b>, landed"]
 
 
+def plain(text: str) -> dict[str, str]:
+    return {"type": "plain_text", "text": text}
+
+
+def test_blocks_are_drawn_in_place_of_the_text_and_images_are_never_fetched(slack: StandIn) -> None:
+    image = {"type": "image", "alt_text": "a curve", "image_url": "https://x.example/a.png"}
+    button = {"type": "button", "action_id": "open", "text": plain("Open")}
+    pieces = [{"type": "text", "text": "one "}, {"type": "emoji", "name": "tada"}]
+    blocks = [
+        {"type": "header", "text": plain("Deploy failed")},
+        {"type": "section", "text": plain("api 2.4 was rolled back"), "accessory": button},
+        {"type": "section", "fields": [plain("Region"), plain("eu-1")]},
+        {"type": "divider"},
+        {**image, "title": plain("Error rate")},
+        {"type": "actions", "elements": [button, {"type": "datepicker", "action_id": "when"}]},
+        {"type": "context", "elements": [image, plain("by ci")]},
+        {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": pieces}]},
+        {"type": "video", "title": plain("A video")},
+    ]
+    post(slack, text="api failed", blocks=blocks)
+    [card] = page(slack).all("section", "card")
+    assert [tag.title for tag in card.all("i", "hint")] == ["api failed"]
+    assert [head.text for head in card.all("h4")] == ["Deploy failed"]
+    assert sorted(said(card)) == ["A video", "Region", "api 2.4 was rolled back", "by ci", "eu-1", "one :tada:"]
+    assert [each.text for each in card.all("button")] == ["Open", "Open", "datepicker"]
+    assert [frame.text for frame in card.all("span", "frame")] == ["a curve", "a curve"]
+    assert len(card.all("hr")) == 1
+    body = request(slack.url).body
+    assert "https://" not in body
+    assert "<img" not in body
+
+
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [
+        ("word " * 100, "word " * 55 + "word…"),
+        ("x" * 400, "x" * 280 + "…"),
+        ("line\n" * 40, "line\n" * 5 + "line…"),
+    ],
+)
+def test_a_long_text_is_shortened_and_opens_on_a_click(slack: StandIn, text: str, begin: str) -> None:
+    post(slack, text=text)
+    post(slack, text="", blocks=[{"type": "section", "text": plain(text)}])
+    [card] = page(slack).all("section", "card")
+    assert [each.all("span")[0].text for each in card.all("details", "long")] == [begin, begin]
+    assert said(card) == [text, text]
+
+
 EVIL = '<script>alert("x")</script>\'"&amp;'
 
 
@@ -132,14 +180,24 @@ def test_everything_posted_is_escaped(slack: StandIn) -> None:
     head = post(slack, f"#{EVIL}", text=EVIL, username=EVIL, icon_emoji=f":{EVIL}")
     call(slack, "chat.update", channel=head["channel"], ts=head["ts"], text=EVIL, blocks=[])
     post(slack, f"#{EVIL}", text="", blocks=[{"type": "markdown", "text": EVIL}], thread_ts=head["ts"])
-    assert len(slack.ledger) == 2
+    drawn = [
+        {"type": "header", "text": plain(EVIL)},
+        {"type": "section", "text": plain(EVIL), "accessory": {"type": EVIL}},
+        {"type": "image", "alt_text": EVIL, "image_url": EVIL, "title": plain(EVIL)},
+        {"type": "context", "elements": [plain(EVIL * 20)]},
+        {"type": "actions", "elements": [{"type": "button", "text": plain(EVIL)}]},
+    ]
+    post(slack, "#c", text=EVIL, blocks=drawn)
+    assert len(slack.ledger) == 3
     body = request(slack.url).body
     assert body.count("<script") == 1
     assert "<script>alert" not in body
     root = page(slack)
-    plain = EVIL.replace("&amp;", "&")
-    assert said(root.all("section", "card")[0]) == [plain, plain]
-    assert root.all("h3")[0].parts[0] == EVIL
+    cards = {card.all("h2")[0].text: card for card in root.all("section", "card")}
+    unescaped = EVIL.replace("&amp;", "&")
+    assert said(cards[f"#{EVIL}2"]) == [unescaped, unescaped]
+    assert cards[f"#{EVIL}2"].all("h3")[0].parts[0] == EVIL
+    assert cards["#c1"].all("h4")[0].text == EVIL
 
 
 def test_the_page_needs_nothing_from_elsewhere(slack: StandIn) -> None:

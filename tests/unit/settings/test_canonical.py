@@ -24,6 +24,8 @@ categories:
   deploys: {limits: [3/1m, 30/1h], on_limit: dead-letter, max_parked: 7}
   audit: {limits: [{max: 3, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 1m}]}}
   news: {on_ambiguous: dead-letter, username: "Nëws", icon_emoji: ":x:", allow_mentions: true}
+  rare: {digest_delay: 90s, notice: true}
+  paths: {template: '{{ text }} C:\\U0001f600'}
   fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
   other:
 unknown_categories: reject

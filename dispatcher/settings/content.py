@@ -1,0 +1,176 @@
+"""The content of a limits file, and the ``Policy`` in it: the only place that knows what each key means to the core.
+
+A content is what ``canonical`` makes of a file without faults. So nothing here looks for faults, and a command that
+only looks can read the limits in force without the libraries that check a file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dispatcher.core.limits import Identity, Limit, format_duration
+from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
+from dispatcher.core.policy import (
+    DEFAULT_DIGEST_DELAY_US,
+    DEFAULT_MAX_PARKED,
+    CategoryRule,
+    Policy,
+    Style,
+    Template,
+)
+from dispatcher.settings import limits_values as read
+
+ICONS: Final = frozenset({"icon_emoji", "icon_url"})
+"""Slack shows one of them: a category that has one of its own inherits none."""
+
+_BUILT_IN: Final[Mapping[str, Any]] = {
+    "limits": ["10/30m"],
+    "channel": "#notifications",
+    "on_limit": "drop",
+    "max_age": "24h",
+    "guarantee": 0,
+    "per_label": {},
+    "max_parked": DEFAULT_MAX_PARKED,
+    "on_ambiguous": "resend",
+    "username": None,
+    "icon_emoji": None,
+    "icon_url": None,
+    "allow_mentions": False,
+    "template": None,
+    "digest_delay": format_duration(DEFAULT_DIGEST_DELAY_US),
+    "notice": False,
+}
+"""Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
+
+_GLOBAL_LIMIT: Final = "100/30m"
+_PACE: Final = "10/10s"
+
+_SECTIONS: Final = frozenset(
+    {"global", "channels", "defaults", "categories", "unknown_categories", "dead_letters", "decisions"}
+)
+_ESCAPE: Final = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a limits file says; ``text`` is a limits file too, with the categories in the order of the first.
+
+    ``digest`` is 16 hexadecimal digits, the same for two files that differ in spelling or order alone.
+    """
+
+    text: str
+    digest: str
+
+
+class ContentNotRead(Exception):
+    """The content says what this program does not know: a newer one wrote it."""
+
+
+def policy_in(text: str) -> Policy:
+    """The policy in the text of a content; raises ``ContentNotRead``."""
+    try:
+        return _policy_of(json.loads(_ESCAPE.sub(_in_json, text)))
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise ContentNotRead(str(error)) from error
+
+
+def _in_json(escape: re.Match[str]) -> str:
+    """JSON has no escape of eight digits; YAML has no other one that holds every character."""
+    return escape[0] if escape[1] is None else chr(int(escape[1], 16))
+
+
+def _policy_of(tree: Mapping[str, Any]) -> Policy:
+    _refuse_others(tree, _SECTIONS)
+    global_limits = _limits(_section(tree, "global", "limits").get("limits", [_GLOBAL_LIMIT]))
+    channels = {read.DEFAULT_CHANNEL_KEY: {"pace": _PACE}, **tree.get("channels", {})}
+    paces = {name: read.read_pace(_only(keys, "pace")) for name, keys in channels.items()}
+    defaults = tree.get("defaults", {})
+    return Policy(
+        global_limits=read.enforced(global_limits),
+        global_shadows=read.shadows(global_limits),
+        defaults=_rule({**_BUILT_IN, **defaults}),
+        categories={name: _rule(_inherited(own, defaults)) for name, own in tree.get("categories", {}).items()},
+        default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY),
+        channels=paces,
+        reject_unknown=read.read_unknown_categories(tree.get("unknown_categories", read.ACCEPT)) == read.REJECT,
+        dead_letters=_bounds(
+            _section(tree, "dead_letters", "max", "max_age", "max_bytes"), _section(tree, "decisions", "max")
+        ),
+    )
+
+
+def _only(keys: Mapping[str, Any], key: str) -> object:
+    _refuse_others(keys, {key})
+    return keys[key]
+
+
+def _section(tree: Mapping[str, Any], name: str, *keys: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = tree.get(name, {})
+    _refuse_others(found, keys)
+    return found
+
+
+def _refuse_others(found: Mapping[str, Any], known: Collection[str]) -> None:
+    if others := found.keys() - known:
+        raise ValueError(f"keys that are not known: {', '.join(sorted(others))}")
+
+
+def _inherited(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    left_out = ICONS if own.keys() & ICONS else ()
+    return {**_BUILT_IN, **{key: value for key, value in defaults.items() if key not in left_out}, **own}
+
+
+def _rule(keys: Mapping[str, Any]) -> CategoryRule:
+    _refuse_others(keys, _BUILT_IN.keys())
+    limits = _limits(keys["limits"])
+    per_label = {label: _limits(entries) for label, entries in keys["per_label"].items()}
+    return CategoryRule(
+        limits=read.enforced(limits),
+        shadows=read.shadows(limits),
+        channel=keys["channel"],
+        on_limit=read.read_on_limit(keys["on_limit"]),
+        max_age_us=read.read_span_us(keys["max_age"]),
+        guarantee=keys["guarantee"],
+        per_label={label: read.enforced(each) for label, each in per_label.items() if read.enforced(each) or not each},
+        label_shadows={label: read.shadows(each) for label, each in per_label.items() if read.shadows(each)},
+        max_parked=keys["max_parked"],
+        on_ambiguous=read.read_on_ambiguous(keys["on_ambiguous"]),
+        style=_style(keys),
+        digest_delay_us=read.read_span_us(keys["digest_delay"]),
+        notice=keys["notice"],
+    )
+
+
+def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:
+    return [read.read_limit(each) for each in entries]
+
+
+def _style(keys: Mapping[str, Any]) -> Style:
+    identity = Identity(keys["username"], keys["icon_emoji"], keys["icon_url"])
+    return Style(None if identity == Identity() else identity, keys["allow_mentions"], _template(keys["template"]))
+
+
+def _template(source: str | None) -> Template | None:
+    if source is None:
+        return None
+    from dispatcher.settings.templating import compile_template  # only who has one needs Jinja
+
+    return compile_template(source)
+
+
+def _bounds(letters: Mapping[str, Any], decisions: Mapping[str, Any]) -> Bounds:
+    built_in = DEFAULT_BOUNDS
+    return Bounds(
+        max=letters.get("max", built_in.max),
+        max_age_us=read.read_span_us(letters["max_age"]) if "max_age" in letters else built_in.max_age_us,
+        decisions=decisions.get("max", built_in.decisions),
+        max_bytes=read.read_size(letters["max_bytes"]) if "max_bytes" in letters else built_in.max_bytes,
+    )
+
+
+BUILT_IN: Final = _policy_of({})
+"""What holds where a file says nothing."""
