@@ -2,13 +2,13 @@
 -- of take.lua do that, a page in each. One worker for each token wakes up.
 --
 -- KEYS      1 version STRING  'NUMBER-DIGEST' of the limits in force; permanent
---           2 files   HASH    number -> JSON {"number", "digest", "content", "by", "file", "at"} of the last KEPT versions; permanent
+--           2 files   HASH    number -> JSON {"number", "digest", "content", "source", "by", "file", "at"} of the last KEPT versions; permanent
 --           3 digests ZSET    digest of a content -> number of the last version that had it, of the last REMEMBERED; permanent
 --           4 lines, 5 timers  ZSET  see take.lua
 --           6 reopening HASH  how far lines and timers were let to ask anew (include/due.lua): it begins again
 --           7 leases  ZSET    owner -> end of its lease
 --           8 wake    LIST    a token for one sleeper
--- ARGV[1]   JSON {"now": us | absent, "digest", "content", "by", "file",
+-- ARGV[1]   JSON {"now": us | absent, "digest", "content", "source": tells the text that was read from others, "by", "file",
 --           "unless": "same": leave it when this content is in force, "known": when it ever was a version,
 --             "any": when any limits are in force,
 --           "if_version": number | absent: leave it, whatever "unless" says, when another version or none is in force}
@@ -45,7 +45,7 @@ local newest = redis.call('ZRANGE', digests, -1, -1, 'WITHSCORES')[2]
 local next_number = (tonumber(newest) or 0) + 1
 in_force = string.format('%d-%s', next_number, call.digest)
 plan.hset(files, digits(next_number), cjson.encode({
-  number = next_number, digest = call.digest, content = call.content, by = call.by, file = call.file, at = digits(now),
+  number = next_number, digest = call.digest, content = call.content, source = call.source, by = call.by, file = call.file, at = digits(now),
 }))
 plan.hdel(files, digits(next_number - KEPT))
 plan.zadd(digests, next_number, call.digest)

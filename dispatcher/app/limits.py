@@ -59,7 +59,7 @@ class InForce:
 
 def open_limits(settings: AnySettings) -> LimitsFile:
     """The limits file of the settings; raises ``ConfigError`` with every fault."""
-    from dispatcher.settings.limits_file import find_limits_file
+    from dispatcher.settings.limits_text import find_limits_file
 
     return read_limits_file(find_limits_file(settings, Path.cwd()))
 
@@ -113,7 +113,7 @@ def limits_to_look_at(settings: AnySettings, versions: Versions) -> LimitsFile:
     if version is None:
         return open_limits(settings)
     try:
-        found = InForce(version, policy_in(version.content), Content(version.content, version.digest))
+        found = InForce(version, policy_in(version.content), Content(version.content, version.digest, version.source))
     except ContentNotRead:
         found = _checked(version)
     return found.as_file()
@@ -121,7 +121,7 @@ def limits_to_look_at(settings: AnySettings, versions: Versions) -> LimitsFile:
 
 def compare_own_file(settings: AnySettings, version: Version) -> OwnFile | None:
     """Whether the operator's own limits file says what this version says; None where there is no such file."""
-    from dispatcher.settings.limits_file import LIMITS_FILE, load_limits, own_limits_file
+    from dispatcher.settings.limits_text import LIMITS_FILE, own_limits_file, read_text, source_of
 
     try:
         path = own_limits_file(settings, Path.cwd())
@@ -130,7 +130,9 @@ def compare_own_file(settings: AnySettings, version: Version) -> OwnFile | None:
     if path is None:
         return None
     try:
-        return OwnFile(path, load_limits(path).content.digest == version.digest)
+        if source_of(read_text(path)) == version.source:  # the usual case: what the text says need not be known
+            return OwnFile(path, is_same=True)
+        return OwnFile(path, read_limits_file(path).content.digest == version.digest)
     except ConfigError:
         return OwnFile(path, None)
 
@@ -141,7 +143,8 @@ def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say
     Of a file that was a version once, and no longer is, it is told that the fleet does not follow it.
     """
     while True:
-        done = versions.publish(limits.content.text, limits.content.digest, by=by, file=str(limits.path), unless=unless)
+        content, file = limits.content, str(limits.path)
+        done = versions.publish(content.text, content.digest, content.source, by=by, file=file, unless=unless)
         found = in_force(versions)
         if found is not None:
             break

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.core.limits import Identity, Limit, format_duration
@@ -59,11 +59,13 @@ _ESCAPE: Final = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
 class Content:
     """What a limits file says; ``text`` is a limits file too, with the categories in the order of the first.
 
-    ``digest`` is 16 hexadecimal digits, the same for two files that differ in spelling or order alone.
+    ``digest`` is 16 hexadecimal digits, the same for two files that differ in spelling or order alone. ``source`` is
+    that of the very text that was read (``limits_text.source_of``), '' where it is not known.
     """
 
     text: str
     digest: str
+    source: str = field(default="", compare=False)
 
 
 class ContentNotRead(Exception):

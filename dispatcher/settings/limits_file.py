@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from stat import S_ISREG
-from typing import Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dispatcher.core.policy import Policy
-from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.canonical import content_of
 from dispatcher.settings.content import Content, policy_in
 from dispatcher.settings.cross_checks import impossible_sums
 from dispatcher.settings.limits_schema import LimitsFile, section_at
+from dispatcher.settings.limits_text import read_text, source_of
 from dispatcher.settings.limits_values import NOT_AVAILABLE, did_you_mean
-from dispatcher.settings.plain import AnySettings
 from dispatcher.settings.redaction import looks_secret, shown
 from dispatcher.settings.warnings import warnings_of
 from dispatcher.settings.yaml_reader import read_yaml
-from dispatcher.settings.yaml_tree import Position, Problem, Tree, shown_path
-
-MAX_BYTES: Final = 1024 * 1024
-LIMITS_FILE: Final = Path("config", "limits.yaml")
+from dispatcher.settings.yaml_tree import Problem, Tree, shown_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,35 +32,14 @@ class Limits:
     content: Content
 
 
-def find_limits_file(settings: AnySettings, cwd: Path) -> Path:
-    """The operator's own limits file, else the packaged one. Raises as ``own_limits_file`` does."""
-    return own_limits_file(settings, cwd) or data_file(*LIMITS_FILE.parts)
-
-
-def own_limits_file(settings: AnySettings, cwd: Path) -> Path | None:
-    """The operator's own limits file: the one that is set, else ``config/limits.yaml`` below ``cwd``, else None.
-
-    One that is set need not exist; ``load_policy`` says so. Raises ``ConfigError`` where it cannot be looked for.
-    """
-    if settings.limits_file is not None:
-        return cwd / settings.limits_file
-    beside = cwd / LIMITS_FILE
-    try:
-        return beside if beside.is_file() else None
-    except OSError as error:
-        raise ConfigError(
-            f"{beside}: cannot be looked for: {error.strerror}; set DISPATCHER_LIMITS_FILE to a limits file"
-        ) from None
-
-
 def load_policy(path: Path) -> tuple[Policy, tuple[str, ...]]:
     """The policy in a file, and a sentence for each warning. Raises ``ConfigError`` as ``read_limits`` does."""
-    return read_policy(_read(path), str(path))
+    return read_policy(read_text(path), str(path))
 
 
 def load_limits(path: Path) -> Limits:
     """What a file says. Raises ``ConfigError`` as ``read_limits`` does."""
-    return read_limits(_read(path), str(path))
+    return read_limits(read_text(path), str(path))
 
 
 def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
@@ -91,36 +62,8 @@ def read_limits(text: str, name: str) -> Limits:
     policy = policy_in(content.text)
     if faults := [*faults, *impossible_sums(file, policy, tree)]:
         raise ConfigError(*_sentences(name, faults))
-    return Limits(policy, tuple(_sentences(name, warnings_of(file, policy, tree))), content)
-
-
-def _read(path: Path) -> str:
-    try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path}: not a regular file, expected a limits file")
-            raw = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{path}: cannot be read: {reason}; expected a limits file") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes, expected a limits file")
-    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        raise ConfigError(f"{path}:1:1: the file is UTF-16, expected UTF-8")
-    raw = raw.removeprefix(BOM_UTF8)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        at = _position_in(raw, error.start)
-        byte = raw[error.start]
-        raise ConfigError(
-            f"{path}:{at.line}:{at.column}: the byte 0x{byte:02x} is not UTF-8, expected a file in UTF-8"
-        ) from None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opens a FIFO too without waiting for somebody who writes to it."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    warnings = tuple(_sentences(name, warnings_of(file, policy, tree)))
+    return Limits(policy, warnings, replace(content, source=source_of(text)))
 
 
 def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:
@@ -133,12 +76,6 @@ def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:
     except ValidationError as error:
         details = error.errors()
     return None, [*tree.problems, *(fault for detail in details if (fault := _fault(tree, detail)))]
-
-
-def _position_in(raw: bytes, index: int) -> Position:
-    """Where a byte stands; everything before it is UTF-8."""
-    line_start = raw.rfind(b"\n", 0, index) + 1
-    return Position(raw.count(b"\n", 0, index) + 1, len(raw[line_start:index].decode("utf-8")) + 1)
 
 
 def _sentences(name: str, problems: Iterable[Problem]) -> list[str]:

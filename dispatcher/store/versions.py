@@ -26,7 +26,8 @@ class Unless(StrEnum):
 class Version:
     """One version of the limits. ``name`` is unique, also where a server lost what was written last: number and digest.
 
-    ``content`` is the text of a limits file; ``by`` says who published it at ``at_us``, ``file`` from where.
+    ``content`` is the text of a limits file; ``by`` says who published it at ``at_us``, ``file`` from where. ``source``
+    tells the text that was read from others, '' where it is not known.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Version:
     at_us: int
     by: str
     file: str
+    source: str = ""
 
     @property
     def digest(self) -> str:
@@ -88,7 +90,15 @@ class Versions:
         return sorted(map(_version, rows), key=lambda version: version.number, reverse=True)
 
     def publish(  # noqa: PLR0913 - what a version says of itself, by name
-        self, content: str, digest: str, *, by: str, file: str, unless: Unless, if_version: int | None = None
+        self,
+        content: str,
+        digest: str,
+        source: str = "",
+        *,
+        by: str,
+        file: str,
+        unless: Unless,
+        if_version: int | None = None,
     ) -> Published:
         """Put limits in force as a new version, and let what waits ask anew; or leave things as they are, ``unless``.
 
@@ -100,7 +110,7 @@ class Versions:
             keys.limits_version, *keys.limits_versions, keys.lines, keys.timers, keys.reopening, keys.leases, keys.wake,
         ]  # fmt: skip
         call: dict[str, str | int] = {
-            "digest": digest, "content": content, "by": by, "file": file, "unless": unless.value,
+            "digest": digest, "content": content, "source": source, "by": by, "file": file, "unless": unless.value,
         }  # fmt: skip
         if if_version is not None:
             call["if_version"] = if_version
@@ -111,8 +121,8 @@ class Versions:
 
 def _version(row: bytes | str) -> Version:
     facts = decode(row)
-    name = f"{facts['number']}-{facts['digest']}"
-    return Version(name, facts["number"], facts["content"], int(facts["at"]), facts["by"], facts["file"])
+    name, said = f"{facts['number']}-{facts['digest']}", (facts["by"], facts["file"], facts.get("source", ""))
+    return Version(name, facts["number"], facts["content"], int(facts["at"]), *said)
 
 
 def number_of(name: str) -> str:

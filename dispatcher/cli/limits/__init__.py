@@ -44,7 +44,8 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
     is in force, where a server can be asked.
     """
     from dispatcher.settings.describe import sentences
-    from dispatcher.settings.limits_file import find_limits_file, load_limits
+    from dispatcher.settings.limits_file import load_limits
+    from dispatcher.settings.limits_text import find_limits_file
 
     settings = None
     if file is None:

@@ -14,6 +14,7 @@ from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.limits import LimitsFile
+    from dispatcher.settings.content import Content
     from dispatcher.settings.differences import Change
     from dispatcher.store.versions import Published, Version, Versions
 
@@ -31,7 +32,7 @@ def diff(terminal: Terminal, file: Path | None, *, as_json: bool) -> int:
     from dispatcher.app.limits import limits_in_force
     from dispatcher.app.readers import open_versions
     from dispatcher.settings.differences import changes
-    from dispatcher.settings.limits_file import find_limits_file
+    from dispatcher.settings.limits_text import find_limits_file
 
     settings = settings_in_force(terminal)
     file = file or find_limits_file(settings, Path.cwd())
@@ -71,7 +72,7 @@ def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bo
         versions = open_versions(settings, server)
         was = versions.in_force()
         content = proposed.content
-        done = _publish(versions, content.text, content.digest, str(Path.cwd() / file), if_version)
+        done = _publish(versions, content, str(Path.cwd() / file), if_version)
     if as_json:
         facts = {"version": done.number, "was": was and was.number, "file": str(file), "known": done.known}
         terminal.print_json(facts)
@@ -91,6 +92,7 @@ def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:
     the same, nothing changes.
     """
     from dispatcher.app.readers import open_versions
+    from dispatcher.settings.content import Content
     from dispatcher.settings.limits_file import read_limits
 
     settings = settings_in_force(terminal)
@@ -99,7 +101,8 @@ def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:
         was = versions.in_force()
         chosen = _kept(versions, version)
         read_limits(chosen.content, f"limits version {version}")  # workers could not follow what cannot be read
-        done = _publish(versions, chosen.content, chosen.digest, f"version {version}")
+        content = Content(chosen.content, chosen.digest, chosen.source)
+        done = _publish(versions, content, f"version {version}")
     if as_json:
         terminal.print_json({"version": done.number, "was": was and was.number, "says": version})
         return
@@ -116,12 +119,13 @@ def _kept(versions: Versions, number: int) -> Version:
     raise Ended(DOES_NOT_HOLD, f"limits version {number} is not kept, {expected}: see 'dispatcher limits history'")
 
 
-def _publish(versions: Versions, content: str, digest: str, file: str, if_version: int | None = None) -> Published:
+def _publish(versions: Versions, content: Content, file: str, if_version: int | None = None) -> Published:
     """Publish it unless it is in force; raises ``Ended`` where another version than ``if_version`` is."""
     from dispatcher.store.versions import Unless
 
+    text, digest, source = content.text, content.digest, content.source
     by, unless = operator(), Unless.SAME
-    done = versions.publish(content, digest, by=by, file=file, unless=unless, if_version=if_version)
+    done = versions.publish(text, digest, source, by=by, file=file, unless=unless, if_version=if_version)
     if if_version is None or done.is_new or done.number == if_version:
         return done
     found = "no version is" if done.number is None else f"version {done.number} is"

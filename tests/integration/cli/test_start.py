@@ -14,7 +14,7 @@ import pytest
 from dispatcher.cli.commands import dispatcher
 from dispatcher.cli.examples import EXAMPLES
 from dispatcher.server.keys import Keys
-from dispatcher.settings.limits_file import read_limits
+from dispatcher.settings.limits_file import load_limits
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import environment, run
 from tests.support.servers import Database
@@ -260,12 +260,14 @@ def test_health_loads_no_library_that_is_slow_to_load(redis_url: str) -> None:
 
 
 @pytest.fixture
-def limits_in_force(redis: Database, redis_url: str) -> str:
-    """A server with a version of the limits in force, one that names characters beyond ASCII."""
-    content = read_limits('categories: {errors: {channel: "#größe-😀", guarantee: 5}}', "limits.yaml").content
+def limits_in_force(redis: Database, redis_url: str, tmp_path: Path) -> dict[str, str]:
+    """A server with a version of the limits in force, as a file says that names characters beyond ASCII."""
+    file = tmp_path / "limits.yaml"
+    file.write_text('categories: {errors: {channel: "#größe-😀", guarantee: 5}}', encoding="utf-8")
+    said = load_limits(file).content
     versions = Versions(redis, Keys("dispatcher"))
-    versions.publish(content.text, content.digest, by="eve", file="limits.yaml", unless=Unless.SAME)
-    return redis_url
+    versions.publish(said.text, said.digest, said.source, by="eve", file=str(file), unless=Unless.SAME)
+    return {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": str(file)}
 
 
 LOOKS = [
@@ -282,6 +284,6 @@ LOOKS = [
 
 @pytest.mark.parametrize(("command", "needed"), LOOKS, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_command_that_looks_loads_no_library_that_checks(
-    limits_in_force: str, command: str, needed: set[str]
+    limits_in_force: dict[str, str], command: str, needed: set[str]
 ) -> None:
-    assert HEAVY & _probe(*command.split(), DISPATCHER_REDIS_URL=limits_in_force) <= needed
+    assert HEAVY & _probe(*command.split(), **limits_in_force) <= needed

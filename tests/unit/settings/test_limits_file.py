@@ -15,7 +15,8 @@ from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.environment import Settings
-from dispatcher.settings.limits_file import MAX_BYTES, find_limits_file, load_policy, read_policy
+from dispatcher.settings.limits_file import load_policy, read_policy
+from dispatcher.settings.limits_text import MAX_BYTES, find_limits_file
 from dispatcher.settings.warnings import implies
 
 HOUR_US = 3_600 * US
