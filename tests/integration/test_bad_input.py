@@ -683,7 +683,7 @@ ROWS: Final = (
         "a webhook that was revoked",
         revoked_webhook,
         0,
-        ("no_service", "create a new incoming webhook, set DISPATCHER_SLACK_WEBHOOK_URL and restart the workers"),
+        ("no_service", "create a new incoming webhook, set DISPATCHER_SLACK_WEBHOOK_URL to it and restart the workers"),
         SENT,
     ),
 )

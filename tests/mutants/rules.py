@@ -478,8 +478,8 @@ RULES: Final = (
     Rule(
         "versions: a file with faults ends the worker",
         "dispatcher/app/active_limits.py",
-        "list(error.problems))\n            return\n",
-        "list(error.problems))\n            raise\n",
+        "number, faults=list(error.problems))\n            return\n",
+        "number, faults=list(error.problems))\n            raise\n",
         "tests/faults/test_reload.py",
     ),
 )
