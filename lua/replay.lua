@@ -8,9 +8,10 @@
 --           5 6 7        LIST   the lanes high, normal, low (RQ's queues)
 --           8            SET    RQ's set of queues
 --           9 ...        HASH   the RQ job of each letter, in the order of "letters"
--- ARGV[1]   JSON {"at": instant in RQ's form, "letters": [[entry, id, lane (1 to 3), description], ...]}
+-- ARGV[1]   JSON {"at": instant in RQ's form, "letters": [[entry, id, lane (1 to 3), description, data | false | absent], ...]};
+--           "data" goes on the lane in place of the payload; false: there is none, the letter stays
 -- Returns   for each letter that was dealt with 1 replayed, 0 no such letter any more, -1 a job of its id exists: it waits or is
---           being run, -2 no payload was left; the last two change nothing
+--           being run, -2 no payload was left, -3 no data in its place; the last three change nothing
 -- The job carries "replays", how often the event has come back: a limit that denies it makes it a dead letter again.
 -- @include prelude
 -- @include plan
@@ -50,11 +51,13 @@ for n, letter in ipairs(call.letters) do
     results[n] = -1
   elseif (fields.payload or '') == '' then
     results[n] = -2
+  elseif letter[5] == false then
+    results[n] = -3
   else
     queued[job], replayed = true, replayed + 1
     letters.unbury(at, entry, fields)
     plan.write('DEL', job)
-    plan.write('HSET', job, 'created_at', call.at, 'enqueued_at', call.at, 'data', fields.payload, 'description', letter[4],
+    plan.write('HSET', job, 'created_at', call.at, 'enqueued_at', call.at, 'data', letter[5] or fields.payload, 'description', letter[4],
       'origin', string.match(lane, '^rq:queue:(.*)$'), 'status', 'queued', 'timeout', '180', 'started_at', '',
       'ended_at', '', 'last_heartbeat', '', 'worker_name', '', 'group_id', '', 'success_callback_name', '',
       'failure_callback_name', '', 'stopped_callback_name', '', 'replays', digits((tonumber(fields.replays) or 0) + 1))

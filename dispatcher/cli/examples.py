@@ -8,9 +8,16 @@ import click
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "dead": ("dispatcher dead list", "dispatcher dead replay --category errors --dry-run"),
-    "dead list": ("dispatcher dead list --category errors --since 2h", "dispatcher dead list --json"),
+    "dead list": (
+        "dispatcher dead list --category errors --since 2h",
+        "dispatcher dead list --since yesterday --before today",
+    ),
     "dead purge": ("dispatcher dead purge --category errors --yes",),
-    "dead replay": ("dispatcher dead replay api-2.4", "dispatcher dead replay --reason expired --dry-run"),
+    "dead replay": (
+        "dispatcher dead replay api-2.4 --wait",
+        "dispatcher dead replay --reason expired --dry-run",
+        "dispatcher dead replay --code channel_not_found --to ops",
+    ),
     "dead show": ("dispatcher dead show api-2.4",),
     "demo": ("dispatcher demo", "dispatcher demo --json"),
     "doctor": ("dispatcher doctor", "dispatcher doctor --json"),

@@ -6,6 +6,7 @@ import re
 import secrets
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,6 +14,7 @@ import click
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import Parsed
 from dispatcher.cli.terminal import Terminal
+from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from dispatcher.stand_in import Faults, Setup
@@ -107,7 +109,7 @@ def slack_stand_in(  # noqa: PLR0913 - one parameter per option
     stand_in = StandIn(port, setup, _faults(fault_rate, faults, seed))
     with Interruption() as interruption:
         try:
-            with stand_in:
+            with _hint_at_other_ports(port), stand_in:
                 terminal.tell(f"Slack stand-in: {stand_in.url} shows what is posted.")
                 terminal.tell("Workers post to it with these lines in .env, or with 'export' before each:")
                 terminal.print(
@@ -122,6 +124,19 @@ def slack_stand_in(  # noqa: PLR0913 - one parameter per option
         except KeyboardInterrupt:
             count = len(stand_in.ledger)
             terminal.say(f"ended; {count} {'message was' if count == 1 else 'messages were'} posted")
+
+
+@contextmanager
+def _hint_at_other_ports(port: int) -> Iterator[None]:
+    """Add to the words about a port that cannot be used who has it, if that can be told, and how to take another."""
+    try:
+        yield
+    except ConfigError as error:
+        from dispatcher.cli.ports import holder
+
+        process = holder(port)
+        held = f"; process {process} has it" if process else ""
+        raise ConfigError(f"{error}{held}; --port takes another one, --port 0 a free one") from error
 
 
 def _setup(

@@ -75,17 +75,21 @@ class Event:
     delay: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self, _KEYS)
+        _check(self, _KEYS, in_python=True)
 
     @classmethod
-    def from_payload(cls, payload: object) -> Event:
-        """The event in a decoded JSON object; raises ``InvalidEvent`` naming key, value and what was expected."""
+    def from_payload(cls, payload: object, *, in_python: bool = False) -> Event:
+        """The event in a decoded JSON object; raises ``InvalidEvent`` naming key, value and what was expected.
+
+        With ``in_python`` the values are named as Python writes them: None, not null.
+        """
         if not isinstance(payload, dict):
-            raise InvalidEvent(f"event is {in_words(payload)}, expected a JSON object")
+            expected = "an Event or a mapping of its fields" if in_python else "a JSON object"
+            raise InvalidEvent(f"event is {in_words(payload, in_python=in_python)}, expected {expected}")
         fields = dict(payload)
         version = fields.pop("v", 1)
         if type(version) is not int or version != 1:
-            raise InvalidEvent(f"v is {in_words(version)}, expected 1")
+            raise InvalidEvent(f"v is {in_words(version, in_python=in_python)}, expected 1")
         if not fields.keys() <= _KEYS:
             raise InvalidEvent(_unknown_keys(sorted(fields.keys() - _KEYS, key=str)))
         if "category" not in fields:
@@ -98,7 +102,7 @@ class Event:
         event.__dict__.update(fields)
         if "labels" not in fields:
             event.__dict__["labels"] = {}
-        _check(event, fields)
+        _check(event, fields, in_python=in_python)
         return event
 
     def to_payload(self) -> dict[str, Any]:
@@ -190,14 +194,14 @@ def is_remembered(event: Event, job_id: str) -> bool:
     return event.id is not None or not _UUID.fullmatch(job_id)
 
 
-def _check(event: Event, given: Collection[str]) -> None:
+def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
     """Look at the fields that were given; the first of those that are not valid is told, in the order of the rules."""
     values = event.__dict__
     for name, spelt in _SPELLINGS:
         if name in given:
             values[name] = spelt(values[name])
     if not all(map(_is_valid, given, map(values.__getitem__, given))):
-        _refuse(event)
+        _refuse(event, in_python=in_python)
     if not event.text.strip() and not event.blocks:
         raise InvalidEvent("text is empty, expected some text, or blocks")
     if event.delay is not None and event.not_before is not None:
@@ -251,20 +255,21 @@ def _is_valid(name: str, value: object) -> bool:
     return _IS_VALID[name](value)
 
 
-def _refuse(event: Event) -> NoReturn:
+def _refuse(event: Event, *, in_python: bool) -> NoReturn:
     name, expected = next((name, expected) for name, is_valid, expected in _RULES if not is_valid(getattr(event, name)))
     value = getattr(event, name)
-    _refuse_label(value if name == "labels" else None)
-    raise InvalidEvent(f"{name} is {in_words(value)}, expected {expected}")
+    _refuse_label(value if name == "labels" else None, in_python=in_python)
+    raise InvalidEvent(f"{name} is {in_words(value, in_python=in_python)}, expected {expected}")
 
 
-def _refuse_label(labels: object) -> None:
+def _refuse_label(labels: object, *, in_python: bool) -> None:
     """Names the label that is wrong where one of few is; what is wrong with labels as a whole is not said here."""
     if not isinstance(labels, Mapping) or len(labels) > MAX_LABELS:
         return
     for name, value in labels.items():
         if isinstance(name, str) and not isinstance(value, str):
-            raise InvalidEvent(f"the label {in_words(name)} is {in_words(value)}, expected a string or a number")
+            said = in_words(value, in_python=in_python)
+            raise InvalidEvent(f"the label {in_words(name)} is {said}, expected a string or a number")
 
 
 def _is_text(value: object) -> bool:
@@ -361,9 +366,10 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
 _IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}
 
 
-def in_words(value: object) -> str:
+def in_words(value: object, *, in_python: bool = False) -> str:
     """A value for a message, cut where it is long."""
-    text = _as_json(value) if not isinstance(value, str) else repr(value)
+    is_own_word = isinstance(value, str) or (in_python and (value is None or isinstance(value, bool)))
+    text = repr(value) if is_own_word else _as_json(value)
     if len(text) > LONGEST:
         text = f"{text[: LONGEST - 3]}..."
     return f"{text} ({len(value)} characters)" if isinstance(value, str) and len(value) > _LONG_TEXT else text

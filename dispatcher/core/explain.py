@@ -144,7 +144,8 @@ def _ended(decision: Decision, at: Clock) -> str:
     code = f" ({decision.code})" if decision.code else ""
     words = why(decision, at)
     since = "" if decision.since_us is None else f", since {at(decision.since_us)}"
-    return f"{what} at {when}, {decision.reason}{code}{words and f': {words}'}{since}."
+    sentence = f"{what} at {when}, {decision.reason}{code}{words and f': {words}'}{since}"
+    return sentence if sentence.endswith("?") else f"{sentence}."
 
 
 def why(decision: Decision, at: Clock) -> str:

@@ -122,12 +122,13 @@ class Leased(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """A payload under this worker's lease that is no event, and why."""
+    """A payload under this worker's lease that is no event, and why; ``category`` where the payload shows one."""
 
     id: str
     reason: Reason
     detail: str
     replays: int = 0
+    category: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

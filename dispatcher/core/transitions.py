@@ -50,7 +50,7 @@ def as_candidate(leased: Leased, policy: Policy) -> Candidate | Settlement:
         return Candidate(leased, policy.terms(leased))
     except Exception as error:  # noqa: BLE001 - see on_arrival; the dead letter keeps the payload
         detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
-        return undecodable(Undecodable(leased.id, Reason.INVALID, detail, leased.replays))
+        return undecodable(Undecodable(leased.id, Reason.INVALID, detail, leased.replays, leased.event.category))
 
 
 def undecodable(subject: Undecodable) -> Settlement:

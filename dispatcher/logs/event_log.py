@@ -384,7 +384,8 @@ DIGEST_LINES: Final = frozenset(
 def subject_facts(subject: Leased | Undecodable) -> dict[str, object]:
     """Which event it is."""
     if isinstance(subject, Undecodable):
-        return {"event_id": subject.id}
+        shown = {} if subject.category is None else {"category": subject.category}
+        return {"event_id": subject.id, **shown}
     return {"event_id": subject.name, "category": subject.event.category}
 
 

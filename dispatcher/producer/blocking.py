@@ -73,7 +73,7 @@ class Producer:
         Raises ``InvalidEvent``, ``QueueFull``, ``QueueUnavailable`` (within 2 s), ``DuplicateEvent``; ``ConfigError``
         where the server answers and will not have it (another namespace's queue, no permission, a wrong password).
         """
-        event = Event.from_payload({"category": category, "text": text, "id": id, **fields})
+        event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
         event_id = id or new_event_id()
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
         (result,) = self._enqueue([job], [event])

@@ -66,8 +66,8 @@ def event_of(source: Source) -> Event:
     if isinstance(source, Event):
         return source
     if isinstance(source, dict) or not isinstance(source, Mapping):
-        return Event.from_payload(source)
-    return Event.from_payload(dict(source))
+        return Event.from_payload(source, in_python=True)
+    return Event.from_payload(dict(source), in_python=True)
 
 
 def chunked(calls: EnqueueCalls, events: Iterable[Source]) -> Iterator[Chunk]:

@@ -70,7 +70,7 @@ class AsyncProducer:
         **fields: Unpack[Fields],
     ) -> str:
         """As ``Producer.send``."""
-        event = Event.from_payload({"category": category, "text": text, "id": id, **fields})
+        event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
         event_id = id or new_event_id()
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
         (result,) = await self._enqueue([job], [event])

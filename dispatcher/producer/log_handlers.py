@@ -48,7 +48,7 @@ class DispatcherHandler(logging.Handler):
         given = {"channel": channel, "priority": priority, "max_age": max_age}
         self._fields = {name: value for name, value in given.items() if value is not None}
         self._labels = {"host": socket.gethostname(), **(labels or {})}
-        Event.from_payload(self._told(1))
+        Event.from_payload(self._told(1), in_python=True)
         self._sender = BackgroundSender(_connector(producer), self._told)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -102,7 +102,7 @@ def structlog_processor(
         text = f"{count:,} log entr{'ies were' if count > 1 else 'y was'} left out: more came than could be handed over"
         return {"category": "errors", "text": text, **fields, "labels": host}
 
-    Event.from_payload(told(1))
+    Event.from_payload(told(1), in_python=True)
     sender = BackgroundSender(_connector(producer), told)
 
     def process(_logger: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401

@@ -70,7 +70,7 @@ MAX_ICON_URL: Final = 2_000
 
 _EMOJI_NAME: Final = r"[^\sA-Z:<>&|]{1,100}"
 _EMOJI: Final = re.compile(rf":{_EMOJI_NAME}:(?::skin-tone-[2-6]:)?")
-_LOOSE_EMOJI: Final = re.compile(rf":?({_EMOJI_NAME}):?")
+_LOOSE_EMOJI: Final = re.compile(r":?([a-z0-9_+-]*[a-z0-9][a-z0-9_+-]*):?")
 _URL: Final = re.compile(r"https://[!-~]+")
 
 

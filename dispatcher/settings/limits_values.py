@@ -35,6 +35,9 @@ ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
 
+_BARE_CHANNEL: Final = re.compile(r"\w[\w-]{0,79}")
+"""What can be a channel in Slack once it has its #: no address, and no pattern."""
+
 _LIMIT_EXPECTED: Final = "expected MAX/WINDOW, for example 100/30m"
 _MAPPING_EXPECTED: Final = "expected MAX/WINDOW or a mapping such as {max: 20, window: 5m, shadow: true}"
 _PACE_EXPECTED: Final = "expected MAX/WINDOW, for example 10/10s, or none"
@@ -140,7 +143,7 @@ def read_channel(value: object) -> str:
     if isinstance(value, str) and value.isprintable():
         if CHANNEL.fullmatch(value):
             return value
-        if CHANNEL.fullmatch(f"#{value}") and not looks_secret(value):
+        if _BARE_CHANNEL.fullmatch(value) and not looks_secret(value):
             raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
     raise fault(f", {_CHANNEL_EXPECTED}")
 
@@ -290,4 +293,9 @@ def _suggestion(text: str, *, may_be_fixed: bool) -> str:
     if kind and not (may_be_fixed and get_close_matches(loose[4], [_FIXED])):
         return ""
     unit = "ms" if loose[3] == "ms" or loose[3].startswith("milli") else loose[3][0]
-    return f"; did you mean {loose[1]}/{loose[2] or 1}{unit}{kind}?"
+    meant = f"{loose[1]}/{loose[2] or 1}{unit}{kind}"
+    try:
+        Limit.parse(meant)
+    except (ValueError, OverflowError):
+        return ""
+    return f"; did you mean {meant}?"

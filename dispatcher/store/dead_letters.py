@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Final
@@ -16,6 +16,7 @@ from dispatcher.core.outcomes import NO_CATEGORY, Bounds
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
+from dispatcher.store.enqueue import seal
 from dispatcher.store.envelope import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 
@@ -95,24 +96,32 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters are meant; a field left out matches all. ``since_us`` is an instant."""
+    """Which dead letters are meant; a field left out matches all.
+
+    They died at ``since_us`` or later, and before ``before_us``.
+    """
 
     category: str | None = None
     reason: str | None = None
+    code: str | None = None
     since_us: int | None = None
+    before_us: int | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
         """Whether the letter is meant."""
         return (
             (self.category is None or letter.category == self.category)
             and (self.reason is None or letter.reason == self.reason)
+            and (self.code is None or letter.code == self.code)
             and (self.since_us is None or letter.at_us >= self.since_us)
+            and (self.before_us is None or letter.at_us < self.before_us)
         )
 
 
 class Replayed(IntEnum):
-    """What became of one letter that was to be replayed."""
+    """What became of one letter that was to be replayed. ``NO_EVENT``: none that can go to the channel asked for."""
 
+    NO_EVENT = -3
     EMPTY = -2
     WAITING = -1
     GONE = 0
@@ -155,13 +164,13 @@ class DeadLetters:
         with translate_outages():
             return int(self._client.xlen(self._keys.dead))
 
-    def ago(self, span_us: int) -> int:
-        """The instant that lies ``span_us`` back, by the server's clock."""
+    def now_us(self) -> int:
+        """The present instant by the server's clock."""
         if self._clock is not None:
-            return self._clock() - span_us
+            return self._clock()
         with translate_outages():
             seconds, rest_us = self._client.time()
-        return seconds * US + rest_us - span_us
+        return seconds * US + rest_us
 
     def get(self, event_id: str) -> DeadLetter | None:
         """The letter of one event, by its id on the queue."""
@@ -170,10 +179,11 @@ class DeadLetters:
             rows: Any = [] if entry is None else self._client.xrange(self._keys.dead, min=entry, max=entry)
         return read_letter(*rows[0]) if rows else None
 
-    def replay(self, letters: Iterable[DeadLetter]) -> list[Replayed]:
+    def replay(self, letters: Iterable[DeadLetter], to: str | None = None) -> list[Replayed]:
         """Put the letters back on their lanes, each in one step, each counted as replayed.
 
-        Stays a dead letter: one without payload, and one whose id waits on a lane or is being run by a stock worker.
+        Where a channel ``to`` is named, their events go there. Stays a dead letter: one without payload, one whose id
+        waits on a lane or is being run by a stock worker, and one that holds no event where ``to`` is named.
         """
         left = list(letters)
         keys, queue = self._keys, self._queue
@@ -182,7 +192,7 @@ class DeadLetters:
         results: list[Replayed] = []
         while left:
             page = left[:_PAGE]
-            rows = [[letter.entry, letter.id, _lane(letter), f"replayed {letter.category}"] for letter in page]
+            rows = [_replay_row(letter, to) for letter in page]
             jobs = [queue.job(letter.id) for letter in page]
             done = self._replay([*names, *jobs], {"at": at, "letters": rows})
             results += map(Replayed, done)
@@ -212,9 +222,28 @@ class DeadLetters:
         return [self._keys.dead, self._keys.dead_ids, self._keys.dead_bytes]
 
 
-def _lane(letter: DeadLetter) -> int:
+def _replay_row(letter: DeadLetter, to: str | None) -> list[str | int | bool]:
+    """One of replay.lua's letters."""
     event = letter.event()
-    return _LANES.index(event.priority if event else Lane.NORMAL) + 1
+    lane = _LANES.index(event.priority if event else Lane.NORMAL) + 1
+    row: list[str | int | bool] = [letter.entry, letter.id, lane, f"replayed {letter.category}"]
+    return row if to is None else [*row, _sealed_for(event, to)]
+
+
+def can_go_to(letter: DeadLetter, channel: str) -> bool:
+    """Whether the letter holds an event that can be replayed to the channel."""
+    return bool(_sealed_for(letter.event(), channel))
+
+
+def _sealed_for(event: Event | None, channel: str) -> str | bool:
+    """The job's data of the event in another channel; False where there is none.
+
+    It leaves the thread of the message that it was to go under: that message stands in its old channel.
+    """
+    try:
+        return event is not None and seal(replace(event, channel=channel, thread_ts=None))
+    except InvalidEvent:
+        return False
 
 
 def read_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from dataclasses import replace
 from typing import Any, Final
 
-from dispatcher.core.event import MAX_EVENT_BYTES, Event, job_id_for
+from dispatcher.core.event import CATEGORY, MAX_EVENT_BYTES, Event, job_id_for
 from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import Reason
 from dispatcher.core.tally import is_digest_message
@@ -22,6 +23,9 @@ from dispatcher.store.tallies import read_digest_message, unconfirmed_of
 _MAX_DATA: Final = MAX_EVENT_BYTES + len(HEAD) + len(TAIL)
 _FRESH: Final = 2
 """What the header of an event that was never taken before holds: seq and seen."""
+
+_MOST_SEARCHED: Final = 1024 * 1024
+"""Bytes of what is no event in which its category is looked for: so much of it is kept."""
 
 _ZLIB: Final = 0x78
 _PICKLE: Final = 0x80
@@ -81,13 +85,35 @@ def read(job_id: str, record: bytes) -> Leased | Undecodable:
 
 def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
     try:
-        if is_digest_message(job_id):
-            return read_digest_message(job_id, header, payload)
-        if "malformed" in header:
-            return Undecodable(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
-        return _read(job_id, payload, header)
+        subject = _read_one(job_id, payload, header)
     except Exception as error:  # noqa: BLE001 - see read; the payload is kept with the words
-        return Undecodable(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
+        subject = Undecodable(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
+    return subject if isinstance(subject, Leased) else replace(subject, category=_shown_category(payload))
+
+
+def _shown_category(payload: bytes) -> str | None:
+    """The category of what is no valid event: where an event has it, or where a call by keywords would have it."""
+    try:
+        call = json.loads(_plain(payload, _MOST_SEARCHED))
+    except (ValueError, RecursionError, InvalidEvent):
+        return None
+    match call:
+        case (
+            {"category": str(category)}
+            | [_, _, [{"category": str(category)}, *_], _]
+            | [_, _, _, {"category": str(category)}]
+        ):
+            return category if CATEGORY.fullmatch(category) else None
+        case _:
+            return None
+
+
+def _read_one(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
+    if is_digest_message(job_id):
+        return read_digest_message(job_id, header, payload)
+    if "malformed" in header:
+        return Undecodable(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
+    return _read(job_id, payload, header)
 
 
 def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
@@ -128,14 +154,15 @@ def _why(row: Any) -> tuple[str, str | None] | None:  # noqa: ANN401 - a field o
     return (row[0], row[1]) if row else None
 
 
-def _plain(data: bytes) -> bytes:
+def _plain(data: bytes, most: int = _MAX_DATA) -> bytes:
+    """The data, inflated if it is compressed; raises ``InvalidEvent``, also where it is larger than ``most``."""
     if data[:1] and data[0] == _ZLIB:
         inflater = zlib.decompressobj()
         try:
-            data = inflater.decompress(data, _MAX_DATA + 1)
+            data = inflater.decompress(data, most + 1)
         except zlib.error as error:
             raise InvalidEvent("job data begins like zlib's, but cannot be decompressed; expected JSON") from error
-    if len(data) > _MAX_DATA:
+    if len(data) > most:
         raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
     return data
 

@@ -296,6 +296,8 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
     if isinstance(settlement.subject, Leased):
         letter |= {"posts": str(settlement.subject.posts + settlement.is_posted)}
         letter |= {"category": settlement.subject.event.category, "seen": str(settlement.subject.seen_us)}
+    elif settlement.subject.category is not None:
+        letter["category"] = settlement.subject.category
     return letter
 
 
@@ -307,7 +309,7 @@ _LIMITS: Final = frozenset(
 def why_of(settlement: Settlement) -> str | None:
     """The text of a settlement for the decision record, without its instant; None if the event only waits."""
     subject = settlement.subject
-    category = None if isinstance(subject, Undecodable) else subject.event.category
+    category = subject.category if isinstance(subject, Undecodable) else subject.event.category
     match settlement.outcome:
         case Sent(receipt):
             copies = settlement.perhaps_posted

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
-from dispatcher.cli.options import SPAN_S, Parsed
+from dispatcher.cli.options import CHANNEL, SPAN_S, Parsed
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, Lane
+from dispatcher.core.units import Lane
 
 _STDIN: Final = "-"
 
@@ -31,13 +31,6 @@ def _instant(text: str) -> str:
         raise ValueError(f"{text!r}, expected an instant such as 2026-11-24T08:00") from None
 
 
-def _channel(text: str) -> str:
-    if not CHANNEL_NAME.fullmatch(text.removeprefix("#")) and not CHANNEL_ID.fullmatch(text):
-        raise ValueError(f"{text!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD")
-    return text
-
-
-_CHANNEL: Final = Parsed("CHANNEL", _channel)
 _INSTANT: Final = Parsed("INSTANT", _instant)
 
 
@@ -45,7 +38,7 @@ _INSTANT: Final = Parsed("INSTANT", _instant)
 @click.argument("category", required=False)
 @click.argument("text", required=False)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
-@click.option("--channel", type=_CHANNEL, help="Post there instead of to the category's channel: a name, or an id.")
+@click.option("--channel", type=CHANNEL, help="Post there instead of to the category's channel: a name, or an id.")
 @click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
 @click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
 @click.option("--label", "labels", type=Parsed("K=V", _label), multiple=True, help="May be repeated.")

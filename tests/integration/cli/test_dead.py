@@ -105,7 +105,9 @@ FILTERS: Final = [
     pytest.param(("--category", "errors"), ["one", "two words"], id="category"),
     pytest.param(("--category", "-"), ["raw", "lost"], id="what could not be read"),
     pytest.param(("--reason", "limit:category"), ["old", "two words"], id="reason"),
+    pytest.param(("--code", "connection"), ["one"], id="code"),
     pytest.param(("--since", "2h"), ["one", "two words", "three", "raw", "lost"], id="since"),
+    pytest.param(("--since", "4h", "--before", "2h"), ["old"], id="before"),
     pytest.param(("--category", "deploys", "--since", "4h", "--reason", "limit:category"), ["old"], id="several"),
     pytest.param(("--category", "nobody"), [], id="nothing matches"),
 ]
@@ -260,7 +262,7 @@ def test_only_the_chosen_dead_letters_are_replayed(
     preview = dead.json("replay", *choice, "--dry-run")
     assert everything(redis) == before
     replayed = dead.json("replay", *choice)
-    skipped = {"no_payload": len(ids) - len(has_payload), "waiting": 0}
+    skipped = {"no_payload": len(ids) - len(has_payload), "no_event": 0, "waiting": 0}
     report = {"replayed": len(has_payload), "skipped": skipped, "gone": 0, "unknown": []}
     assert (preview, replayed) == ({"dry_run": True, **report}, {"dry_run": False, **report})
     assert sorted(on_lanes(redis)) == sorted(has_payload)
@@ -331,6 +333,70 @@ def test_a_replay_ends_though_the_limits_deny_all_at_once_again(redis: Database,
         (id_, "limit:global", 1) for id_ in replayed
     ]
     assert (stage.total("dropped"), stage.total("replayed")) == (0, 129)
+
+
+@pytest.mark.usefixtures("six")
+def test_events_go_to_another_channel_out_of_their_thread_and_what_is_no_event_stays(
+    redis: Database, dead: Dead
+) -> None:
+    bury(redis, [{"category": "errors", "text": "x", "id": "under", "thread_ts": "1732100000.1", "channel": "#gone"}])
+    preview = dead.json("replay", "--all", "--to", "ops", "--dry-run")
+    replayed = dead.json("replay", "--all", "--to", "ops")
+    assert replayed["skipped"] == {"no_payload": 1, "no_event": 1, "waiting": 0}
+    assert preview == {**replayed, "dry_run": True}
+    assert on_lanes(redis) == ["three", "old", "one", job_id_for("two words"), "under"]
+    (_, _, (event,), _) = json.loads(redis.hget(QUEUE.job("under"), "data") or b"")
+    assert event == {"v": 1, "category": "errors", "text": "x", "id": "under", "channel": "#ops"}
+
+
+def test_a_wait_says_what_became_of_the_replayed_events(redis: Database, redis_url: str, tmp_path: Path) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("categories: {errors: {limits: [2/30m]}}\n", encoding="utf-8")
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": str(limits), "DISPATCHER_SINK": "console"}
+    bury(redis, numbered(6))
+    with started("dead", "replay", "--all", "--wait", **env) as process:
+        until(lambda: len(on_lanes(redis)) == 6, "the replay")
+        with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+            assert worker.wait() == 0, worker.stderr()
+        result = ended(process)
+    assert "no worker serves the queue notifications now" in result.err
+    assert result.out == "6 replayed, 0 skipped, 0 gone\n6 replayed: 2 sent, 4 dead again: limit:category\n"
+    assert result.code == 1
+
+
+@contextmanager
+def waiting(redis: Database, url: str) -> Iterator[Forked]:
+    """A replay of the only letter, e0, that waits for its end."""
+    bury(redis, numbered(1))
+    with started("dead", "replay", "e0", "--wait", DISPATCHER_REDIS_URL=url) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1 replayed, 0 skipped, 0 gone\n"
+        yield process
+
+
+def test_an_interruption_ends_the_wait_and_not_the_replay(redis: Database, redis_url: str) -> None:
+    with waiting(redis, redis_url) as process:
+        process.send_signal(signal.SIGINT)
+        result = ended(process)
+    assert (result.code, result.out) == (130, "1 replayed: 1 not ended yet\n")
+    assert result.err.endswith("error: the wait was interrupted; the replayed events go on without it\n")
+    assert on_lanes(redis) == ["e0"]
+
+
+def test_the_former_end_of_an_event_that_was_taken_off_the_queue_is_not_told_as_its_new_one(
+    redis: Database, redis_url: str
+) -> None:
+    with waiting(redis, redis_url) as process:
+        redis.delete(QUEUE.job("e0"), *QUEUE.lanes)
+        result = ended(process)
+    assert (result.code, result.out) == (1, "1 replayed: 1 no longer known\n")
+
+
+def test_a_wait_ends_with_its_time(redis: Database, dead: Dead) -> None:
+    bury(redis, numbered(2))
+    result = dead("replay", "--all", "--wait", "--timeout", "0", "--json")
+    told = json.loads(result.out)
+    assert (result.code, told["replayed"], told["not_ended"], told["dead_again"]) == (1, 2, 2, [])
 
 
 @contextmanager
@@ -514,6 +580,16 @@ def test_nothing_has_run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         assert (result.code, result.out) == (78, "")
         assert "nothing has run here" in result.err
     assert not Path(".dispatcher").exists()
+
+
+def test_a_time_that_cannot_be_or_that_nothing_can_match_is_refused(dead: Dead) -> None:
+    for choice, said in (
+        (("--since", "1732100000"), "'1732100000', expected a time such as 2h (that long ago), 2026-11-21"),
+        (("--since", "today", "--until", "yesterday"), "--since is not earlier than --before"),
+    ):
+        result = dead("list", *choice)
+        assert (result.code, result.out) == (2, "")
+        assert said in result.err
 
 
 def test_there_are_none(dead: Dead) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -46,6 +47,8 @@ def test_the_stand_in_prints_its_address_and_exits_with_0(number: signal.Signals
     assert (result.code, result.err) == (0, "dispatcher: ended; 1 message was posted\n")
     assert taken.code == 78
     assert "cannot be used" in taken.err
+    assert "; --port takes another one, --port 0 a free one\n" in taken.err
+    assert (f"; process {process.pid} (" in taken.err) == Path("/proc/net/tcp").exists()
 
 
 def test_the_printed_text_breaks_between_words_on_a_terminal() -> None:

@@ -222,6 +222,7 @@ def test_an_id_outside_of_rqs_alphabet_is_recognised_too(make: Make) -> None:
     [
         ("no spaces", {"text": "x"}, "category is 'no spaces', expected 1 to 64 of"),
         ("errors", {}, "text is empty, expected some text, or blocks"),
+        ("errors", {"text": None}, "text is None, expected a string"),
         ("errors", {"text": "x", "chanel": "#ops"}, "'chanel' is not a key of an event; did you mean channel?"),
         ("errors", {"text": "x", "priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
         ("errors", {"text": "x", "id": ""}, "id is '', expected 1 to 128 printable characters"),

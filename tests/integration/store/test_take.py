@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from redis.exceptions import ResponseError
 
@@ -256,6 +258,29 @@ def test_an_undecodable_job_is_a_dead_letter_with_its_raw_payload(stage: Stage, 
     assert letter[b"payload"] == data
     assert stage.snapshot().totals["dead -"] == 1
     assert worker.desk.posts == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("call", "category"),
+    [
+        (b'[null, null, [{"category": "errors", "txt": "x"}], {}]', b"errors"),
+        (b'[null, null, [], {"category": "errors"}]', b"errors"),
+        (b'{"category": "errors", "text": "\\ud800"}', b"errors"),
+        (zlib.compress(b'[null, null, [{"category": "errors"}], {}]'), b"errors"),
+        (b'[null, null, [{"category": "errors", "text": "%s"}], {}]' % (b"x" * 300_000), b"errors"),
+        (b'[null, null, [{"category": "no spaces", "text": "x"}], {}]', None),
+        (b'[null, null, [{"category": "errors"', None),
+    ],
+    ids=["an event", "keywords", "no job", "compressed", "too large", "no category", "cut off"],
+)
+def test_what_is_no_event_keeps_the_category_that_its_payload_shows(
+    stage: Stage, call: bytes, category: bytes | None
+) -> None:
+    push(stage, Lane.NORMAL, "x", call)
+    stage.worker().run()
+    ((_, letter),) = stage.redis.xrange(stage.keys.dead)
+    assert letter.get(b"category") == category
+    assert stage.snapshot().totals["dead -"] == 1
 
 
 def test_of_an_oversized_payload_a_mebibyte_is_kept(stage: Stage) -> None:

@@ -119,6 +119,20 @@ def test_a_bad_event_says_key_value_and_expectation(change: dict[str, Any], mess
 
 
 @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"text": None}, "text is None, expected a string"),
+        ({"max_age": True}, "max_age is True, expected a number of seconds"),
+        ({"labels": {"a": None}}, "the label 'a' is None, expected a string"),
+    ],
+    ids=str,
+)
+def test_what_python_made_is_refused_in_the_words_of_python(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidEvent, match=f"^{message}"):
+        Event(**{"category": "errors", "text": "x", **fields})
+
+
+@pytest.mark.parametrize(
     ("payload", "shown"), [(None, "null"), ([], r"\[\]"), ("x", "'x'"), (7, "7"), (True, "true"), (inf, "infinite")]
 )
 def test_a_payload_that_is_no_object_is_no_event(payload: object, shown: str) -> None:

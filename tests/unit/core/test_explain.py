@@ -39,6 +39,10 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
     ("decision", "said"),
     [
         (
+            replace(DEAD, reason="invalid", detail="'txt' is not a key of an event; did you mean text?"),
+            "Dead letter at 12:03:11, invalid: 'txt' is not a key of an event; did you mean text?",
+        ),
+        (
             DROPPED,
             "Dropped at 12:03:11: category errors had used 10 of 10 in 30 min; it would have fitted at 12:21:40.",
         ),

@@ -329,6 +329,12 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         pytest.param(
             "defaults: {channel: '#a b'}", f"1:21: defaults.channel: '#a b', {CHANNEL}", id="blank in a channel"
         ),
+        pytest.param(
+            "defaults: {channel: 'https://example.com'}",
+            f"1:21: defaults.channel: 'https://example.com', {CHANNEL}",
+            id="address as channel",
+        ),
+        pytest.param("defaults: {channel: '*'}", f"1:21: defaults.channel: '*', {CHANNEL}", id="pattern as channel"),
         pytest.param("defaults: {channel: 12}", f"1:21: defaults.channel: 12, {CHANNEL}", id="number as channel"),
         pytest.param(
             "categories:\n  errors:\n    channel: #errors\n    max_age: 1h",
@@ -364,6 +370,11 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             "global: {limits: [5/20 ms]}",
             f"1:19: global.limits[0]: '5/20 ms', {LIMIT}; did you mean 5/20ms?",
             id="blank before the unit",
+        ),
+        pytest.param(
+            "global: {limits: [0 per minute]}",
+            f"1:19: global.limits[0]: '0 per minute', {LIMIT}",
+            id="limit that cannot be, spelt out",
         ),
         pytest.param("global: {limits: [10]}", f"1:19: global.limits[0]: 10, {LIMIT}", id="number"),
         pytest.param("global: {limits: [-1/1s]}", f"1:19: global.limits[0]: '-1/1s', {LIMIT}", id="negative"),
@@ -477,6 +488,7 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             f"1:24: defaults.icon_emoji: 'Bell', {EMOJI}; did you mean :bell:?",
             id="emoji without colons",
         ),
+        pytest.param("defaults: {icon_emoji: 😀}", f"1:24: defaults.icon_emoji: '😀', {EMOJI}", id="emoji as such"),
         pytest.param("defaults: {icon_emoji: ':a b:'}", f"1:24: defaults.icon_emoji: ':a b:', {EMOJI}", id="no emoji"),
         pytest.param(
             "defaults: {icon_url: http://example.com/a.png}",

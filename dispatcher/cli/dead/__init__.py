@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
 from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import SPAN_US
-from dispatcher.cli.progress import no_progress, shown_progress
+from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN, When
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.outcomes import DEADLY
 from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:
-    from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter, Replayed
+    from dispatcher.app.servers import Server
+    from dispatcher.cli.dead.replaying import Chosen, Tally
+    from dispatcher.cli.dead.waiting import Endings
+    from dispatcher.settings.plain import AnySettings
+    from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 SHOWN: Final = 50
 """Letters in a list, unless more are asked for."""
 
-_CHUNK: Final = 200
-"""Letters in one step on the server."""
-
+_THEY_GO_ON: Final = "the replayed events go on without it"
 
 _FILTERS: Final = (
-    click.option("--category", metavar="NAME", help='Only of this category; "-" is what could not be read.'),
+    click.option("--category", metavar="NAME", help='Only of this category; "-" is what shows none.'),
     click.option(
         "--reason",
         type=click.Choice([reason.value for reason in DEADLY]),
         metavar="REASON",
         help=f"Only for this reason: {', '.join(DEADLY)}.",
     ),
-    click.option("--since", type=SPAN_US, help="Only those that died since then: 2h is the last two hours."),
+    click.option("--code", help="Only with this code, which Slack gave: channel_not_found."),
+    click.option(
+        "--since", type=WHEN, help="Only those that died then or later: 2h (that long ago), 2026-11-21, yesterday."
+    ),
+    click.option("--before", "--until", "before", type=WHEN, help="Only those that died before then: today."),
 )
 _SELECTION: Final = (
     click.argument("ids", nargs=-1),
@@ -66,69 +71,25 @@ class Selection:
 
     ids: tuple[str, ...]
     everything: bool
-    category: str | None
-    reason: str | None
-    since: int | None
     limit: int | None
+    filters: dict[str, Any]
 
     def __post_init__(self) -> None:
-        given = [bool(self.ids), self.everything, (self.category, self.reason, self.since) != (None, None, None)]
+        given = [bool(self.ids), self.everything, any(value is not None for value in self.filters.values())]
         if not any(given):
-            raise click.UsageError("Which dead letters? Give their ids, or --category, --reason or --since, or --all.")
+            raise click.UsageError(
+                "Which dead letters? Give their ids, or --category, --reason, --code, --since or --before, or --all."
+            )
         if sum(given) > 1 or (self.ids and self.limit):
             raise click.UsageError("Give either ids, or filters, or --all, not several of these.")
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The letters that are meant, the oldest first, ids of which there is none, and how many where that is known."""
+class Opened(NamedTuple):
+    """The dead letters, and where they are."""
 
-    letters: Iterator[DeadLetter]
-    unknown: list[str]
-    total: int | None
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What became of the letters so far."""
-
-    replayed: int = 0
-    no_payload: int = 0
-    waiting: int = 0
-    gone: int = 0
-
-    def add(self, results: Sequence[Replayed]) -> None:
-        from dispatcher.store.dead_letters import Replayed
-
-        self.replayed += results.count(Replayed.DONE)
-        self.no_payload += results.count(Replayed.EMPTY)
-        self.waiting += results.count(Replayed.WAITING)
-        self.gone += results.count(Replayed.GONE)
-
-    @property
-    def skipped(self) -> int:
-        return self.no_payload + self.waiting
-
-    def as_json(self, unknown: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
-        return {
-            "dry_run": dry_run,
-            "replayed": self.replayed,
-            "skipped": {"no_payload": self.no_payload, "waiting": self.waiting},
-            "gone": self.gone,
-            "unknown": list(unknown),
-        }
-
-    def __str__(self) -> str:
-        return f"{self.replayed} replayed, {self.skipped} skipped, {self.gone} gone"
-
-    def reasons(self) -> Iterator[str]:
-        """Why some were not replayed."""
-        if self.no_payload:
-            yield f"{self.no_payload} skipped: no payload was left"
-        if self.waiting:
-            yield f"{self.waiting} skipped: the id is on the queue already"
-        if self.gone:
-            yield f"{self.gone} gone: replayed or removed meanwhile"
+    letters: DeadLetters
+    settings: AnySettings
+    server: Server
 
 
 @click.group()
@@ -146,8 +107,8 @@ def dead() -> None:
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a Filter's
     """Show the dead letters, the newest first."""
-    with _open(terminal, filters["category"], quiet=as_json) as letters:
-        wanted = _filter(letters, **filters)
+    with _open(terminal, filters["category"], quiet=as_json) as (letters, *_):
+        wanted = _filter(letters, filters)
         found = list(islice(letters.find(wanted, newest_first=True), limit + 1))
         kept = letters.count()
     more, found = len(found) > limit, found[:limit]
@@ -157,11 +118,11 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
     if not found:
         terminal.say("no dead letter matches" if kept else "there are no dead letters")
         return DONE
-    from dispatcher.cli.dead_view import listing
+    from dispatcher.cli.dead.view import listing
 
     terminal.draw(listing(found))
     if more:
-        all_kept = f"{kept} are kept in all" if wanted == _filter(letters) else f"of all kinds {kept} are kept"
+        all_kept = f"{kept} are kept in all" if not any(filters.values()) else f"of all kinds {kept} are kept"
         terminal.say(f"there are more than these {limit}: --limit N shows N, {all_kept}")
     return DONE
 
@@ -175,7 +136,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
     Exit 1 if there is none of this id.
     """
-    with _open(terminal, quiet=as_json) as letters:
+    with _open(terminal, quiet=as_json) as (letters, *_):
         letter = _find(letters, id_)
     if letter is None:
         _say_unknown(terminal, [id_])
@@ -183,7 +144,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     if as_json:
         terminal.print_json({**document(letter), **payload_document(letter)})
         return DONE
-    from dispatcher.cli.dead_view import details, payload_text
+    from dispatcher.cli.dead.view import details, payload_text
 
     terminal.draw(details(letter))
     if letter.payload:
@@ -193,25 +154,49 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
 @dead.command()
 @_with(_SELECTION)
+@click.option("--to", type=CHANNEL, help="Post the events there, not where they were to go: a name, or an id.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be replayed.")
+@click.option("--wait", is_flag=True, help="Wait until the replayed events have ended, and say what became of them.")
+@click.option(
+    "--timeout", "timeout_s", type=SPAN_S, default="5m", show_default=True, help="With --wait: no longer than this."
+)
 @_AS_JSON
 @click.pass_obj
-def replay(terminal: Terminal, /, *, dry_run: bool, as_json: bool, **choice: Any) -> int:  # noqa: ANN401 - a Selection's
+def replay(  # noqa: PLR0913 - click's signature: one for each option
+    terminal: Terminal,
+    /,
+    *,
+    ids: tuple[str, ...],
+    everything: bool,
+    limit: int | None,
+    to: str | None,
+    dry_run: bool,
+    wait: bool,
+    timeout_s: float,
+    as_json: bool,
+    **filters: Any,  # noqa: ANN401 - a Filter's
+) -> int:
     """Send dead letters through the limits again, the oldest first.
 
     One that a limit denies becomes a dead letter again, whatever its category's on_limit says. It can be interrupted
     at any time and run again: none is lost, none goes twice. Letters without a payload are skipped, and those whose id
-    is on the queue already. Exit 1 if one of the IDS could not be replayed.
+    is on the queue already; with --to also those that hold no event. Exit 1 if one of the IDS could not be replayed,
+    and with --wait also if a replayed event was not sent. Ctrl-C ends the wait, and the events go on.
     """
-    selection = Selection(**choice)
-    with _open(terminal, selection.category, quiet=as_json) as letters:
-        chosen = _choose(letters, selection)
+    if dry_run and wait:
+        raise click.UsageError("--dry-run replays nothing to --wait for: give one of them.")
+    selection = Selection(ids, everything, limit, filters)
+    with _open(terminal, filters["category"], quiet=as_json) as opened:
+        chosen = _choose(opened.letters, selection)
         if dry_run:
-            is_whole = _preview(terminal, chosen, as_json=as_json)
+            tally, are_sent = _preview(terminal, chosen, to, as_json=as_json), True
         else:
-            is_whole = _replay_all(terminal, letters, chosen, as_json=as_json)
+            tally, are_sent = _replay(
+                terminal, opened, chosen, to=to, timeout_s=timeout_s if wait else None, as_json=as_json
+            )
     _say_unknown(terminal, chosen.unknown)
-    return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
+    are_missing = selection.ids and (tally.skipped or tally.gone or chosen.unknown)
+    return DOES_NOT_HOLD if are_missing or not are_sent else DONE
 
 
 @dead.command()
@@ -219,14 +204,24 @@ def replay(terminal: Terminal, /, *, dry_run: bool, as_json: bool, **choice: Any
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_AS_JSON
 @click.pass_obj
-def purge(terminal: Terminal, /, *, yes: bool, as_json: bool, **choice: Any) -> int:  # noqa: ANN401 - a Selection's
+def purge(  # noqa: PLR0913 - click's signature: one for each option
+    terminal: Terminal,
+    /,
+    *,
+    ids: tuple[str, ...],
+    everything: bool,
+    limit: int | None,
+    yes: bool,
+    as_json: bool,
+    **filters: Any,  # noqa: ANN401 - a Filter's
+) -> int:
     """Remove dead letters for good.
 
     Asks first. Where nobody can be asked, since this is no terminal, --yes is needed: without it the command says how
     many it would remove, and exits 2. The totals go on counting what was removed. Exit 1 if one of the IDS is unknown.
     """
-    selection = Selection(**choice)
-    with _open(terminal, selection.category, quiet=as_json) as letters:
+    selection = Selection(ids, everything, limit, filters)
+    with _open(terminal, filters["category"], quiet=as_json) as (letters, *_):
         chosen = _choose(letters, selection)
         _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
     _say_unknown(terminal, chosen.unknown)
@@ -272,26 +267,33 @@ def payload_document(letter: DeadLetter) -> dict[str, Any]:
 
 
 @contextmanager
-def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[DeadLetters]:
+def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[Opened]:
     from dispatcher.app.readers import open_dead_letters
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
         if not quiet:
             warn_if_unfamiliar(terminal, settings, server, category)
-        yield open_dead_letters(settings, server)
+        yield Opened(open_dead_letters(settings, server), settings, server)
 
 
-def _filter(
-    letters: DeadLetters, category: str | None = None, reason: str | None = None, since: int | None = None
-) -> Filter:
+def _filter(letters: DeadLetters, options: Mapping[str, Any]) -> Filter:
+    """The filter of the options; ages count from now by the server's clock."""
     from dispatcher.store.dead_letters import Filter
 
-    return Filter(category, reason, None if since is None else letters.ago(since))
+    since: When | None = options["since"]
+    before: When | None = options["before"]
+    now_us = letters.now_us() if since or before else 0
+    since_us, before_us = since and since(now_us), before and before(now_us)
+    if since_us is not None and before_us is not None and since_us >= before_us:
+        raise click.UsageError("--since is not earlier than --before: no dead letter can match.")
+    return Filter(options["category"], options["reason"], options["code"], since_us, before_us)
 
 
 def _choose(letters: DeadLetters, selection: Selection) -> Chosen:
+    from dispatcher.cli.dead.replaying import Chosen
+
     if not selection.ids:
-        wanted = _filter(letters, selection.category, selection.reason, selection.since)
+        wanted = _filter(letters, selection.filters)
         total = letters.count() if selection.everything and selection.limit is None else None
         return Chosen(islice(letters.find(wanted), selection.limit), [], total)
     found = {id_: _find(letters, id_) for id_ in selection.ids}
@@ -311,51 +313,85 @@ def _say_unknown(terminal: Terminal, ids: list[str]) -> None:
         terminal.fail(f"there is no dead letter of the id {id_!r}")
 
 
-def _replay_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, as_json: bool) -> bool:
-    """Replay in chunks, and say what became of them; returns whether all were replayed.
+def _preview(terminal: Terminal, chosen: Chosen, to: str | None, *, as_json: bool) -> Tally:
+    """Say what a replay would do."""
+    from dispatcher.cli.dead.replaying import preview
 
-    An interruption waits for the chunk that is under way.
-    """
-    tally = _Tally()
-    with Interruption() as interruption:
-        try:
-            chunk = list(islice(chosen.letters, _CHUNK))
-            is_long = len(chunk) == _CHUNK
-            with shown_progress(chosen.total) if is_long and sys.stderr.isatty() else no_progress() as progress:
-                while chunk:
-                    progress.show(str(tally))
-                    with interruption.held_back():
-                        tally.add(letters.replay(chunk))
-                    progress.advance(len(chunk))
-                    chunk = list(islice(chosen.letters, _CHUNK))
-                progress.show(str(tally))
-        except KeyboardInterrupt:
-            raise Ended(INTERRUPTED, f"interrupted: {tally}; run it again for the rest") from None
-        except GateUnavailable as error:
-            again = "whether the next ones were is not known; run it again, none goes twice"
-            raise Ended(UNREACHABLE, f"{error}: {tally}; {again}") from error
-    if as_json:
-        terminal.print_json(tally.as_json(chosen.unknown, dry_run=False))
-    else:
-        terminal.print(str(tally))
-        for reason in tally.reasons():
-            terminal.say(reason)
-    return not tally.skipped and not tally.gone and not chosen.unknown
-
-
-def _preview(terminal: Terminal, chosen: Chosen, *, as_json: bool) -> bool:
-    """Say what a replay would do; returns whether all would be replayed."""
-    found = [_without_payload(letter) for letter in chosen.letters]
-    tally = _Tally(replayed=sum(has_payload for _, has_payload in found))
-    tally.no_payload = len(found) - tally.replayed
+    tally, found = preview(chosen, to)
     if as_json:
         terminal.print_json(tally.as_json(chosen.unknown, dry_run=True))
     else:
-        _draw_summary(terminal, [letter for letter, _ in found])
-        terminal.print(f"{tally.replayed} would be replayed, {tally.skipped} skipped")
+        _draw_summary(terminal, found)
+        terminal.print(f"{len(tally.ids)} would be replayed, {tally.skipped} skipped")
         for reason in tally.reasons():
             terminal.say(reason)
-    return not tally.skipped and not chosen.unknown
+    return tally
+
+
+def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
+    terminal: Terminal, opened: Opened, chosen: Chosen, *, to: str | None, timeout_s: float | None, as_json: bool
+) -> tuple[Tally, bool]:
+    """Replay, wait for the ends where a time for that is given, and say what became of all.
+
+    Returns whether all that were waited for were sent. Raises ``Ended`` where replay or wait was broken off.
+    """
+    from dispatcher.cli.dead.replaying import replay_all
+    from dispatcher.cli.dead.waiting import Endings
+
+    speaking = None if as_json else terminal
+    with Interruption() as interruption:
+        tally = replay_all(opened.letters, chosen, to, interruption)
+        endings, broken_off = Endings(tally.ids), None
+        if timeout_s is None:
+            _say_tally(speaking, tally)
+        else:
+            try:
+                with interruption.held_back():
+                    _say_tally(speaking, tally)
+                _wait(speaking, opened, endings, timeout_s, interruption)
+            except KeyboardInterrupt:
+                broken_off = Ended(INTERRUPTED, f"the wait was interrupted; {_THEY_GO_ON}")
+            except GateUnavailable as error:
+                broken_off = Ended(UNREACHABLE, f"{error}: the wait is over; {_THEY_GO_ON}")
+            _say_endings(speaking, endings)
+    if as_json:
+        told = tally.as_json(chosen.unknown, dry_run=False)
+        terminal.print_json(told if timeout_s is None else told | endings.as_json())
+    if broken_off is not None:
+        raise broken_off
+    return tally, timeout_s is None or endings.are_all_sent
+
+
+def _say_tally(terminal: Terminal | None, tally: Tally) -> None:
+    if terminal is not None:
+        terminal.print(str(tally))
+        for reason in tally.reasons():
+            terminal.say(reason)
+
+
+def _say_endings(terminal: Terminal | None, endings: Endings) -> None:
+    if terminal is not None and endings.count:
+        terminal.tell(str(endings))
+        if endings.left:
+            terminal.say(f"'dispatcher explain {endings.left[0]}' says what the first of these waits for")
+
+
+def _wait(
+    terminal: Terminal | None, opened: Opened, endings: Endings, timeout_s: float, interruption: Interruption
+) -> None:
+    """Wait until all have ended, or the time is over; raises ``Interrupted`` and ``GateUnavailable``."""
+    from dispatcher.app.readers import is_served, open_explanations
+    from dispatcher.cli.dead.waiting import wait
+    from dispatcher.core.units import US, format_duration
+
+    if terminal is not None and endings.count and timeout_s:
+        if not is_served(opened.settings, opened.server):
+            terminal.warn(f"no worker serves the queue {opened.settings.queue} now: its events wait until one starts")
+        most = format_duration(round(timeout_s * US))
+        terminal.say(
+            f"waiting until the replayed events have ended, {most} at most; Ctrl-C ends the wait, not the replay"
+        )
+    wait(endings, open_explanations(opened.settings, opened.server), timeout_s, interruption)
 
 
 def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes: bool, as_json: bool) -> None:
@@ -363,12 +399,14 @@ def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes:
 
     Raises ``Ended`` where it is not.
     """
-    found = [_without_payload(letter)[0] for letter in chosen.letters]
+    from dispatcher.cli.dead.replaying import CHUNK, light
+
+    found = [light(letter) for letter in chosen.letters]
     if found and not yes:
         _agree(terminal, found, as_json=as_json)
     source = iter(found)
     removed = 0
-    while chunk := list(islice(source, _CHUNK)):
+    while chunk := list(islice(source, CHUNK)):
         removed += letters.purge(chunk)
     if as_json:
         terminal.print_json({"removed": removed, "unknown": chosen.unknown})
@@ -386,14 +424,9 @@ def _agree(terminal: Terminal, found: Sequence[DeadLetter], *, as_json: bool) ->
 
 def _draw_summary(terminal: Terminal, found: Sequence[DeadLetter]) -> None:
     if found:
-        from dispatcher.cli.dead_view import summary
+        from dispatcher.cli.dead.view import summary
 
         terminal.draw(summary(found))
-
-
-def _without_payload(letter: DeadLetter) -> tuple[DeadLetter, bool]:
-    """The letter as light as 100,000 of them must be, and whether it has a payload."""
-    return replace(letter, payload=b""), bool(letter.payload)
 
 
 def _letters(count: int) -> str:
