@@ -85,7 +85,14 @@ def open_explanations(settings: AnySettings, server: Server) -> Explanations:
     """What explains events of the namespace; raises as ``build_readers`` does."""
     from dispatcher.store.explanations import Explanations
 
-    return Explanations(_client_of_namespace(settings, server), *keys_of(settings))
+    client = _client_of_namespace(settings, server)
+    return Explanations(client, *keys_of(settings), read_limits=_read_limits)
+
+
+def _read_limits(text: str) -> Policy | None:
+    from dispatcher.settings.limits_file import policy_if_readable
+
+    return policy_if_readable(text)
 
 
 def open_pausing(settings: AnySettings, server: Server) -> Pausing:

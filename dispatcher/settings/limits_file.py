@@ -71,6 +71,14 @@ def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
     return limits.policy, limits.warnings
 
 
+def policy_if_readable(text: str) -> Policy | None:
+    """The policy in the limits in force; None where another version of this program wrote what this one cannot read."""
+    try:
+        return read_limits(text, "the limits in force").policy
+    except ConfigError:
+        return None
+
+
 def read_limits(text: str, name: str) -> Limits:
     """What the text of a limits file called ``name`` says.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.jsonio import decode
 from dispatcher.server.connection import Client, JsonScript, translate_outages
@@ -71,8 +71,8 @@ class Versions:
                     return None
                 name = found.decode() if isinstance(found, bytes) else found
                 row = self._client.hget(self._keys.limits_versions[0], number_of(name))
-            facts = {} if row is None else decode(row)
-            if facts.get("digest") == digest_of(name):
+            facts = _facts_of(name, row)
+            if facts is not None:
                 at_us = int(facts["at"])
                 return Version(name, facts["number"], facts["content"], at_us, facts["by"], facts["file"])
         return None
@@ -90,6 +90,17 @@ class Versions:
         answer = decode(self._publish(names, call))
         known = answer["known"]
         return Published(answer["version"], answer["published"], None if known is None else int(known))
+
+
+def content_of(name: str, row: bytes | str) -> str | None:
+    """The text of a version of this name; None if the row that was kept under its number is of another one."""
+    facts = _facts_of(name, row)
+    return None if facts is None else str(facts["content"])
+
+
+def _facts_of(name: str, row: bytes | str | None) -> dict[str, Any] | None:
+    facts: dict[str, Any] = {} if row is None else decode(row)
+    return facts if facts.get("digest") == digest_of(name) else None
 
 
 def number_of(name: str) -> str:
