@@ -328,6 +328,12 @@ def unknown(shown_id: str, remembered_until_us: int | None, at: Clock) -> str:
     return f"There is nothing about {shown_id}: it was never handed over, or what became of it is no longer kept."
 
 
+def ambiguous(beginning: str, named: Sequence[str], count: int) -> str:
+    """Several ids begin with what was asked for; ``count`` of them, or more than are ``named``."""
+    many = f"{count} ids begin" if count == len(named) else f"More than {len(named)} ids begin"
+    return f"{many} with {beginning!r}, give more of the one that you mean: {', '.join(named)}."
+
+
 def limit_words(limit: str) -> str:
     """``10 of 10 in 30 min`` of ``10/30m``; a text that is no limit stays as it is."""
     parsed = _parsed(limit)

@@ -22,11 +22,15 @@ from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_decision
 from dispatcher.store.envelope import open_envelope
 from dispatcher.store.forecast import SCRIPT, Forecast, Waiter
+from dispatcher.store.id_search import NAMED, ids_beginning_with
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Pause, PausedByHand, read_by_hand, read_pause
 from dispatcher.store.versions import content_of
 
 _LANES: Final = tuple(Lane)
+
+FEWEST: Final = 4
+"""So many characters of an id are needed to find it by its beginning."""
 
 ReadLimits: TypeAlias = Callable[[str], Policy | None]
 """Reads the text of a limits file; None if this program cannot."""
@@ -157,7 +161,9 @@ class Explanations:
         read_limits: ReadLimits | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
+        self._client = client
         self._keys = keys
+        self._queue = queue
         self._policy = policy
         self._read_limits = read_limits
         self._calls = ExplainCalls(keys, queue)
@@ -167,6 +173,16 @@ class Explanations:
     def explain(self, event_id: str) -> Explanation:
         """What happened to the event of an id: the producer's, or the one on the queue."""
         return the_one(self.find(ids_of(event_id), payloads=True), event_id)
+
+    def explain_beginning(self, text: str) -> Explanation:
+        """As ``explain``, or else of the only id on the queue that begins with the text, from 4 characters on."""
+        told = self.explain(text)
+        if told.state is not State.UNKNOWN or len(text) < FEWEST or not is_utf8(text):
+            return told
+        found = ids_beginning_with(self._client, self._keys, self._queue, text)
+        if len(found) == 1:
+            return self.explain(found[0])
+        return replace(told, sentence=explain.ambiguous(text, found[:NAMED], len(found))) if found else told
 
     def find(self, ids: Sequence[str], *, payloads: bool = False) -> Findings:
         """What is known of ids on the queue, at most 500 of them; of large events by several looks."""

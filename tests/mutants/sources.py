@@ -126,6 +126,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("unit", "core/explain"),
         *_in("integration", "store/explanations cli/explain"),
     ),
+    "dispatcher/store/id_search.py": _in("integration", "store/explanations cli/explain"),
     "dispatcher/store/forecast.py": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
     "dispatcher/store/dead_letters.py": _in("integration", "store/dead_letters cli/dead"),
     "dispatcher/store/parked_events.py": _in("integration", "store/parked cli/parked"),

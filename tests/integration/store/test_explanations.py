@@ -407,6 +407,28 @@ def test_an_event_is_found_by_the_id_that_was_chosen_and_by_that_of_its_job(
     assert {(each.id, each.job_id) for each in told} == {(asked, job_id_for("disk full: db1"))}
 
 
+def test_an_event_is_found_by_the_beginning_of_its_id_wherever_it_is(stage: Stage, ann: Worker) -> None:
+    explanations = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    ids = {"lane": "waiting", "hand": "in_flight", "back": "in_flight", "park": "parked", "bury": "settled"}
+    ids |= {"sent": "settled", "drop": "settled"}
+    stage.send("sent-1", "drop-1", channel=UNPACED)
+    stage.send("free-1", "bury-1", category="kept")
+    stage.send("room-1", "park-1", category="later")
+    ann.run()
+    stage.redis.delete(*stage.keys.decisions[2:])
+    stage.send("sent-2", category="new", channel=UNPACED)
+    ann.run()
+    stage.send("hand-1", channel=UNPACED)
+    stage.worker("bob").take(due=0)
+    cid = stage.worker("cid")
+    stage.send("back-1", channel=UNPACED)
+    cid.take(due=0)
+    cid.give_back()
+    stage.send("lane-1", channel=UNPACED)
+    told = {beginning: explanations.explain_beginning(beginning) for beginning in ids}
+    assert {beginning: each.state.value for beginning, each in told.items()} == ids
+
+
 # For producers
 
 
