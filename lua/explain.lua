@@ -10,7 +10,8 @@
 --          21 failures  HASH  channel -> its posts in a row without a clear answer
 --          22 scheduled  ZSET  as in take.lua
 --          23 24        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
---          25 ...       HASH  the RQ job of each of "ids"
+--          25 removed   ZSET  as in removals.lua
+--          26 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
 -- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
@@ -25,7 +26,7 @@
 --               "cooldown" and "failures" of its channel,
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
 --             "letter": [field, value, ...] of its dead letter without the payload,
---             "decisions": [row, ...], "seen": until when its id is remembered
+--             "decisions": [row, ...], "seen": until when its id is remembered, "removed": when it was missed
 --           Instants are strings.
 -- The names of leased, line and waits keys follow from what was found, as in take.lua.
 -- @include prelude
@@ -141,7 +142,7 @@ for n, id in ipairs(call.ids) do
       place(facts, id, header)
     end
   end
-  facts.job = waiting_job(KEYS[24 + n], id)
+  facts.job = waiting_job(KEYS[25 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried
@@ -158,6 +159,7 @@ for n, id in ipairs(call.ids) do
   end
   facts.decisions = #decisions > 0 and decisions or nil
   facts.seen = redis.call('ZSCORE', KEYS[11], id) or nil
+  facts.removed = redis.call('ZSCORE', KEYS[25], id) or nil
   found[n] = facts
   payloads[n] = payload and (call.payloads or string.find(id, '^id%-%x+$')) and payload or ''
 end

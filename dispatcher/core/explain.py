@@ -56,12 +56,16 @@ class Decision:
 
 
 class State(StrEnum):
-    """Where an event is: on the queue, in some worker's hands, parked, at its end; or there is nothing to be told."""
+    """Where an event is: on the queue, in some worker's hands, parked, at its end, or removed by somebody else.
+
+    Or there is nothing to be told.
+    """
 
     WAITING = "waiting"
     IN_FLIGHT = "in_flight"
     PARKED = "parked"
     SETTLED = "settled"
+    REMOVED = "removed"
     UNKNOWN = "unknown"
 
 
@@ -316,6 +320,11 @@ def on_lane(lane: str, before: int | None, status: str) -> str:
         return f"Waits on the queue: no worker of ours has taken it, RQ says of its job that it is {status}."
     place = "" if before is None else ", as the next" if not before else f", behind {_others(before)}"
     return f"Waits on the queue, on lane {lane}{place}; no worker has taken it yet."
+
+
+def removed(missed_us: int, at: Clock) -> str:
+    """An event that no worker took, and that is no longer on the queue."""
+    return f"Removed from the queue by somebody else before {at(missed_us)}: no worker of ours has taken it."
 
 
 def unknown(shown_id: str, remembered_until_us: int | None, at: Clock) -> str:

@@ -118,6 +118,7 @@ class ExplainCalls:
             keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
             keys.muted, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
+            keys.removed,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
@@ -246,6 +247,9 @@ class _Telling:
         decision = latest([read_decision(self._found.id, row.encode()) for row in self._facts.get("decisions", ())])
         if decision is not None:
             return self._settled(decision, kept=False)
+        if "removed" in self._facts:
+            missed_us = int(self._facts["removed"])
+            return replace(self._base, state=State.REMOVED, sentence=explain.removed(missed_us, self._at))
         return replace(self._base, sentence=explain.unknown(_named(self._base.id), remembered, self._at))
 
     def _queued(self, job: Mapping[str, Any]) -> Explanation:

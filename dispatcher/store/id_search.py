@@ -33,6 +33,7 @@ def _all(client: Client, keys: Keys, queue: QueueKeys, text: str) -> Iterator[by
     owners: Any = client.zrange(keys.leases, 0, -1)
     yield from (id_ for id_, _ in client.zscan_iter(keys.parked, **said))
     yield from (id_ for id_, _ in client.zscan_iter(keys.requeued, **said))
+    yield from (id_ for id_, _ in client.zscan_iter(keys.removed, **said))
     yield from chain.from_iterable(client.sscan_iter(keys.leased(owner.decode()), **said) for owner in owners)
     for lane in queue.lanes:
         for first in range(0, _NEAR, _PAGE):

@@ -94,6 +94,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/replay.lua": _in("integration", "store/dead_letters cli/dead"),
     "lua/snapshot.lua": (*_in("integration", "store/waiting store/pause"), *_STORE, *_in("integration", "cli/status")),
     "lua/sweep.lua": _in("integration", "rq worker/worker"),
+    "lua/removals.lua": _in("integration", "store/removals"),
     "lua/claim.lua": _in("integration", "store/intake worker/worker producer/producer"),
     "lua/*.lua": _STORE,
     "lua/*/*.lua": _STORE,
@@ -131,6 +132,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/store/dead_letters.py": _in("integration", "store/dead_letters cli/dead"),
     "dispatcher/store/parked_events.py": _in("integration", "store/parked cli/parked"),
     "dispatcher/store/rq_recovery.py": _in("integration", "rq worker/worker"),
+    "dispatcher/store/removals.py": _in("integration", "store/removals"),
     "dispatcher/store/tallies.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/store/decisions.py": (*_in("integration", "store/decisions shadow_limits store/explanations"), *_STORE),
     "dispatcher/store/prefilter.py": (
