@@ -7,7 +7,9 @@
 --           7       HASH   id -> dead letter
 --           8       STRING version of the key layout
 --           9       STRING the namespace that the queue is bound to
---           10 ...  HASH   the job of each event (RQ's): rq:job:<id>; lives until it is taken
+--           10      LIST   the ids that producers enqueued last, the newest right (removals.lua); at most MOST_NOTED and a few;
+--                          lives for a day after it was begun, or after removals.lua looked
+--           11 ...  HASH   the job of each event (RQ's): rq:job:<id>; lives until it is taken
 -- ARGV      1 layout version, 2 namespace, 3 how many events may be held: on the lanes, and by the dispatcher (KEYS 5),
 --           4 instant in RQ's form (ISO 8601), 5 us | "" for the server's clock, then for each of up to 1,000 events one
 --           string: lane (1 to 3), 1 | 0 for whether a repeat of the id has to be recognised, the category where the
@@ -17,7 +19,8 @@
 -- All arguments are checked and all keys read before the first is written: what is refused has written nothing.
 -- @include prelude
 
-local HEAD, FIXED, PREFIX, MOST = 9, 5, #'rq:job:', 1000
+local HEAD, FIXED, PREFIX, MOST = 10, 5, #'rq:job:', 1000
+local MOST_NOTED, NOTED_MS = 10000, 86400000
 
 local layout = redis.call('GET', KEYS[8])
 if layout and layout ~= ARGV[1] then
@@ -38,6 +41,8 @@ for lane = 1, 3 do
   lanes[lane] = { key = KEYS[lane], origin = string.match(KEYS[lane], '^rq:queue:(.*)$'), ids = {}, rows = {} }
 end
 redis.call('SCARD', KEYS[4]) -- read for its type
+local noted_before = redis.call('LLEN', KEYS[10])
+local noted = noted_before
 local room, planned = most - held, {}
 local now
 
@@ -96,6 +101,13 @@ for _, lane in ipairs(lanes) do
       end
       return answer
     end
+    redis.pcall('RPUSH', KEYS[10], unpack(lane.ids)) -- an ACL may forbid it: then no removal is seen
+    noted = noted + #lane.ids
   end
+end
+if noted_before == 0 and noted > 0 then
+  redis.pcall('PEXPIRE', KEYS[10], NOTED_MS)
+elseif noted > MOST_NOTED + MOST then
+  redis.pcall('LTRIM', KEYS[10], -MOST_NOTED, -1)
 end
 return table.concat(results)

@@ -9,20 +9,24 @@
 --          20 paused    HASH  '*' or category -> JSON, what is paused by hand
 --          21 failures  HASH  channel -> its posts in a row without a clear answer
 --          22 scheduled  ZSET  as in take.lua
---          23 ...       HASH  the RQ job of each of "ids"
+--          23 24        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
+--          25 removed   ZSET  as in removals.lua
+--          26 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
---           "payloads": true: of all, else of those whose id is a digest}
--- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for}, payload of each | '', ...]; facts, those
---           that there are:
+--           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
+-- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
+--           "version", "limits": of those in force and what it says, with "limits" and an event that waits for room},
+--           payload of each | '', ...]; facts, those that there are:
 --             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
 --               where the event is:
 --               "owner" who holds it, or "requeued": true,
 --               "timer": its instant, on a timer or as a scheduled event,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
---               waits for, "lines_before" of those that wait for that scope, "cooldown" and "failures" of its channel,
+--               waits for, "elsewhere": how many of other lines that wait for that scope go before it (LINES),
+--               "cooldown" and "failures" of its channel,
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
 --             "letter": [field, value, ...] of its dead letter without the payload,
---             "decisions": [row, ...], "seen": until when its id is remembered
+--             "decisions": [row, ...], "seen": until when its id is remembered, "removed": when it was missed
 --           Instants are strings.
 -- The names of leased, line and waits keys follow from what was found, as in take.lua.
 -- @include prelude
@@ -30,6 +34,7 @@
 
 local NEAR = 10000 -- of longer lanes only the beginning is searched, all ids together so far
 local MOST_READ = 1048576 -- bytes of records and letters, in which one more may be on top
+local LINES = 20 -- so many lines of a scope are searched for events that go first; of other lines only the head counts
 
 local events, lines = KEYS[1], KEYS[4]
 local call = cjson.decode(ARGV[1])
@@ -50,6 +55,21 @@ local function stands(facts, line, entry, id)
   facts.next = redis.call('ZSCORE', lines, entry) or nil
 end
 
+-- How many events of other lines that wait for the same scope go before one of this rank.
+local function before_elsewhere(waits, line, rank)
+  local below = '(' .. rank
+  local own = redis.call('ZSCORE', waits, line)
+  local count = redis.call('ZCOUNT', waits, '-inf', below) - (own and tonumber(own) < tonumber(rank) and 1 or 0)
+  for _, other in ipairs(redis.call('ZRANGEBYSCORE', waits, '-inf', below, 'LIMIT', 0, LINES)) do
+    if other ~= line then
+      count = count + math.max(0, redis.call('ZCOUNT', call.line .. other, '-inf', below) - 1)
+    end
+  end
+  return count
+end
+
+local waits_for_room = false
+
 local function place(facts, id, header)
   if header.state ~= 'waiting' then
     facts.owner = holder(id)
@@ -60,7 +80,9 @@ local function place(facts, id, header)
     facts.timer = redis.call('ZSCORE', KEYS[22], id) or nil
   elseif header.line then
     facts.scope = redis.call('HGET', KEYS[10], header.line) or header.line
-    facts.lines_before = redis.call('ZRANK', call.waits .. facts.scope, header.line) or nil
+    local rank = redis.call('ZSCORE', call.line .. header.line, id)
+    facts.elsewhere = rank and before_elsewhere(call.waits .. facts.scope, header.line, rank) or nil
+    waits_for_room = true
     stands(facts, header.line, 'scope:' .. facts.scope, id)
   else
     facts.cooldown = redis.call('ZSCORE', KEYS[6], header.channel) or nil
@@ -120,7 +142,7 @@ for n, id in ipairs(call.ids) do
       place(facts, id, header)
     end
   end
-  facts.job = waiting_job(KEYS[22 + n], id)
+  facts.job = waiting_job(KEYS[25 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried
@@ -137,8 +159,15 @@ for n, id in ipairs(call.ids) do
   end
   facts.decisions = #decisions > 0 and decisions or nil
   facts.seen = redis.call('ZSCORE', KEYS[11], id) or nil
+  facts.removed = redis.call('ZSCORE', KEYS[25], id) or nil
   found[n] = facts
   payloads[n] = payload and (call.payloads or string.find(id, '^id%-%x+$')) and payload or ''
+end
+
+local version, limits
+if call.limits and waits_for_room then
+  version = redis.call('GET', KEYS[23]) or nil
+  limits = version and redis.call('HGET', KEYS[24], string.match(version, '^%d*')) or nil
 end
 
 local function hash_of(key)
@@ -154,4 +183,6 @@ return { cjson.encode({
   muted = hash_of(KEYS[19]),
   paused = hash_of(KEYS[20]),
   found = found,
+  version = version,
+  limits = limits,
 }), unpack(payloads) }

@@ -89,9 +89,11 @@ def open_dead_letters(settings: AnySettings, server: Server) -> DeadLetters:
 
 def open_explanations(settings: AnySettings, server: Server) -> Explanations:
     """What explains events of the namespace; raises as ``build_readers`` does."""
+    from dispatcher.settings.content import policy_if_readable
     from dispatcher.store.explanations import Explanations
 
-    return Explanations(client_of_namespace(settings, server), *keys_of(settings))
+    client = client_of_namespace(settings, server)
+    return Explanations(client, *keys_of(settings), read_limits=policy_if_readable)
 
 
 def open_pausing(settings: AnySettings, server: Server) -> Pausing:

@@ -25,6 +25,7 @@ from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
+from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Versions
@@ -172,7 +173,10 @@ class _Run:
             outbox=outbox,
             books=Books(client, keys, queue),
             housekeeping=Housekeeping(
-                Sweep(client, keys, queue, owner=self.owner), DeadLetters(client, keys, queue), self.events
+                Sweep(client, keys, queue, owner=self.owner),
+                Removals(client, keys),
+                DeadLetters(client, keys, queue),
+                self.events,
             ),
             doorbell=Doorbell(client, queue.lanes, keys.wake),
             log=self.events,

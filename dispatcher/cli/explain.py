@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +13,9 @@ from dispatcher.cli.terminal import Terminal
 if TYPE_CHECKING:
     from dispatcher.core.explain import Explanation
 
+CUT: Final = "…"
+"""What a log line for people has after the beginning of a generated id."""
+
 
 @click.command()
 @click.argument("id_", metavar="ID")
@@ -21,17 +24,21 @@ if TYPE_CHECKING:
 def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     """Say in one sentence what happened to an event, or where it is now.
 
-    The ID is the one the producer chose, the one that "send" printed, or that of the RQ job. Exit 1 if nothing is known
-    of it: it was never handed over, or what became of it is no longer kept.
+    The ID is the one the producer chose, the one that "send" printed, or that of the RQ job. Of an id on the queue its
+    beginning is enough, from 4 characters on, if no other id begins so. Exit 1 if nothing is known of it: it was never
+    handed over, or what became of it is no longer kept.
     """
     from dispatcher.app.readers import open_explanations
     from dispatcher.core.explain import State
 
+    asked = id_.removesuffix(CUT)
     with namespace_named(terminal, quiet=as_json) as (settings, server):
-        explanation = open_explanations(settings, server).explain(id_)
+        explanation = open_explanations(settings, server).explain_beginning(asked)
     if as_json:
         terminal.print_json(document(explanation))
     else:
+        if explanation.id.startswith(asked) and explanation.id != asked:
+            terminal.say(f"id {explanation.id}")
         terminal.tell(explanation.sentence)
     return DOES_NOT_HOLD if explanation.state is State.UNKNOWN else DONE
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dispatcher.cli.drawing import Fitting, plain_table
 from dispatcher.cli.instants import local, span, zone
-from dispatcher.core.explain import clock_of
+from dispatcher.core.explain import Clock, Explanation, clock_of
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
 from dispatcher.store.parked_events import ParkedEvent
@@ -26,28 +26,43 @@ def listing(events: Sequence[ParkedEvent]) -> Fitting:
 
 def _in_lines(events: Sequence[ParkedEvent]) -> Table:
     table = plain_table()
-    for heading in (_since(), "Id", "Category", "Channel", "Reason"):
+    for heading in (_since(), "Id", "Category", "Channel", "Reason", "Expected"):
         table.add_column(heading, no_wrap=True)
     table.add_column("What it waits for")
     clock = clock_of(_now_us())
     for each in events:
         told = each.explanation
-        facts = [told.id, told.category or "", told.channel or "", told.reason or "", told.sentence]
-        table.add_row(clock(each.seen_us), *(Text(one_line(fact, 400)) for fact in facts))
+        facts = [told.id, told.category or "", told.channel or "", told.reason or "", _expected(told, clock)]
+        table.add_row(clock(each.seen_us), *(Text(one_line(fact, 400)) for fact in (*facts, told.sentence)))
     return table
 
 
 def _in_blocks(events: Sequence[ParkedEvent]) -> Table:
     table = plain_table()
     table.add_column(_since(), no_wrap=True)
+    table.add_column("Expected", no_wrap=True)
     table.add_column("Id, then category, channel and reason", overflow="fold")
     clock = clock_of(_now_us())
     for each in events:
         told = each.explanation
         facts = [Text(one_line(fact)) for fact in (told.category, told.channel, told.reason) if fact]
         sentence = Text(one_line(told.sentence, 400), "dim")
-        table.add_row(clock(each.seen_us), Group(Text(one_line(told.id), "bold"), Text("  ").join(facts), sentence))
+        group = Group(Text(one_line(told.id), "bold"), Text("  ").join(facts), sentence)
+        table.add_row(clock(each.seen_us), _expected(told, clock), group)
     return table
+
+
+def _expected(told: Explanation, clock: Clock) -> str:
+    """When it is expected to go; an estimate has a tilde before it."""
+    at_us, is_estimate = _expected_us(told)
+    return "" if at_us is None else f"{'~' if is_estimate else ''}{clock(at_us)}"
+
+
+def _expected_us(told: Explanation) -> tuple[int | None, bool]:
+    """When it is expected to go, and whether that is an estimate."""
+    at = told.next_at if told.expected_at is None else told.expected_at
+    is_estimate = told.expected_at is not None and told.place != 1
+    return None if at is None else round(at * US), is_estimate
 
 
 def summary(events: Sequence[ParkedEvent]) -> Table:
@@ -76,8 +91,10 @@ def details(parked: ParkedEvent) -> Table:
         ("Channel", told.channel or ""),
         ("Reason", f"{told.reason}: {told.code}" if told.code else told.reason or ""),
         ("Waits for", told.scope or ""),
+        ("Limit", "" if told.limit is None else f"{told.limit}, {told.used} of {told.max} used"),
+        ("Place", "" if told.place is None else str(told.place)),
         ("Before it", "" if told.before is None else str(told.before)),
-        ("Expected", "" if told.next_at is None else _instant(round(told.next_at * US))),
+        ("Expected", _expected_in_full(told)),
         ("First seen", _instant(parked.seen_us)),
         ("Expires", _instant(parked.deadline_us)),
         ("Tries", str(told.attempts)),
@@ -98,6 +115,11 @@ def payload_text(parked: ParkedEvent) -> str:
 
 def _since() -> str:
     return f"First seen ({zone(_now_us() / US)})"
+
+
+def _expected_in_full(told: Explanation) -> str:
+    at_us, is_estimate = _expected_us(told)
+    return "" if at_us is None else f"{_instant(at_us)}{' (an estimate)' if is_estimate else ''}"
 
 
 def _instant(at_us: int) -> str:

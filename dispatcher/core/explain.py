@@ -25,6 +25,7 @@ _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "
 """What a log line has of a decision as it is."""
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
+_HOLDING: Final = "admitted events hold the limit and are yet to be posted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,16 @@ class Decision:
 
 
 class State(StrEnum):
-    """Where an event is: on the queue, in some worker's hands, parked, at its end; or there is nothing to be told."""
+    """Where an event is: on the queue, in some worker's hands, parked, at its end, or removed by somebody else.
+
+    Or there is nothing to be told.
+    """
 
     WAITING = "waiting"
     IN_FLIGHT = "in_flight"
     PARKED = "parked"
     SETTLED = "settled"
+    REMOVED = "removed"
     UNKNOWN = "unknown"
 
 
@@ -71,6 +76,10 @@ class Explanation:
     ``at`` is when it was settled, ``first_seen`` when a worker first took it, ``fits_at`` when the limit that refused
     it would have let it pass, ``next_at`` when it is expected to go on: all in seconds since 1970. ``before`` is how
     many of its line or lane go before it. ``dead_letter`` says that it is kept as one. What is not known is None.
+
+    Of an event that waits for room in a limit: ``used`` of ``max`` slots are used in ``window_s`` seconds, ``place`` is
+    its place in line from 1, and ``expected_at`` when it goes if nothing changes: exact for the first in line, an
+    estimate for the others.
     """
 
     id: str
@@ -84,6 +93,11 @@ class Explanation:
     channel: str | None = None
     scope: str | None = None
     limit: str | None = None
+    used: int | None = None
+    max: int | None = None
+    window_s: float | None = None
+    place: int | None = None
+    expected_at: float | None = None
     fits_at: float | None = None
     first_seen: float | None = None
     next_at: float | None = None
@@ -95,6 +109,24 @@ class Explanation:
     detail: str | None = None
     ts: str | None = None
     dead_letter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The limit for which an event waits, how many slots of it are used, and when the event is expected to go.
+
+    ``at_us`` is None where the limit is full of held slots: nobody knows when these are posted.
+    """
+
+    scope: str
+    limit: Limit
+    used: int
+    at_us: int | None
+
+    @property
+    def use(self) -> str:
+        """``10 of 10 in 30 min``."""
+        return _use(self.used, self.limit)
 
 
 def clock_of(now_us: int, zone: tzinfo | None = None) -> Clock:
@@ -181,8 +213,27 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
     return ended(decision, at)
 
 
+def waits_for_room(room: Room, place: int, now_us: int, hindrance: str | None, at: Clock) -> str:
+    """An event that waits in a category's line, at this place from 1; the hindrance keeps all events from going."""
+    has = "have" if room.scope == "global" else "has"
+    said = f"Waits for room: {_scope(room.scope)} {has} used {room.use}; "
+    said += "first in line" if place == 1 else f"number {place} in line"
+    if hindrance is not None:
+        return f"{said}; {hindrance}."
+    if room.at_us is None:
+        return f"{said}. When it goes is not known: {_HOLDING}."
+    if room.at_us <= now_us:
+        return f"{said}, expected now."
+    if place == 1:
+        return f"{said}, expected at {at(room.at_us)} if nothing changes."
+    return f"{said}, expected at about {at(room.at_us)} (an estimate)."
+
+
 def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
-    """An event that waits in a category's line; ``next_us`` is when the next may pass, None while that is decided."""
+    """As ``waits_for_room``, where the limits are not known.
+
+    ``next_us`` is when the next may pass, None while that is decided.
+    """
     room = f"Waits for room: {_scope(scope)} had used up a limit"
     if scope.startswith("muted:"):
         room = "Waits: its category was muted"
@@ -272,6 +323,11 @@ def on_lane(lane: str, before: int | None, status: str) -> str:
     return f"Waits on the queue, on lane {lane}{place}; no worker has taken it yet."
 
 
+def removed(missed_us: int, at: Clock) -> str:
+    """An event that no worker took, and that is no longer on the queue."""
+    return f"Removed from the queue by somebody else before {at(missed_us)}: no worker of ours has taken it."
+
+
 def unknown(shown_id: str, remembered_until_us: int | None, at: Clock) -> str:
     """There is no event of the id, and no decision."""
     if remembered_until_us is not None:
@@ -282,15 +338,23 @@ def unknown(shown_id: str, remembered_until_us: int | None, at: Clock) -> str:
     return f"There is nothing about {shown_id}: it was never handed over, or what became of it is no longer kept."
 
 
+def ambiguous(beginning: str, named: Sequence[str], count: int) -> str:
+    """Several ids begin with what was asked for; ``count`` of them, or more than are ``named``."""
+    many = f"{count} ids begin" if count == len(named) else f"More than {len(named)} ids begin"
+    return f"{many} with {beginning!r}, give more of the one that you mean: {', '.join(named)}."
+
+
 def limit_words(limit: str) -> str:
     """``10 of 10 in 30 min`` of ``10/30m``; a text that is no limit stays as it is."""
     parsed = _parsed(limit)
     if parsed is None:
         return limit
-    span = _SPAN.sub(
-        lambda part: f"{part[1]} {'min' if part[2] == 'm' else part[2]}", format_duration(parsed.window_us)
-    )
-    return f"{parsed.max} of {parsed.max} in {span}{'' if parsed.kind is Kind.ROLLING else f' ({parsed.kind})'}"
+    return _use(parsed.max, parsed)
+
+
+def _use(used: int, limit: Limit) -> str:
+    span = _SPAN.sub(lambda part: f"{part[1]} {'min' if part[2] == 'm' else part[2]}", format_duration(limit.window_us))
+    return f"{used} of {limit.max} in {span}{'' if limit.kind is Kind.ROLLING else f' ({limit.kind})'}"
 
 
 def _is_of_a_limit(decision: Decision) -> bool:

@@ -33,6 +33,7 @@ LAST_LINES_S: Final = 0.5
 _MOST_TOLD: Final = 1_000
 _WARNINGS: Final = {
     "digest.failed",
+    "jobs.removed",
     "notice.failed",
     "redis.lost",
     "slack.paused",

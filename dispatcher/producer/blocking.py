@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
@@ -107,17 +107,23 @@ class Producer:
         Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
         nothing. Raises ``QueueUnavailable``.
         """
+        from dispatcher.producer.explaining import forecast_of
         from dispatcher.server.connection import Script, translate_refusals
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one
+        from dispatcher.store.forecast import SCRIPT
+
+        def ask(script: str, keys: list[str], call: dict[str, Any]) -> Any:  # noqa: ANN401 - what Lua returns
+            return Script(self._client, script, within_s=ANSWER_TIMEOUT_S)(keys, [encode(call)])
 
         calls = ExplainCalls(*self._keys)
-        keys, call = calls.call(ids_of(event_id), payloads=True)
         try:
             with translate_refusals(self._client):
-                answer = Script(self._client, "explain", within_s=ANSWER_TIMEOUT_S)(keys, [encode(call)])
+                findings = calls.read(ask("explain", *calls.call(ids_of(event_id), payloads=True, limits=True)))
+                if (forecast := forecast_of(findings, self._keys[0])) is not None:
+                    findings = findings.with_rooms(forecast.read(ask(SCRIPT, forecast.keys, forecast.call)))
         except GateUnavailable as error:
             raise QueueUnavailable(str(error)) from error
-        return the_one(calls.read(answer), event_id)
+        return the_one(findings, event_id)
 
     def close(self) -> None:
         """Close the connections of a producer from ``from_env``; a client that was handed in is its owner's matter."""

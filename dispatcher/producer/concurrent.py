@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Iterable
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
@@ -92,18 +92,27 @@ class AsyncProducer:
 
     async def explain(self, event_id: str) -> Explanation:
         """As ``Producer.explain``."""
+        from dispatcher.producer.explaining import forecast_of
         from dispatcher.server.connection import AsyncScript, translate_refusals
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one
+        from dispatcher.store.forecast import SCRIPT
+
+        async def ask(script: str, keys: list[str], call: dict[str, Any]) -> Any:  # noqa: ANN401 - what Lua returns
+            return await AsyncScript(self._client, script)(keys, [encode(call)])
 
         calls = ExplainCalls(*self._keys)
-        keys, call = calls.call(ids_of(event_id), payloads=True)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 with translate_refusals(self._client):
-                    answer = await AsyncScript(self._client, "explain")(keys, [encode(call)])
+                    findings = calls.read(
+                        await ask("explain", *calls.call(ids_of(event_id), payloads=True, limits=True))
+                    )
+                    if (forecast := forecast_of(findings, self._keys[0])) is not None:
+                        rooms = forecast.read(await ask(SCRIPT, forecast.keys, forecast.call))
+                        findings = findings.with_rooms(rooms)
         except (GateUnavailable, TimeoutError) as error:
             raise QueueUnavailable(str(error) or _TOO_SLOW) from error
-        return the_one(calls.read(answer), event_id)
+        return the_one(findings, event_id)
 
     async def aclose(self) -> None:
         """As ``Producer.close``."""

@@ -209,6 +209,21 @@ class Keys:
         return self._key("abandoned")
 
     @cached_property
+    def enqueued(self) -> str:
+        """LIST, the last 10,000 ids that producers enqueued, those aside that were taken; lives a day."""
+        return self._key("enqueued")
+
+    @cached_property
+    def looked(self) -> str:
+        """STRING, how many events had settled when ``enqueued`` was last looked through; lives a day."""
+        return self._key("enqueued:looked")
+
+    @cached_property
+    def removed(self) -> str:
+        """ZSET, id that somebody else removed from the queue -> when it was missed (us); seven days after the last."""
+        return self._key("removed")
+
+    @cached_property
     def sweep(self) -> str:
         """STRING, who swept last; lives for the interval between two sweeps."""
         return self._key("sweep")

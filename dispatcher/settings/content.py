@@ -80,6 +80,14 @@ def policy_in(text: str) -> Policy:
         raise ContentNotRead(str(error)) from error
 
 
+def policy_if_readable(text: str) -> Policy | None:
+    """As ``policy_in``; None where a newer program wrote the content."""
+    try:
+        return policy_in(text)
+    except ContentNotRead:
+        return None
+
+
 def _in_json(escape: re.Match[str]) -> str:
     """JSON has no escape of eight digits; YAML has no other one that holds every character."""
     return escape[0] if escape[1] is None else chr(int(escape[1], 16))

@@ -66,6 +66,7 @@ class EnqueueCalls:
             keys.dead_ids,
             keys.layout,
             queue.binding,
+            keys.enqueued,
         ]
         self._facts: Arguments = [LAYOUT_VERSION, keys.namespace, max_waiting]
         self._job_prefix = queue.job("")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 from dispatcher.core import explain
 from dispatcher.core.event import MAX_ID, Event, job_id_for
-from dispatcher.core.explain import Clock, Decision, Explanation, State, clock_of
+from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
 from dispatcher.core.limits import US, Lane, Reason, is_utf8, shown
 from dispatcher.core.mutes import Mute, read_mutes
-from dispatcher.core.policy import limit_reason
+from dispatcher.core.policy import Policy, limit_reason
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode, decode_answer
@@ -21,10 +21,19 @@ from dispatcher.server.keys import Keys
 from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_decision
 from dispatcher.store.envelope import open_envelope
+from dispatcher.store.forecast import SCRIPT, Forecast, Waiter
+from dispatcher.store.id_search import NAMED, ids_beginning_with
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Pause, PausedByHand, read_by_hand, read_pause
+from dispatcher.store.versions import content_of
 
 _LANES: Final = tuple(Lane)
+
+FEWEST: Final = 4
+"""So many characters of an id are needed to find it by its beginning."""
+
+ReadLimits: TypeAlias = Callable[[str], Policy | None]
+"""Reads the text of a limits file; None if this program cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +52,57 @@ class Found:
                 return open_envelope(self.id, self.payload)
         return None
 
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether it waits in a category's line."""
+        header = self.header or {}
+        is_elsewhere = "malformed" in self.facts or header.get("timer") or header.get("scheduled")
+        return header.get("state") == "waiting" and bool(header.get("line")) and not is_elsewhere
+
+    @property
+    def before(self) -> int:
+        """How many go before it: of its own line, and of others that wait for the same scope."""
+        return int(self.facts.get("before", 0)) + int(self.facts.get("elsewhere", 0))
+
+    @property
+    def next_us(self) -> int | None:
+        """When the next of its line may pass; None while that is decided."""
+        instant = self.facts.get("next")
+        return None if instant in {None, "inf"} else int(instant)
+
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found at one instant, by the server's clock, with the pauses and the mutes that were in force."""
+    """What was found at one instant, by the server's clock, with the pauses and the mutes that were in force.
+
+    ``limits`` is the content of the limits in force, where it was asked for. ``rooms`` says of events that wait for
+    room what a ``Forecast`` has found.
+    """
 
     now_us: int
     pause: Pause | None
     by_hand: Mapping[str, PausedByHand]
     muted: Mapping[str, Mute]
     found: Sequence[Found]
+    limits: str | None = None
+    rooms: Mapping[str, Room] = field(default_factory=dict)
+
+    def forecast(self, keys: Keys, policy: Policy | None) -> Forecast | None:
+        """What is to be asked of the events that wait for room; None if there are none, or the policy is not known."""
+        if policy is None:
+            return None
+        waiters = []
+        for found in self.found:
+            event = found.event() if found.waits_for_room else None
+            if event is not None:
+                demands = policy.scopes(event.category, event.labels)
+                own = int(found.facts.get("before", 0)) + 1
+                waiters.append(Waiter(found.id, demands, found.facts["scope"], found.before + 1, own, found.next_us))
+        return Forecast(keys, waiters, self.now_us) if waiters else None
+
+    def with_rooms(self, rooms: Mapping[str, Room]) -> Findings:
+        """The same, with what the forecast has found."""
+        return replace(self, rooms=rooms)
 
     def explain(self, found: Found, asked: str | None = None) -> Explanation:
         """What happened to the event, which was asked for by that id."""
@@ -67,15 +117,18 @@ class ExplainCalls:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
-            keys.muted, keys.paused, keys.failures, keys.scheduled,
+            keys.muted, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
+            keys.removed,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
-    def call(self, ids: Sequence[str], *, payloads: bool) -> tuple[list[str], dict[str, Any]]:
-        """Keys and the call, for ids on the queue."""
+    def call(self, ids: Sequence[str], *, payloads: bool, limits: bool = False) -> tuple[list[str], dict[str, Any]]:
+        """Keys and the call, for ids on the queue; with ``limits``, for the content of those in force where needed."""
         call: dict[str, Any] = {"ids": list(ids), **self._prefixes}
         if payloads:
             call["payloads"] = True
+        if limits:
+            call["limits"] = True
         return [*self._names, *(self._queue.job(id_) for id_ in ids)], call
 
     def read(self, answer: Sequence[bytes]) -> Findings:
@@ -87,30 +140,70 @@ class ExplainCalls:
         ]
         now_us = int(facts["now"])
         by_hand = {name: read_by_hand(row) for name, row in facts.get("paused", {}).items()}
-        return Findings(now_us, read_pause(facts.get("pause")), by_hand, read_mutes(facts.get("muted"), now_us), found)
+        limits = content_of(facts["version"], facts["limits"]) if "limits" in facts else None
+        pause, muted = read_pause(facts.get("pause")), read_mutes(facts.get("muted"), now_us)
+        return Findings(now_us, pause, by_hand, muted, found, limits)
 
 
 class Explanations:
-    """Explains events. Raises ``GateUnavailable`` when the server is away."""
+    """Explains events. Raises ``GateUnavailable`` when the server is away.
 
-    def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
+    When an event finds room follows from the limits: the ``policy``, or else what ``read_limits`` makes of those in
+    force.
+    """
+
+    def __init__(  # noqa: PLR0913 - collaborators first, the rest by name
+        self,
+        client: Client,
+        keys: Keys,
+        queue: QueueKeys,
+        *,
+        policy: Policy | None = None,
+        read_limits: ReadLimits | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._queue = queue
+        self._policy = policy
+        self._read_limits = read_limits
         self._calls = ExplainCalls(keys, queue)
         self._script = JsonScript(client, "explain", clock)
+        self._forecast = JsonScript(client, SCRIPT, clock)
 
     def explain(self, event_id: str) -> Explanation:
         """What happened to the event of an id: the producer's, or the one on the queue."""
         return the_one(self.find(ids_of(event_id), payloads=True), event_id)
+
+    def explain_beginning(self, text: str) -> Explanation:
+        """As ``explain``, or else of the only id on the queue that begins with the text, from 4 characters on."""
+        told = self.explain(text)
+        if told.state is not State.UNKNOWN or len(text) < FEWEST or not is_utf8(text):
+            return told
+        found = ids_beginning_with(self._client, self._keys, self._queue, text)
+        if len(found) == 1:
+            return self.explain(found[0])
+        return replace(told, sentence=explain.ambiguous(text, found[:NAMED], len(found))) if found else told
 
     def find(self, ids: Sequence[str], *, payloads: bool = False) -> Findings:
         """What is known of ids on the queue, at most 500 of them; of large events by several looks."""
         findings = self._find(ids, payloads=payloads)
         while len(findings.found) < len(ids):
             more = self._find(ids[len(findings.found) :], payloads=payloads)
-            findings = replace(findings, found=[*findings.found, *more.found])
+            rooms = {**findings.rooms, **more.rooms}
+            findings = replace(findings, found=[*findings.found, *more.found], rooms=rooms)
         return findings
 
     def _find(self, ids: Sequence[str], *, payloads: bool) -> Findings:
-        return self._calls.read(self._script(*self._calls.call(ids, payloads=payloads)))
+        limits = self._read_limits is not None
+        findings = self._calls.read(self._script(*self._calls.call(ids, payloads=payloads, limits=limits)))
+        policy = self._policy
+        if policy is None and self._read_limits is not None and findings.limits is not None:
+            policy = self._read_limits(findings.limits)
+        forecast = findings.forecast(self._keys, policy)
+        if forecast is None:
+            return findings
+        return findings.with_rooms(forecast.read(self._forecast(forecast.keys, forecast.call)))
 
 
 def ids_of(event_id: str) -> list[str]:
@@ -154,6 +247,9 @@ class _Telling:
         decision = latest([read_decision(self._found.id, row.encode()) for row in self._facts.get("decisions", ())])
         if decision is not None:
             return self._settled(decision, kept=False)
+        if "removed" in self._facts:
+            missed_us = int(self._facts["removed"])
+            return replace(self._base, state=State.REMOVED, sentence=explain.removed(missed_us, self._at))
         return replace(self._base, sentence=explain.unknown(_named(self._base.id), remembered, self._at))
 
     def _queued(self, job: Mapping[str, Any]) -> Explanation:
@@ -204,24 +300,41 @@ class _Telling:
         return replace(base, reason=Reason.SCHEDULED.value, next_at=next_us / US, sentence=sentence)
 
     def _deferred(self, base: Explanation) -> Explanation:
-        scope, next_us = self._facts["scope"], self._next_us()
-        before = self._facts.get("before", 0) + self._facts.get("lines_before", 0)
-        mute, reason = self._findings.muted.get(str(base.category)), limit_reason(scope)
+        found, findings = self._found, self._findings
+        scope, before, next_us = self._facts["scope"], found.before, self._next_us()
+        base = replace(base, reason=limit_reason(scope).value, scope=scope, before=before, place=before + 1)
+        mute, room = findings.muted.get(str(base.category)), findings.rooms.get(found.id)
         if mute is not None:
             words = explain.mute_words(mute.until_us, mute.who, mute.why, self._at)
             sentence = explain.muted(mute.category, before, words)
-            reason, next_us = Reason.MUTED, max(mute.until_us, next_us or 0)
-        else:
-            is_due = next_us is None or next_us <= self._findings.now_us
+            next_us = max(mute.until_us, next_us or 0)
+            next_at = _seconds(None if before else next_us)
+            return replace(base, reason=Reason.MUTED.value, next_at=next_at, sentence=sentence)
+        if room is None:
+            is_due = next_us is None or next_us <= findings.now_us
             sentence = explain.deferred(scope, before, None if is_due else next_us, self._at)
+            return replace(base, next_at=_seconds(None if before else next_us), sentence=sentence)
+        hindrance = self._hindrance()
+        expected_at = None if hindrance or room.at_us is None else room.at_us / US
         return replace(
             base,
-            reason=reason.value,
-            scope=scope,
-            before=before,
-            next_at=_seconds(None if before else next_us),
-            sentence=sentence,
+            reason=limit_reason(room.scope).value,
+            scope=room.scope,
+            limit=str(room.limit),
+            used=room.used,
+            max=room.limit.max,
+            window_s=room.limit.window_us / US,
+            expected_at=expected_at,
+            next_at=None if before else expected_at,
+            sentence=explain.waits_for_room(room, before + 1, findings.now_us, hindrance, self._at),
         )
+
+    def _hindrance(self) -> str | None:
+        """What keeps every event from going, whatever the limits say."""
+        stopped, pause = self._findings.by_hand.get("*"), self._findings.pause
+        if stopped is not None:
+            return explain.paused(stopped.since_us, _by(stopped), self._at)
+        return None if pause is None else explain.paused(pause.since_us, _said(pause), self._at)
 
     def _for_channel(self, base: Explanation) -> Explanation:
         before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._findings.now_us
@@ -232,7 +345,7 @@ class _Telling:
         failures = int(self._facts.get("failures") or 0)
         if stopped is not None:
             reason, next_us = Reason.PAUSED, None
-            words = f"by {stopped.by}" + (f": {stopped.why}" if stopped.why else "")
+            words = _by(stopped)
             hindrance = explain.paused(stopped.since_us, words, self._at)
             if of_category is not None:
                 hindrance = explain.paused_category(str(base.category), stopped.since_us, words, self._at)
@@ -255,8 +368,8 @@ class _Telling:
         )
 
     def _next_us(self) -> int | None:
-        instant = self._facts.get("next")
-        return None if instant in {None, "inf"} else max(int(instant), self._findings.now_us)
+        instant = self._found.next_us
+        return None if instant is None else max(instant, self._findings.now_us)
 
     def _buried(self) -> Decision:
         pairs = iter(self._facts["letter"])
@@ -279,6 +392,10 @@ class _Telling:
 
 _SAME: Final = ("outcome", "reason", "scope", "limit", "code", "detail", "ts")
 """What an explanation has of a decision as it is."""
+
+
+def _by(stopped: PausedByHand) -> str:
+    return f"by {stopped.by}" + (f": {stopped.why}" if stopped.why else "")
 
 
 def _said(pause: Pause) -> str:

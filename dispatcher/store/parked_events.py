@@ -90,7 +90,7 @@ class ParkedEvents:
         self._keys = keys
         self._policy = policy
         self._remember_us = remember_us
-        self._explanations = Explanations(client, keys, queue, clock=clock)
+        self._explanations = Explanations(client, keys, queue, policy=policy, clock=clock)
         self._cancel = JsonScript(client, "cancel", clock)
         self._of_category = JsonScript(client, "of_category")
 

@@ -42,20 +42,19 @@ class Sweep:
         self._owner = owner
         self._sweep = JsonScript(client, "sweep", clock)
 
-    def sweep_if_due(self) -> int:
-        """Sweep, unless somebody did within the interval; returns how many ids are back on their lanes.
+    def is_due(self) -> bool:
+        """Whether this caller is to sweep now: nobody did within the interval.
 
         A full server is left alone: what would go back on a lane needs room.
         """
         with translate_outages():
             try:
-                is_mine = self._client.set(self._keys.sweep, self._owner, nx=True, px=EVERY)
+                return bool(self._client.set(self._keys.sweep, self._owner, nx=True, px=EVERY))
             except OutOfMemoryError:
-                return 0
-        return self.sweep() if is_mine else 0
+                return False
 
     def sweep(self) -> int:
-        """Sweep now."""
+        """Sweep now; returns how many ids are back on their lanes."""
         self._forget_workers()
         return sum(self._sweep_lane(lane) for lane in Lane)
 

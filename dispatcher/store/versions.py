@@ -119,6 +119,12 @@ class Versions:
         return Published(answer["version"], answer["published"], None if known is None else int(known))
 
 
+def content_of(name: str, row: bytes | str) -> str | None:
+    """The text of a version of this name; None if the row that was kept under its number is of another one."""
+    version = _version(row)
+    return version.content if version.name == name else None
+
+
 def _version(row: bytes | str) -> Version:
     facts = decode(row)
     name, said = f"{facts['number']}-{facts['digest']}", (facts["by"], facts["file"], facts.get("source", ""))

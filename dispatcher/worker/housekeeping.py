@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import Bounds, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
+
+NAMED: Final = 5
+"""So many ids stand in a log line about more."""
+
+REMOVED: Final = "somebody else removed these events from the queue; they are in no total"
 
 
 class Housekeeping:
     """Done with a worker's heartbeat. Every method but ``tell_mutes`` raises ``GateUnavailable``."""
 
-    def __init__(self, sweep: Sweep, dead_letters: DeadLetters, log: WorkerLog) -> None:
+    def __init__(self, sweep: Sweep, removals: Removals, dead_letters: DeadLetters, log: WorkerLog) -> None:
         self._sweep = sweep
+        self._removals = removals
         self._dead_letters = dead_letters
         self._log = log
         self._muted: Mapping[str, Mute] = {}
 
     def keep_up(self, bounds: Bounds) -> None:
-        """Put back abandoned jobs if it is time, and trim the dead letters to their bounds; tell of both."""
-        if back := self._sweep.sweep_if_due():
-            self._log.say("jobs.swept", back=back)
+        """If it is time, put back abandoned jobs and look for removed ones; trim the dead letters. Tell of all this."""
+        if self._sweep.is_due():
+            if back := self._sweep.sweep():
+                self._log.say("jobs.swept", back=back)
+            if removed := self._removals.find(bounds.decisions):
+                self._log.say("jobs.removed", count=len(removed), ids=" ".join(removed[:NAMED]), detail=REMOVED)
         if trimmed := self._dead_letters.trim(bounds):
             self._log.trimmed(trimmed)
 

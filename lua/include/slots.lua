@@ -26,6 +26,7 @@ local slots = module(function(slots)
   local function counts_held(window)
     return window[KIND] == 'fixed' or window[US] >= HOLDING_WINDOW
   end
+  slots.counts_held = counts_held
 
   function slots.open(key, windows, now, store)
     return {

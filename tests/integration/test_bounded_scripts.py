@@ -152,6 +152,16 @@ def test_large_events_are_explained_page_by_page_and_two_names_of_one_at_once(re
     assert effort.scripts == 1
 
 
+def test_when_events_behind_very_many_lines_find_room_is_told_by_two_short_scripts(crowd: Database) -> None:
+    waiting = [id_ for id_ in crowd.zrange(KEYS.parked, 0, -1) if id_.startswith(b"audits-")][-64:]
+    policy = read_limits(LIMITS, "limits.yaml").policy
+    with counted(crowd) as effort:
+        found = Explanations(crowd, KEYS, QUEUE, policy=policy).find([id_.decode() for id_ in waiting], payloads=True)
+    assert len(found.rooms) == 64
+    assert effort.scripts <= 2 * 2, "each is loaded at most once"
+    assert effort.commands < 64 * 60
+
+
 def test_explain_gives_a_lane_position_only_within_the_first_ten_thousand(redis: Database) -> None:
     ids = [f"e{n}" for n in range(12_000)]
     redis.rpush(QUEUE.lanes[1], *ids)

@@ -21,6 +21,7 @@ from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.operator_controls import Muting
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.worker.housekeeping import Housekeeping
 from tests.support.deferral import Between, category_line, opens_at, run, send
@@ -311,7 +312,7 @@ def test_a_worker_tells_of_each_mute_once_when_it_comes_and_when_it_goes(stage: 
     said = io.StringIO()
     queue, keys = stage.queue, stage.keys
     sweep, letters = Sweep(stage.redis, keys, queue, owner="ann"), DeadLetters(stage.redis, keys, queue)
-    housekeeping = Housekeeping(sweep, letters, build_event_log(stream=said, style="json"))
+    housekeeping = Housekeeping(sweep, Removals(stage.redis, keys), letters, build_event_log(stream=said, style="json"))
 
     def look() -> list[tuple[str, dict[str, object]]]:
         before = said.tell()

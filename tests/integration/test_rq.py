@@ -353,9 +353,9 @@ def test_the_sweep_forgets_the_names_of_workers_that_were_killed(
 
 def test_only_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue: Queue) -> None:
     queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
-    assert Sweep(redis, KEYS, QUEUE, owner="one").sweep_if_due() == 0
+    assert Sweep(redis, KEYS, QUEUE, owner="one").is_due()
     assert redis.get(KEYS.sweep) == b"one"
-    Sweep(redis, KEYS, QUEUE, owner="two").sweep_if_due()
+    assert not Sweep(redis, KEYS, QUEUE, owner="two").is_due()
     assert redis.get(KEYS.sweep) == b"one"
     assert redis.pttl(KEYS.sweep) > 0
 

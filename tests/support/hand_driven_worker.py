@@ -23,6 +23,7 @@ from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.prefilter import Prefilter
+from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Versions
@@ -102,7 +103,10 @@ class HandDrivenWorker:
             outbox=self.outbox,
             books=Books(client, keys, queue),
             housekeeping=Housekeeping(
-                Sweep(client, keys, queue, owner="ann"), DeadLetters(client, keys, queue), events
+                Sweep(client, keys, queue, owner="ann"),
+                Removals(client, keys),
+                DeadLetters(client, keys, queue),
+                events,
             ),
             doorbell=self.bell,
             log=events,

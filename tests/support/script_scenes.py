@@ -34,6 +34,7 @@ from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.operator_controls import Muting, Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.removals import Removals
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.versions import Unless
@@ -58,7 +59,7 @@ def answer_all(worker: Worker, result: PostResult) -> None:
 
 def explain_all(stage: Stage, *ids: str) -> None:
     """Identity at each."""
-    explanations = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    explanations = Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock)
     for id_ in ids:
         explanations.find(ids_of(id_), payloads=True)
 
@@ -566,13 +567,19 @@ def stock(redis: Database) -> None:
     redis.zadd(stage.queue.started(Lane.NORMAL), {"e:1": 1})
     sweep = Sweep(redis, stage.keys, stage.queue, owner="ann", clock=stage.clock)
     sweep.sweep()
-    explain_all(stage, "a", "b", "c")
+    removals = Removals(redis, stage.keys, clock=stage.clock)
+    removals.find(100)
+    redis.delete(stage.queue.job("e"))
+    removals.find(100)
+    explain_all(stage, "a", "b", "c", "e")
     stage.clock.forward(61)
     sweep.sweep()
     ann.deliver(ann.dispatch(taken.batch))
     ann.run()
     stage.clock.forward(601)
     sweep.sweep()
+    removals.find(100)
+    removals.find(100)
 
 
 def full_queue(redis: Database) -> None:

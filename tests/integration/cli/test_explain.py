@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from dispatcher.core.event import job_id_for
+from dispatcher.logs.terminal_line import TerminalLine
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import shown_url
 from tests.support.commands import run
@@ -44,6 +47,11 @@ def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> N
         "channel": None,
         "scope": "category:errors",
         "limit": "10/30m",
+        "used": None,
+        "max": None,
+        "window_s": None,
+        "place": None,
+        "expected_at": None,
         "first_seen": None,
         "next_at": None,
         "before": None,
@@ -55,6 +63,35 @@ def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> N
         "ts": None,
         "dead_letter": True,
     }
+
+
+def test_the_beginning_of_an_id_as_a_log_line_has_it_is_enough(redis: Database, inside: InProcess) -> None:
+    id_ = Producer(redis).send("errors", "x")
+    line = TerminalLine(io.StringIO(), in_colour=False)(None, "info", {"event": "event.settled", "event_id": id_})
+    _, _, shown = line.partition("id=")
+    assert len(shown) < len(id_)
+    said = inside("explain", shown)
+    assert (said.code, said.out[:20]) == (0, "Waits on the queue, ")
+    assert f"dispatcher: id {id_}\n" in said.err
+    assert inside.json("explain", id_[:4])["id"] == id_
+
+
+def test_a_beginning_that_several_ids_have_is_told_with_a_few_of_them(redis: Database, inside: InProcess) -> None:
+    producer = Producer(redis)
+    for id_ in ("disk-1", "disk-2", "dis"):
+        producer.send("errors", "x", id=id_)
+    said = inside("explain", "disk")
+    assert (said.code, said.out) == (
+        1,
+        "2 ids begin with 'disk', give more of the one that you mean: disk-1, disk-2.\n",
+    )
+    assert inside("explain", "disk-1").out.startswith("Waits on the queue, ")
+    assert inside("explain", "dis").out.startswith("Waits on the queue, ")
+    assert inside("explain", "di").out.startswith("There is nothing about 'di'")
+    for n in range(3, 9):
+        producer.send("errors", "x", id=f"disk-{n}")
+    assert inside("explain", "disk").out.startswith("More than 5 ids begin with 'disk', give more of the one that ")
+    assert inside("explain", "d*sk").out.startswith("There is nothing about 'd*sk'")
 
 
 @pytest.mark.parametrize("as_json", [False, True])

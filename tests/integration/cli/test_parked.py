@@ -104,11 +104,12 @@ def test_a_list_shows_what_matches(inside: InProcess, filters: tuple[str, ...], 
 
 @pytest.mark.usefixtures("waiting")
 def test_a_list_says_of_each_what_it_waits_for(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "240")
     said = inside("parked", "list")
     lines = {id_: line for line in said.out.splitlines() for id_ in ("deploy 2", "report-2", "report-3") if id_ in line}
     assert list(lines) == ["deploy 2", "report-2", "report-3"]
-    assert "Waits for room: category reports had used up a limit; it is behind 1 other." in lines["report-3"]
+    assert "Waits for room: category reports has used 1 of 1 in 1 d; number 2 in line" in lines["report-3"]
+    assert (" ~" in lines["report-2"], " ~" in lines["report-3"]) == (False, True)
     assert "#ops" in lines["report-3"]
     short = inside("parked", "list", "--limit", "1")
     assert "there are more than these 1: --limit N shows N, 3 are parked in all" in short.err
@@ -128,7 +129,14 @@ def test_everything_is_shown_of_one(inside: InProcess, asked: str) -> None:
     assert shown["event"] == {"v": 1, "category": "deploys", "text": "text of deploy 2", "id": "deploy 2"}
     assert shown["expires_at"] == pytest.approx(shown["first_seen"] + 86_400)
     out = inside("parked", "show", asked).out
-    for said in ("Waits for", "category:deploys", "Expires", '"text": "text of deploy 2"'):
+    for said in (
+        "Waits for",
+        "category:deploys",
+        "1/1d, 1 of 1 used",
+        "Expected",
+        "Expires",
+        '"text": "text of deploy 2"',
+    ):
         assert said in out
 
 

@@ -58,7 +58,8 @@ def explain(stage: Stage, id_: str) -> Explanation:
     """What is said at this instant; to say it, nothing is written."""
     names, call = ExplainCalls(stage.keys, stage.queue).call(ids_of(id_), payloads=True)
     stage.redis.eval_ro(read_script("explain"), len(names), *names, json.dumps(call))
-    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_)
+    explanations = Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock)
+    return explanations.explain(id_)
 
 
 # At its end
@@ -229,27 +230,78 @@ def test_explain_tells_the_instant_of_a_head_and_the_position_of_the_others(stag
     stage.send("a", "b", "c", category="later")
     ann.run()
     first, second = explain(stage, "b"), explain(stage, "c")
-    room = "Waits for room: category later had used up a limit;"
-    assert first.sentence == f"{room} as the next of its line it is expected at 11:23:20."
-    assert second.sentence == f"{room} it is behind 1 other."
+    room = "Waits for room: category later has used {} of 1 in 30 min; "
+    full = room.format(1)
+    assert first.sentence == f"{full}first in line, expected at 11:23:20 if nothing changes."
+    assert second.sentence == f"{full}number 2 in line, expected at about 11:53:20 (an estimate)."
     assert (first.state, first.outcome, first.reason, first.scope, first.before, first.next_at) == (
         State.PARKED, "parked", "limit:category", "category:later", 0, START_US / US + 1_800,
     )  # fmt: skip
-    assert (second.before, second.next_at) == (1, None)
+    assert (first.limit, first.used, first.max, first.window_s, first.place, first.expected_at) == (
+        "1/30m", 1, 1, 1_800, 1, START_US / US + 1_800,
+    )  # fmt: skip
+    assert (second.before, second.next_at, second.place, second.expected_at) == (1, None, 2, START_US / US + 3_600)
     stage.clock.forward(1_800)
     ann.take()
     assert explain(stage, "b").state is State.IN_FLIGHT
-    assert explain(stage, "c").sentence == f"{room} as the next of its line it is expected now."
+    assert explain(stage, "c").sentence == f"{room.format(0)}first in line, expected now."
 
 
-def test_heads_of_other_lines_that_go_first_count_as_before(redis: Database) -> None:
+@pytest.mark.parametrize("limit", ["3/30m", "3/30m fixed"])
+def test_with_one_limit_each_event_goes_when_its_place_in_line_says(redis: Database, limit: str) -> None:
+    stage = Stage(redis, policy_of("", limit, on_limit=OnLimit.DEFER))
+    ann = stage.worker("ann")
+    for n in range(8):
+        stage.send(f"e{n}", channel=UNPACED)
+        ann.run()
+        stage.clock.forward(7)
+    expected = {f"e{n}": explain(stage, f"e{n}").expected_at for n in range(3, 8)}
+    while missing := expected.keys() - set(ann.desk.posts):
+        ann.go_on()
+        ann.sleep()
+        before = set(ann.desk.posts)
+        ann.run()
+        gone = set(ann.desk.posts) - before
+        assert {expected[id_] for id_ in gone & missing} <= {stage.clock.now_us / US}
+
+
+def test_where_held_slots_fill_the_limit_it_is_told_that_nobody_knows_when_it_goes(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m", pace="1/1d", on_limit=OnLimit.DEFER))
+    ann = stage.worker("ann")
+    stage.send("other", category="other", channel="#ops")
+    ann.run()
+    stage.send("a", "b", "c", channel="#ops")
+    ann.run()
+    for id_, place in (("b", "first in line"), ("c", "number 2 in line")):
+        told = explain(stage, id_)
+        assert told.expected_at is None
+        assert told.sentence == (
+            f"Waits for room: category errors has used 1 of 1 in 30 min; {place}. "
+            "When it goes is not known: admitted events hold the limit and are yet to be posted."
+        )
+
+
+def test_while_all_is_paused_no_instant_is_told_for_what_waits_for_room(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", category="later")
+    ann.run()
+    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", "ops@here", "maintenance")
+    told = explain(stage, "b")
+    assert (told.place, told.expected_at) == (1, None)
+    assert told.sentence == (
+        "Waits for room: category later has used 1 of 1 in 30 min; first in line; posting is paused "
+        "since 10:53:20 (by ops@here: maintenance)."
+    )
+
+
+def test_events_of_other_lines_that_go_first_count_as_before(redis: Database) -> None:
     stage = Stage(redis, policy_of("1/30m", "", on_limit=OnLimit.DEFER))
     ann = stage.worker("ann")
-    for id_, category in (("a", "x"), ("b", "x"), ("c", "y")):
+    for id_, category in (("a", "x"), ("b", "x"), ("c", "x"), ("d", "y"), ("e", "x"), ("f", "y")):
         stage.send(id_, category=category, channel=UNPACED)
     ann.run()
-    told = explain(stage, "c")
-    assert (told.scope, told.before, told.next_at) == ("global", 1, None)
+    assert [explain(stage, id_).place for id_ in "bcdef"] == [1, 2, 3, 4, 5]
+    told = explain(stage, "d")
+    assert (told.scope, told.before, told.next_at) == ("global", 2, None)
 
 
 def test_the_explanation_of_an_event_that_waits_for_its_channel_says_why(redis: Database) -> None:
@@ -355,6 +407,28 @@ def test_an_event_is_found_by_the_id_that_was_chosen_and_by_that_of_its_job(
     assert {(each.id, each.job_id) for each in told} == {(asked, job_id_for("disk full: db1"))}
 
 
+def test_an_event_is_found_by_the_beginning_of_its_id_wherever_it_is(stage: Stage, ann: Worker) -> None:
+    explanations = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    ids = {"lane": "waiting", "hand": "in_flight", "back": "in_flight", "park": "parked", "bury": "settled"}
+    ids |= {"sent": "settled", "drop": "settled"}
+    stage.send("sent-1", "drop-1", channel=UNPACED)
+    stage.send("free-1", "bury-1", category="kept")
+    stage.send("room-1", "park-1", category="later")
+    ann.run()
+    stage.redis.delete(*stage.keys.decisions[2:])
+    stage.send("sent-2", category="new", channel=UNPACED)
+    ann.run()
+    stage.send("hand-1", channel=UNPACED)
+    stage.worker("bob").take(due=0)
+    cid = stage.worker("cid")
+    stage.send("back-1", channel=UNPACED)
+    cid.take(due=0)
+    cid.give_back()
+    stage.send("lane-1", channel=UNPACED)
+    told = {beginning: explanations.explain_beginning(beginning) for beginning in ids}
+    assert {beginning: each.state.value for beginning, each in told.items()} == ids
+
+
 # For producers
 
 
@@ -364,12 +438,30 @@ def test_a_producer_can_ask(redis: Database, redis_url: str) -> None:
     told = producer.explain(id_)
     assert (told.id, told.state) == (id_, State.WAITING)
     assert producer.explain("nobody").state is State.UNKNOWN
+    assert asyncio.run(ask_async(redis_url, id_)) == told
 
-    async def ask() -> Explanation:
-        async with redis_client(redis_url) as client:
-            return await AsyncProducer(client).explain(id_)
 
-    assert asyncio.run(ask()) == told
+def test_a_producer_learns_from_the_limits_in_force_when_an_event_finds_room(redis: Database, redis_url: str) -> None:
+    stage = Stage(redis)
+    version = stage.put_in_force('defaults: {limits: [1/1d], on_limit: defer, channel: "#all"}')
+    ann = stage.worker("ann")
+    ann.follow(version)
+    stage.clock.now_us = time.time_ns() // 1_000
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    told = Producer(redis, namespace="stage", queue="q").explain("b")
+    assert (told.used, told.max, told.place) == (1, 1, 1)
+    assert told.expected_at == stage.clock.now_us / US + 86_400
+    assert asyncio.run(ask_async(redis_url, "b", namespace="stage", queue="q")) == told
+    redis.delete(stage.keys.limits_version)
+    unknown = Producer(redis, namespace="stage", queue="q").explain("b")
+    assert (unknown.place, unknown.used, unknown.expected_at) == (1, None, None)
+    assert "category errors had used up a limit; as the next of its line it is expected at" in unknown.sentence
+
+
+async def ask_async(url: str, id_: str, namespace: str = "dispatcher", queue: str = "notifications") -> Explanation:
+    async with redis_client(url) as client:
+        return await AsyncProducer(client, namespace=namespace, queue=queue).explain(id_)
 
 
 def redis_client(url: str) -> Any:  # noqa: ANN401 - redis-py leaves it untyped
