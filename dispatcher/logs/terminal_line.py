@@ -61,6 +61,7 @@ class TerminalLine:
             del entry["scope"]
         if reason.startswith("limit:"):
             reason = f"{reason} {entry.pop('limit', '')}".rstrip()
+        if reason.startswith(("limit:", "cooldown")):
             entry.pop("detail", None)
         for key in ("worker", "ts", "channel_id", "sentence"):
             entry.pop(key, None)

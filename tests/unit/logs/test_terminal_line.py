@@ -47,8 +47,12 @@ def line(columns: int | None = None, **entry: Any) -> str:  # noqa: ANN401 - any
             Parked(Place.TIMER, Reason.RETRY, 2_000_000, "http_502"),
             "event.parked  errors retry channel=#ops code=http_502 retry_in=2.0s id=disk-1",
         ),
+        (
+            Parked(Place.LINE, Reason.COOLDOWN, 2_000_000, "ratelimited", detail="said once, by slack.paused"),
+            "event.parked  errors cooldown channel=#ops code=ratelimited retry_in=2.0s id=disk-1",
+        ),
     ],
-    ids=["sent", "dropped", "dead", "parked"],
+    ids=["sent", "dropped", "dead", "parked", "cooling"],
 )
 def test_a_settlement_is_shown_in_one_short_line(outcome: Outcome, said: str) -> None:
     stream = io.StringIO()
