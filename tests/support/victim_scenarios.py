@@ -42,7 +42,7 @@ ROUNDS: Final = 120
 TAKES: Final = 30
 """Takes of a worker within which it finds nothing more to do at one instant."""
 
-IN_NO_HANDS: Final = ("seen", "dead:ids", "decisions:limited", "decisions:others", ":older", "names")
+IN_NO_HANDS: Final = ("seen", "dead:ids", "decisions:limited", "decisions:others", ":older", "names", "enqueued")
 """Keys that know an id though its event has ended."""
 
 

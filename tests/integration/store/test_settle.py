@@ -91,6 +91,7 @@ def test_a_settled_event_leaves_nothing_but_its_slots_and_its_records(
         keys.totals,
         keys.seq,
         keys.beat,
+        keys.enqueued,
         keys.seen,
         keys.decisions[2],
         keys.posted,
