@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
@@ -43,6 +44,9 @@ BACKOFF_US: Final = 5 * US
 
 UNPACED: Final = "#free"
 """A channel without pace; all others take one post at a time."""
+
+IDLE_TAKES: Final = 4
+"""Of the takes that bring nothing, one in so many is checked."""
 
 
 def policy_of(
@@ -165,7 +169,8 @@ class Worker:
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)
         self.prefiltered += taken.prefiltered
-        self.stage.check()
+        if taken.batch or next(self.stage.idle_takes) % IDLE_TAKES == 0:
+            self.stage.check()
         return taken
 
     def decided(self) -> None:
@@ -276,6 +281,7 @@ class Stage:
         """How often the last ``start`` or ``settle`` rang it."""
         self.prolongs = False
         """Whether ``check`` prolongs lifetimes, which run in real time: for tests that take long."""
+        self.idle_takes = count()
         self.same_pace = True
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.names: dict[str, str] = {}
