@@ -59,6 +59,13 @@ def test_no_service_is_reached_from_outside_or_may_do_more_than_it_needs(name: s
     assert service.get("user") != "root"
 
 
+def test_the_head_says_how_other_projects_join_the_network_of_the_server() -> None:
+    head = (CHECKOUT / "docker-compose.yml").read_text(encoding="utf-8").partition("\nname:")[0]
+    (alias,) = SERVICES["server"]["networks"]["queue"]["aliases"]
+    assert f"redis://{alias}:6379/0" in head
+    assert f"external: true, name: {COMPOSE['networks']['queue']['name']}}}" in head
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_is_on_internal_networks_only(name: str) -> None:
     assert all(COMPOSE["networks"][network]["internal"] for network in networks(name))
