@@ -48,7 +48,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "dispatcher send --stdin < events.jsonl",
     ),
     "slack-stand-in": ("dispatcher slack-stand-in --port 8901",),
-    "status": ("dispatcher status", "dispatcher status --watch", "dispatcher status --check"),
+    "status": (
+        "dispatcher status",
+        "dispatcher status --watch",
+        "dispatcher status --check",
+        "dispatcher status --category 'svc-*' --sort dropped",
+    ),
     "unmute": ("dispatcher unmute chatter",),
     "up": ("dispatcher up --processes 2",),
     "worker": ("dispatcher worker --processes 4", "dispatcher worker --burst"),

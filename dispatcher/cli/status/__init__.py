@@ -17,6 +17,7 @@ from dispatcher.core.units import US
 
 if TYPE_CHECKING:
     from dispatcher.app.limits import LimitsFile
+    from dispatcher.app.readers import Readers
     from dispatcher.app.servers import Server
     from dispatcher.cli.status.facts import Shadowed, Status
     from dispatcher.limiter import Usage
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dispatcher.store.snapshot import Snapshot
 
 
+_SORTS: Final = ("sent", "dropped", "digested", "dead", "parked")
 _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 
 
@@ -31,14 +33,20 @@ _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
 @click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
+@click.option("--category", metavar="GLOB", help="Only the categories of such names: 'svc-*'.")
+@click.option("--sort", type=click.Choice(_SORTS), help="The categories with the most of these first.")
 @click.pass_obj
-def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> int:
+def status(  # noqa: PLR0913 - click's signature: one for each option
+    terminal: Terminal, *, as_json: bool, check: bool, watch: bool, category: str | None, sort: str | None
+) -> int:
     """Show what waits, what was sent, and what limits are used.
 
     With --check, say whether the books balance: every event taken from the queue has an outcome, or is held.
     """
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
+    if check and (category or sort):
+        raise click.UsageError("--check is about all categories together: leave out --category and --sort.")
     from dispatcher.app.readers import build_readers, open_versions
 
     settings = some_settings_in_force(terminal)
@@ -47,11 +55,7 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
             terminal.warn(warning)
         readers = build_readers(settings, server)
         if check:
-            if not as_json:
-                terminal.say(f"namespace {settings.namespace} on {server.shown}")
-            if (refusal := readers.refusal()) is not None:
-                terminal.warn(f"the server can only be read: {refusal.said}; to do: {refusal.remedy}")
-            return _check(terminal, readers.books.snapshot(), as_json=as_json)
+            return _check(terminal, readers, f"namespace {settings.namespace} on {server.shown}", as_json=as_json)
         from dispatcher.app.limits import limits_to_look_at
         from dispatcher.cli.status.facts import read_status
 
@@ -64,11 +68,11 @@ def status(terminal: Terminal, *, as_json: bool, check: bool, watch: bool) -> in
 
             def look() -> tuple[str, Status]:
                 now = limits_to_look_at(settings, versions)  # others may be in force by now
-                return _headline(settings, server, now), read_status(readers, now.policy)
+                return _headline(settings, server, now), read_status(readers, now.policy).of(category, sort)
 
             watch_status(look)
             return DONE
-        facts = read_status(readers, limits.policy)
+        facts = read_status(readers, limits.policy).of(category, sort)
     if as_json:
         terminal.print_json({"limits": limits_document(settings, limits), **document(facts)})
     else:
@@ -93,7 +97,12 @@ def _refuse_unless_watchable(*, as_json: bool, check: bool) -> None:
         )
 
 
-def _check(terminal: Terminal, snapshot: Snapshot, *, as_json: bool) -> int:
+def _check(terminal: Terminal, readers: Readers, headline: str, *, as_json: bool) -> int:
+    if not as_json:
+        terminal.say(headline)
+    if (refusal := readers.refusal()) is not None:
+        terminal.warn(f"the server can only be read: {refusal.said}; to do: {refusal.remedy}")
+    snapshot = readers.books.snapshot()
     imbalances = snapshot.imbalances()
     if as_json:
         terminal.print_json({"balanced": not imbalances, "imbalances": imbalances})

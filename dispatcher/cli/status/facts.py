@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Final
 
 from dispatcher.app.fleet import WorkerEntry, fleet
@@ -53,6 +54,14 @@ class Status:
         """What became of the events of each category, and how many wait."""
         counted = {name: self.snapshot.by_category(name) for name in COUNTS}
         return {category: {name: counted[name].get(category, 0) for name in COUNTS} for category in self.categories}
+
+    def of(self, pattern: str | None, count: str | None) -> Status:
+        """With the categories whose names fit the pattern alone, those with the highest ``count`` first."""
+        names = [name for name in self.categories if pattern is None or fnmatchcase(name, pattern)]
+        if count is not None:
+            counts = self.counts()
+            names.sort(key=lambda name: -counts[name][count])
+        return replace(self, categories={name: self.categories[name] for name in names})
 
 
 def read_status(readers: Readers, policy: Policy) -> Status:

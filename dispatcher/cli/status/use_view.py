@@ -181,4 +181,4 @@ def most(items: list[_Item], rows: int, weight: Callable[[_Item], Any]) -> list[
 def say_how_many_more(table: Table, count: int) -> None:
     """A row about those that are left out, if any are."""
     if count:
-        table.add_row(Text(f"and {count} more", style="dim"))
+        table.add_row(Text(f"and {count} more in 'dispatcher status'", style="dim"))

@@ -257,6 +257,13 @@ def test_categories_stand_in_natural_order_and_one_notice_is_one() -> None:
     assert "2 notices\n" in drawn(Status(snapshot_of(totals={"notices": 2}), {}, [], []))
 
 
+def test_categories_are_chosen_by_a_pattern_and_sorted_by_a_count(redis: Database, redis_url: str) -> None:
+    totals = {"dropped svc-1": 1, "dropped svc-10": 9, "dropped svc-2": 5, "dropped web": 7}
+    redis.hset(KEYS.totals, mapping={**totals, "dropped": 22, "received": 22})
+    shown = run("status", "--json", "--category", "svc-*", "--sort", "dropped", DISPATCHER_REDIS_URL=redis_url)
+    assert list(json.loads(shown.out)["categories"]) == ["svc-10", "svc-2", "svc-1"]
+
+
 def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() -> None:
     limit = Limit.parse("10/1m")
     categories = {f"cat{n}": [Usage(limit, n, 0)] for n in (1, 9, 3, 7)}
