@@ -107,8 +107,8 @@ class Producer:
         Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
         nothing. Raises ``QueueUnavailable``.
         """
-        from dispatcher.producer.explaining import forecast_of
         from dispatcher.server.connection import Script, translate_refusals
+        from dispatcher.settings.content import policy_if_readable
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one
         from dispatcher.store.forecast import SCRIPT
 
@@ -119,7 +119,8 @@ class Producer:
         try:
             with translate_refusals(self._client):
                 findings = calls.read(ask("explain", *calls.call(ids_of(event_id), payloads=True, limits=True)))
-                if (forecast := forecast_of(findings, self._keys[0])) is not None:
+                policy = policy_if_readable(findings.limits)
+                if (forecast := findings.forecast(self._keys[0], policy)) is not None:
                     findings = findings.with_rooms(forecast.read(ask(SCRIPT, forecast.keys, forecast.call)))
         except GateUnavailable as error:
             raise QueueUnavailable(str(error)) from error

@@ -92,8 +92,8 @@ class AsyncProducer:
 
     async def explain(self, event_id: str) -> Explanation:
         """As ``Producer.explain``."""
-        from dispatcher.producer.explaining import forecast_of
         from dispatcher.server.connection import AsyncScript, translate_refusals
+        from dispatcher.settings.content import policy_if_readable
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one
         from dispatcher.store.forecast import SCRIPT
 
@@ -107,7 +107,8 @@ class AsyncProducer:
                     findings = calls.read(
                         await ask("explain", *calls.call(ids_of(event_id), payloads=True, limits=True))
                     )
-                    if (forecast := forecast_of(findings, self._keys[0])) is not None:
+                    policy = policy_if_readable(findings.limits)
+                    if (forecast := findings.forecast(self._keys[0], policy)) is not None:
                         rooms = forecast.read(await ask(SCRIPT, forecast.keys, forecast.call))
                         findings = findings.with_rooms(rooms)
         except (GateUnavailable, TimeoutError) as error:

@@ -80,10 +80,10 @@ def policy_in(text: str) -> Policy:
         raise ContentNotRead(str(error)) from error
 
 
-def policy_if_readable(text: str) -> Policy | None:
-    """As ``policy_in``; None where a newer program wrote the content."""
+def policy_if_readable(text: str | None) -> Policy | None:
+    """As ``policy_in``; None where there is no content, or a newer program wrote it."""
     try:
-        return policy_in(text)
+        return None if text is None else policy_in(text)
     except ContentNotRead:
         return None
 
