@@ -24,9 +24,22 @@ local now = microseconds(call.now)
 local in_force = redis.call('GET', version)
 local known = redis.call('ZSCORE', digests, call.digest)
 
--- What is in force but not kept (a server that lost something, a name of somebody else's) counts as nothing.
+-- What is in force but not kept (a server that lost something, a name or a row of somebody else's) counts as nothing.
 local number, digest = string.match(in_force or '', '^(%d+)%-(.*)$')
-local is_kept = number and plan.hget(files, number) ~= nil
+local function is_readable(row)
+  local is_json, facts = pcall(cjson.decode, row)
+  if not is_json or type(facts) ~= 'table' or facts.number ~= tonumber(number) or facts.digest ~= digest then
+    return false
+  end
+  for _, name in ipairs({ 'content', 'at', 'by', 'file' }) do
+    if type(facts[name]) ~= 'string' then
+      return false
+    end
+  end
+  return #facts.at <= 16 and string.find(facts.at, '^%d+$') ~= nil
+end
+local row = number and plan.hget(files, number)
+local is_kept = row and is_readable(row)
 
 local function answer(published)
   local name = (published or is_kept) and in_force or ''

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.errors import ConfigError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
     from dispatcher.settings.content import Content
     from dispatcher.settings.environment import Settings
+
+_PUBLISH_TRIES: Final = 5
 
 Say = Callable[..., None]
 """Writes a log line: its name, and facts by name."""
@@ -142,12 +144,14 @@ def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say
 
     Of a file that was a version once, and no longer is, it is told that the fleet does not follow it.
     """
-    while True:
-        content, file = limits.content, str(limits.path)
+    content, file = limits.content, str(limits.path)
+    for _ in range(_PUBLISH_TRIES):
         done = versions.publish(content.text, content.digest, content.source, by=by, file=file, unless=unless)
         found = in_force(versions)
         if found is not None:
             break
+    else:
+        raise ConfigError("the limits in force cannot be read, and others take their place all the time")
     number = found.version.number
     if done.is_new:
         say("limits.published", version=number, file=str(limits.path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 
 _LOOKS: Final = 3
+_DIGITS: Final = re.compile("[0-9]{1,16}")
 
 
 class Unless(StrEnum):
@@ -87,7 +89,8 @@ class Versions:
         """The versions whose contents are kept, the newest first."""
         with translate_outages():
             rows = self._client.hvals(self._keys.limits_versions[0])
-        return sorted(map(_version, rows), key=lambda version: version.number, reverse=True)
+        found = [version for row in rows if (version := _version(row)) is not None]
+        return sorted(found, key=lambda version: version.number, reverse=True)
 
     def publish(  # noqa: PLR0913 - what a version says of itself, by name
         self,
@@ -122,13 +125,22 @@ class Versions:
 def content_of(name: str, row: bytes | str) -> str | None:
     """The text of a version of this name; None if the row that was kept under its number is of another one."""
     version = _version(row)
-    return version.content if version.name == name else None
+    return version.content if version is not None and version.name == name else None
 
 
-def _version(row: bytes | str) -> Version:
-    facts = decode(row)
-    name, said = f"{facts['number']}-{facts['digest']}", (facts["by"], facts["file"], facts.get("source", ""))
-    return Version(name, facts["number"], facts["content"], int(facts["at"]), *said)
+def _version(row: bytes | str) -> Version | None:
+    """A row as publish.lua writes it; None where somebody else wrote it. publish.lua takes the same rows for kept."""
+    try:
+        facts = decode(row)
+        number, digest, at, by, file = (facts[name] for name in ("number", "digest", "at", "by", "file"))
+        content = facts["content"]
+        source = facts.get("source")
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
+    texts = (digest, content, at, by, file)
+    if not isinstance(number, int) or not all(isinstance(each, str) for each in texts) or not _DIGITS.fullmatch(at):
+        return None
+    return Version(f"{number}-{digest}", number, content, int(at), by, file, source if isinstance(source, str) else "")
 
 
 def number_of(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.core.limits import US
+from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.versions import Published, Unless, Versions
 from tests.support.doubles import START_US, Clock
@@ -134,3 +135,31 @@ def test_after_new_limits_each_take_lets_a_page_of_lines_ask_anew(redis: Databas
     assert waiting == [(37, True), (12, True), (0, False)]
     assert redis.zscore(stage.keys.lines, "channel:#busy") == float("inf")
     assert redis.exists(stage.keys.reopening) == 0
+
+
+FACTS = {"number": 1, "digest": "a", "content": "text of a", "at": "1", "by": "ann", "file": "a.yaml"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "garbage",
+        "[]",
+        encode({**FACTS, "number": "1"}),
+        encode({**FACTS, "number": 2}),
+        encode({**FACTS, "digest": "b"}),
+        encode({**FACTS, "at": "soon"}),
+        encode({**FACTS, "at": "9" * 17}),
+        *(encode({**FACTS, name: None}) for name in FACTS),
+        *(encode({other: FACTS[other] for other in FACTS if other != name}) for name in FACTS),
+    ],
+)
+def test_a_row_that_publish_did_not_write_counts_as_no_version(versions: Versions, redis: Database, row: str) -> None:
+    publish(versions, "a")
+    for number, unless in enumerate(Unless, start=2):
+        redis.set(KEYS.limits_version, "1-a")
+        redis.hset(KEYS.limits_versions[0], "1", row)
+        assert versions.in_force() is None
+        done = publish(versions, f"c{number}", unless)
+        assert (done.version, done.is_new) == (f"{number}-c{number}", True)
+    assert [version.number for version in versions.kept()][:3] == [4, 3, 2]
