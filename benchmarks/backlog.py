@@ -173,6 +173,7 @@ class _Copier:
         self._client = client
         self._seq = _FIRST_COPY
         self._deadline_us = int(client.zscore(KEYS.parked, f"alerts-{PATTERN}"))
+        self._minute = KEYS.minute(client.time()[0] // 60)
 
     def copy(self, size: Size) -> None:
         """All of them."""
@@ -268,11 +269,16 @@ class _Copier:
             self._count("sent", f"unknown-{n}", 1, pipe)
 
     def _count(self, outcome: str, category: str, by: int, pipe: _Pipe) -> None:
-        """As include/books.lua does; each was received once."""
-        pipe.add("HINCRBY", KEYS.totals, f"{outcome} {category}", by)
-        pipe.add("HINCRBY", KEYS.totals, "received", by)
-        if outcome != "parked":
-            pipe.add("HINCRBY", KEYS.totals, outcome, by)
+        """As include/accounting.lua does; each was received once."""
+        fields = ["received"]
+        if outcome == "parked":
+            pipe.add("HINCRBY", KEYS.totals, f"parked {category}", by)
+            fields += [f"held {category}"]
+        else:
+            fields += [outcome, f"{outcome} {category}" + (" limit:category" if outcome == "dead" else "")]
+        for field in fields:
+            pipe.add("HINCRBY", KEYS.totals, field, by)
+            pipe.add("HINCRBY", self._minute, field, by)
 
 
 class _Pipe:

@@ -17,8 +17,9 @@ from benchmarks.storms import Storm, channel
 from dispatcher import Producer
 from dispatcher.core.limits import Lane
 from dispatcher.server.keys import Keys
+from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.snapshot import OUTCOMES, Books
+from dispatcher.store.snapshot import Books
 from tests.support.servers import Database
 
 COMMAND: Final = (sys.executable, "-m", "dispatcher", "worker")

@@ -8,9 +8,10 @@
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
 --          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
---            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
+--            "remember_us", "most_decisions": as in settle.lua, "minute": prefix of keys, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request,
---            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string], ...],
+--            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string,
+--              its name in the books | ""], ...],
 --            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
 --            "shadows", "shadow_names": see include/shadow.lua | absent,
@@ -40,7 +41,10 @@ local call = cjson.decode(ARGV[1])
 local first = #call.scopes
 local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limits_version', 'shadowed', 'parked',
   'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled' }
-local at = { remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope }
+local at = {
+  remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope,
+  minute = call.minute,
+}
 for n, name in ipairs(NAMES) do
   at[name] = KEYS[first + n]
 end
@@ -96,6 +100,7 @@ local function groups_of(count, verdicts)
         local row = call.kinds[kind]
         group = { kind = row, verdict = verdict, places = {}, ids = {}, why = why_of(row, verdict) }
         group.category, group.configured, group.remember, group.outcome = unpack(row)
+        group.counted = row[7] ~= '' and row[7] or nil
         of_kind[verdict] = group
         groups[#groups + 1] = group
       end

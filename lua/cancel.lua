@@ -2,7 +2,7 @@
 --
 -- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older guarantees scheduled
 -- KEYS      as in take.lua, and seen ZSET id -> instant at which a settled id is forgotten
--- ARGV[1]   JSON {"now": us | absent, "line", "waits", "scope": prefixes of keys, "remember_us", "most_decisions": as in settle.lua,
+-- ARGV[1]   JSON {"now": us | absent, "line", "waits", "scope", "minute": prefixes of keys, "remember_us", "most_decisions": as in settle.lua,
 --           "events": [{"id", "seq", "remember": true | absent, "why": JSON text for the record}, ...]}
 -- Returns   for each 1 cancelled, 0 there is no such event any more, -1 it does not wait any more: a worker has it; the last
 --           two change nothing
@@ -19,7 +19,7 @@
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.line, at.waits, at.scope = call.line, call.waits, call.scope
+at.line, at.waits, at.scope, at.minute = call.line, call.waits, call.scope, call.minute
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 local before = lines.first_instant(at)
 
@@ -31,8 +31,8 @@ local function cancel(event, header)
     leases.let_go(at, header)
   end
   plan.hdel(at.events, event.id)
-  accounting.count(at.totals, 'parked', header.counted, -1)
-  accounting.count(at.totals, 'dropped', header.counted, 1)
+  accounting.count_parked(at, header.counted, -1)
+  accounting.count_ended('dropped', header.counted, 1, event.why, true)
   if event.remember then
     accounting.remember(at, { event.id })
   end

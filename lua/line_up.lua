@@ -3,7 +3,7 @@
 -- @keys events leased parked lines timers totals names wake awaited deferred deciding freed limits_version seq tallies
 -- @keys guarantees requeued posting scheduled
 -- KEYS      as in take.lua; and then the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope": prefixes of keys, "version": of the limits | absent,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute": prefixes of keys, "version": of the limits | absent,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; absent: not asked for yet,
@@ -33,7 +33,7 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
-at.owner, at.line, at.waits, at.scope = call.owner, call.line, call.waits, call.scope
+at.owner, at.line, at.waits, at.scope, at.minute = call.owner, call.line, call.waits, call.scope, call.minute
 local before = lines.first_instant(at)
 
 local function place_of(line)
@@ -72,7 +72,7 @@ local function line_up(event)
     digest.suppress(at, event.tally, 1, event.tally.why, event.tally.samples)
   end
   header.category, header.deadline = event.category, event.deadline
-  header.counted = accounting.name(at.names, event.category, event.configured)
+  accounting.give_name(at, header, event.category, event.configured)
   header.line, header.rank = event.line, deferred.RANKS[event.priority]
   deferred.line_up(at, event.id, header, payload, event.scope, event.scope and at.now + event.wait_us)
   return place_of(event.line)
@@ -92,5 +92,6 @@ for _, scope in ipairs(released) do
   deferred.reopen(at, scope)
 end
 lines.ring_if_earlier(at, before)
+accounting.write_counts(at)
 plan.commit(at.awaited)
 return '{"events":[' .. table.concat(answers, ',') .. ']}'

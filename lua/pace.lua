@@ -4,7 +4,7 @@
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
 -- @keys failing failures denials requeued freed guarantees scheduled
 -- KEYS      as in take.lua; then the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "waits", "scope": prefixes of keys,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "waits", "scope", "minute": prefixes of keys,
 --           "version": of the limits | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> score (include/lines.lua), the events that wait for this channel
@@ -41,7 +41,7 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
-at.owner, at.line, at.waits, at.scope = call.owner, call.line, call.waits, call.scope
+at.owner, at.line, at.waits, at.scope, at.minute = call.owner, call.line, call.waits, call.scope, call.minute
 local free = call.free
 local is_paused = redis.call('EXISTS', at.paused) == 1
 local thread_keys = threads.of(call, at.now)
@@ -103,7 +103,7 @@ local function park(event, header, channel, reason)
   for _, scope in ipairs(event.holds) do
     slots.hold(KEYS[scope], record.slot(header), tonumber(event.deadline), at.now)
   end
-  accounting.count(at.totals, 'parked', header.counted, 1)
+  accounting.count_parked(at, header.counted, 1)
   lines.free(at, channel.name, event.id)
 end
 
@@ -125,7 +125,7 @@ local function start(event)
     return go(header)
   end
   header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
-  header.counted = accounting.name(at.names, event.category, event.configured)
+  accounting.give_name(at, header, event.category, event.configured)
   header.deadline, header.shadow = event.deadline, event.shadow
   header.solo, header.pace = channel.max ~= nil, channel.window_us
   places.class(at, header, event, channel.name)
@@ -163,5 +163,6 @@ for n, event in ipairs(call.events) do
 end
 lines.write(channels)
 lines.ring_if_earlier(at, before)
+accounting.write_counts(at)
 plan.commit(at.posting)
 return string.format('{"now":%.0f,"events":[%s]}', at.now, table.concat(results, ','))

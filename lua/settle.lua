@@ -11,7 +11,7 @@
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
---           "most_decisions", "line", "scope", "tally", "waits": prefixes of keys, "version": of the limits | absent; if another one is in
+--           "most_decisions", "line", "scope", "tally", "waits", "minute": prefixes of keys, "version": of the limits | absent; if another one is in
 --             force, what waits for a limit or a channel asks again now,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told",
@@ -60,7 +60,7 @@ local MOST_TRIMMED = 200 -- dead letters that one call deletes for their bounds
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.waits, at.line, at.scope, at.tally = call.waits, call.line, call.scope, call.tally
+at.waits, at.line, at.scope, at.tally, at.minute = call.waits, call.line, call.scope, call.tally, call.minute
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
@@ -191,7 +191,6 @@ end
 local function settle(event)
   local channel = channels[event.channel]
   local is_digest_message = record.is_digest_message(event.id)
-  local name = is_digest_message and '' or accounting.name(at.names, event.category, event.configured)
   local header, payload, malformed = record.read(at, event.id)
   turn_slots(event, header, malformed)
   if malformed and is_digest_message then
@@ -199,7 +198,11 @@ local function settle(event)
   elseif malformed then
     spoil(event)
   end
-  header.counted = name
+  if is_digest_message then
+    header.counted = ''
+  else
+    accounting.give_name(at, header, event.category, event.configured)
+  end
   if channel then
     header.channel, header.solo, header.pace = channel.name, channel.max ~= nil, channel.window_us
   elseif malformed or header.channel then -- its header cannot be read, or names a channel that the call does not
@@ -222,7 +225,11 @@ local function settle(event)
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.why, event.tally.samples)
   end
-  accounting.count(at.totals, event.outcome, name, 1)
+  if event.outcome == 'parked' then
+    accounting.count_parked(at, header.counted, 1)
+  elseif not is_digest_message then
+    accounting.count_ended(event.outcome, header.counted, 1, event.why, true)
+  end
   if event.remember then
     accounting.remember(at, { event.id })
   end

@@ -44,8 +44,8 @@
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
 --           and then    ZSET    the scopes of ARGV[2] (include/slots.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
---           due, "leased", "line", "waits", "tally", "scope": prefixes of keys, "most_decisions", "grace_us": from an
---           unconfirmed post until it is reconciled,
+--           due, "leased", "line", "waits", "tally", "scope", "minute": prefixes of keys, "most_decisions", "grace_us": from
+--           an unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: for each scope that this owner has asked about its last batch, the
 --             instant from which on one more event may pass, and how many may pass at once,
 --           "undecided": {"seq", "freed"} | absent: with it the call is a prefetch. The owner is still deciding what it took
@@ -94,6 +94,7 @@ local at = K
 at.now = microseconds(call.now)
 at.owner, at.new, at.due, at.undecided, at.grace_us = call.owner, call.new, call.due, call.undecided, call.grace_us
 at.line, at.waits, at.tally, at.scope, at.leased_prefix = call.line, call.waits, call.tally, call.scope, call.leased
+at.minute = call.minute
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 
 -- Reads keys, so that an ACL without rq:job:*, or a key of another type, raises here and not after the first write.

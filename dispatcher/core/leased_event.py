@@ -57,7 +57,7 @@ class Leased(NamedTuple):
     ``buffered`` says that it alone was suppressed, and waits for others or to be posted as itself. A digest message has
     a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that used up no
     attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last post was
-    answered with, if it did not arrive.
+    answered with, if it did not arrive. ``counted`` is its name in the books, once it has one.
     """
 
     id: str
@@ -80,6 +80,7 @@ class Leased(NamedTuple):
     posts: int = 0
     why: tuple[str, str | None] | None = None
     code: str | None = None
+    counted: str | None = None
 
     @property
     def was_admitted(self) -> bool:

@@ -36,8 +36,17 @@ class Keys:
 
     @cached_property
     def totals(self) -> str:
-        """HASH, the books: ``sent``, ``sent errors``, ``parked errors`` ...; permanent."""
+        """HASH, the books: ``sent``, ``sent errors``, ``dropped errors limit:global`` ...; permanent."""
         return self._key("totals")
+
+    @cached_property
+    def minute_prefix(self) -> str:
+        """What the keys of ``minute`` begin with."""
+        return self._key("minute:")
+
+    def minute(self, number: int) -> str:
+        """HASH, what the books counted in one minute since 1970 (lua/include/accounting.lua); lives for two days."""
+        return f"{self.minute_prefix}{number}"
 
     @cached_property
     def names(self) -> str:

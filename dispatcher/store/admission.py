@@ -65,7 +65,8 @@ class Admission:
             self._prefilter.clear()
 
     def _facts_of(self, bounds: Bounds) -> dict[str, Any]:
-        return {"remember_us": self._remember_us, "most_decisions": bounds.decisions}
+        minute = self._keys.minute_prefix
+        return {"remember_us": self._remember_us, "most_decisions": bounds.decisions, "minute": minute}
 
     def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
         """See ``ports.Gate.admit``."""
@@ -191,12 +192,13 @@ class Ends:
         tally = 0 if counting is None else self._tally(counting)
         if tally:
             self._counted[tally - 1].append((place, leased.event))
-        key = (leased.event.category, remember, terms.deadline_us if tally else 0)
+        named = leased.counted or ""
+        key = (leased.event.category, remember, terms.deadline_us if tally else 0, named)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = len(self._kinds) + 1
             outcome = "digested" if counting is not None and counting.telling is Telling.DIGEST else "dropped"
-            row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us)]
+            row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us), named]
             self._rows.append(row)
         return kind
 

@@ -147,6 +147,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undec
         posts=header.get("posts", 0),
         why=_why(header.get("why")),
         code=header.get("code"),
+        counted=header.get("counted"),
     )
 
 

@@ -84,6 +84,7 @@ class Outbox:
             "waits": keys.waits_prefix,
             "scope": keys.scope_prefix,
             "tally": keys.tally_prefix,
+            "minute": keys.minute_prefix,
         }
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()

@@ -156,6 +156,7 @@ class ParkedEvents:
         call = {
             "line": keys.line_prefix,
             "waits": keys.waits_prefix,
+            "minute": keys.minute_prefix,
             "scope": keys.scope_prefix,
             "remember_us": self._remember_us,
             "most_decisions": self._policy.dead_letters.decisions,

@@ -1,19 +1,27 @@
 -- What is counted, remembered and put on record of events.
 --
--- The books: the hash `totals` counts each outcome, in all ("sent") and for each category ("sent errors"), and the parked of
--- each category ("parked errors"). Beyond MOST_NAMES names that no limits file knows, "other" is counted. The name '' is that
--- of digest messages (include/digest.lua), which stand in no book.
+-- The books: the hash `totals` counts each outcome in all ("dropped") and for each category and reason ("dropped errors
+-- limit:global"). Two outcomes have fewer fields: a sent event has no reason ("sent errors"), a duplicate has no category.
+-- "parked errors" says how many events wait. "held errors" says how many have a name and have not ended. What was received of a
+-- category is what is held and all that ended. Beyond MOST_NAMES names that no limits file knows, "other" is counted. The name ''
+-- is that of digest messages (include/digest.lua), which stand in no book.
+--
+-- The minutes: a hash for each minute of the clock counts in the same fields what happened in that minute. "held errors" is then
+-- a difference, and "parked errors" is left out. The number of the minute since 1970 ends the key's name. The hash lives for
+-- KEPT_US at least. After a step back of the clock an earlier minute goes on.
 --
 -- The decision record: a hash id -> "INSTANT JSON" of what became of events, once for those that a limit suppressed and once
 -- for all others, so that a storm evicts nothing that was sent. Each has an older part: when the present one is to hold more
 -- than half of what may be kept it takes the older one's place, so nothing is removed one by one.
 --
--- `at` names the keys totals, names, seen, limited, limited_older, others, others_older, events, leased; and now, remember_us,
--- most_decisions.
+-- `at` names the keys totals, names, seen, limited, limited_older, others, others_older, events, leased; minute: prefix of keys;
+-- and now, remember_us, most_decisions.
 local accounting = module(function(accounting)
   accounting.UNREADABLE = '-' -- the category of what cannot be read
   local MOST_NAMES = 1000
   local DECISIONS_MS = 604800000 -- seven days after the last one
+  local MINUTE_US, HOUR_US, KEPT_US = 60000000, 3600000000, 172800000000
+  local HAS_REASONS = { dropped = true, digested = true, dead = true }
 
   function accounting.name(names, category, configured)
     if configured or plan.sismember(names, category) then
@@ -28,13 +36,60 @@ local accounting = module(function(accounting)
     return 'other'
   end
 
-  function accounting.count(totals, outcome, name, by)
-    if name == '' then
-      return
+  function accounting.count_parked(at, name, by)
+    if name ~= '' then
+      plan.count(at.totals, 'parked ' .. name, by)
     end
-    plan.count(totals, outcome .. ' ' .. name, by)
-    if outcome ~= 'parked' then
-      plan.count(totals, outcome, by)
+  end
+
+  local minute
+
+  local function minute_of(at)
+    if not minute then
+      minute = at.minute .. digits(math.floor(at.now / MINUTE_US))
+      plan.keep_alive(minute, KEPT_US, KEPT_US + HOUR_US)
+    end
+    return minute
+  end
+
+  -- Counts in the books and in the minute.
+  function accounting.count(at, field, by)
+    plan.count(at.totals, field, by)
+    plan.count(minute_of(at), field, by)
+  end
+
+  local held, ended = {}, {} -- name -> by how much it changes; field -> how many
+
+  -- Gives an event its name in the books, unless it has one: a name is kept, whatever limits follow.
+  function accounting.give_name(at, header, category, configured)
+    if (header.counted or '') == '' then
+      header.counted = accounting.name(at.names, category, configured)
+      held[header.counted] = (held[header.counted] or 0) + 1
+    end
+    return header.counted
+  end
+
+  -- Counts events that end. `why` is the text for the record; `was_held`: give_name has named them, in this call or before.
+  function accounting.count_ended(outcome, name, by, why, was_held)
+    local reason = HAS_REASONS[outcome] and string.match(why, '^%["%a+",[^,]*,"([^"]+)"')
+    local field = outcome .. ' ' .. name .. (reason and ' ' .. reason or '')
+    ended[field] = (ended[field] or 0) + by
+    ended[outcome] = (ended[outcome] or 0) + by
+    if was_held then
+      held[name] = (held[name] or 0) - by
+    end
+  end
+
+  -- Plans what was counted of categories.
+  function accounting.write_counts(at)
+    for field, by in pairs(ended) do
+      accounting.count(at, field, by)
+    end
+    held[''] = nil
+    for name, by in pairs(held) do
+      if by ~= 0 then
+        accounting.count(at, 'held ' .. name, by)
+      end
     end
   end
 
@@ -107,13 +162,14 @@ local accounting = module(function(accounting)
     plan.keep_alive(at.seen, at.remember_us)
   end
 
-  -- The books, the memory and the record of what ends by the group: its `ids`, `category`, `configured`, `outcome`, `remember`
-  -- and `why`.
+  -- The books, the memory and the record of what ends by the group: its `ids`, `category`, `configured`, `outcome`, `remember`,
+  -- `why`, and the name that they have in the books (`counted`), if they have one.
   function accounting.note_dropped(at, groups)
     for _, group in ipairs(groups) do
       if #group.ids > 0 then
         record(at.limited, at.limited_older, group.ids, digits(at.now) .. ' ' .. group.why)
-        accounting.count(at.totals, group.outcome, accounting.name(at.names, group.category, group.configured), #group.ids)
+        local name = group.counted or accounting.name(at.names, group.category, group.configured)
+        accounting.count_ended(group.outcome, name, #group.ids, group.why, group.counted ~= nil)
         if group.remember then
           accounting.remember(at, group.ids)
         end
@@ -123,6 +179,7 @@ local accounting = module(function(accounting)
 
   -- Plans all of it; at the end of a script.
   function accounting.write(at)
+    accounting.write_counts(at)
     accounting.write_record(at)
     accounting.write_memory(at)
   end

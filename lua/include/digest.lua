@@ -107,8 +107,8 @@ local digest = module(function(digest)
     end
     plan.hdel(at.events, buffered)
     plan.zrem(at.parked, buffered)
-    accounting.count(at.totals, 'parked', header.counted, -1)
-    accounting.count(at.totals, 'digested', header.counted, 1)
+    accounting.count_parked(at, header.counted, -1)
+    accounting.count_ended('digested', header.counted, 1, why, true)
     accounting.record_limited(at, buffered, digits(last or at.now) .. ' ' .. why)
     if plan.hget(tally.key, 'remember') then
       accounting.remember(at, { buffered })
@@ -177,19 +177,19 @@ local digest = module(function(digest)
       plan.srem(at.leased, event.id)
       plan.zadd(at.timers, at.now, event.id)
       plan.zadd(at.parked, at.now, event.id)
-      accounting.count(at.totals, 'parked', header.counted or accounting.UNREADABLE, 1)
+      accounting.count_parked(at, accounting.give_name(at, header, accounting.UNREADABLE, true), 1)
       return nil
     end
     local first = header.buffered or digits(at.now)
     local instant = header.buffered and at.now + wait_us or at.now + tally.delay_us
     header.state, header.timer, header.buffered, header.category = 'waiting', true, first, event.category
     header.why = { cjson.decode(why)[3], cjson.null }
-    header.counted, header.deadline = accounting.name(at.names, event.category, event.configured), event.deadline
+    header.deadline = event.deadline
     plan.srem(at.leased, event.id)
     plan.sadd(at.tallies, tally.id)
     plan.zadd(at.timers, instant, event.id)
     plan.zadd(at.parked, tonumber(event.deadline), event.id)
-    accounting.count(at.totals, 'parked', header.counted, 1)
+    accounting.count_parked(at, accounting.give_name(at, header, event.category, event.configured), 1)
     record.write(at, event.id, header, payload)
     plan.hset(tally.key, 'buffered', event.id)
     plan.hset(tally.key, 'count', '1')

@@ -1,7 +1,7 @@
 -- What take.lua hands out: the batch for the owner, and the new events that come in from the lanes.
 --
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, muted, tallies, seq, the four parts of the
--- decision record, the keys of include/leases.lua; owner, tally: prefix of keys; and now.
+-- decision record, the keys of include/leases.lua; owner, tally and minute: prefixes of keys; and now.
 local intake = module(function(intake)
   intake.bytes = 0
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
@@ -68,7 +68,7 @@ local intake = module(function(intake)
   -- Hands out a parked event. The caller has taken it out of its line or timer.
   function intake.unpark(at, id, header, payload)
     plan.zrem(at.parked, id)
-    accounting.count(at.totals, 'parked', header.counted, -1)
+    accounting.count_parked(at, header.counted, -1)
     header.state, header.timer, header.scheduled, header.entry = nil, nil, nil, nil
     hand_out_again(at, id, header, payload)
     local tally = header.buffered and 'digest:' .. header.category
@@ -101,7 +101,7 @@ local intake = module(function(intake)
       return
     elseif was_parked then
       local counted = header.counted ~= '' and header.counted or accounting.UNREADABLE
-      accounting.count(at.totals, 'parked', record.is_digest_message(id) and '' or counted, -1)
+      accounting.count_parked(at, record.is_digest_message(id) and '' or counted, -1)
     elseif not was_requeued then
       return
     end
@@ -164,7 +164,7 @@ local intake = module(function(intake)
         end
       end
     end
-    plan.count(at.totals, 'received', #new_ids)
+    accounting.count(at, 'received', #new_ids)
   end
 
   -- The payload of a job, and how often it was a dead letter (a field that replay.lua writes).
@@ -267,7 +267,7 @@ local intake = module(function(intake)
     if #duplicates == 0 then
       return
     end
-    plan.count(at.totals, 'duplicate', #duplicates)
+    accounting.count(at, 'duplicate', #duplicates)
     for _, id in ipairs(duplicates) do
       if entered[id] ~= 'ended' and not is_decided(at, id) then
         accounting.record_limited(at, id, digits(at.now) .. ' ["duplicate",null,"duplicate",null,{}]')

@@ -78,7 +78,7 @@ local leases = module(function(leases)
     header.why = nil
     plan.zadd(at.timers, instant, id)
     plan.zadd(at.parked, math.max(instant, tonumber(header.deadline)), id)
-    accounting.count(at.totals, 'parked', header.counted, 1)
+    accounting.count_parked(at, header.counted, 1)
     record.write(at, id, header, payload)
   end
 

@@ -195,7 +195,7 @@ def test_with_very_many_tallies_the_books_say_how_much_is_parked_and_in_flight(r
     redis.sadd(KEYS.leased("ann"), "c")
     redis.zadd(KEYS.leases, {"ann": 1})
     redis.hset(KEYS.events, mapping=dict.fromkeys(("a", "b", "c", "digest:category-0"), "{}\n"))
-    redis.hset(KEYS.totals, mapping={"received": 4, "sent": 1, "sent errors": 1, "parked errors": 2})
+    redis.hset(KEYS.totals, mapping={"received": 4, "sent": 1, "sent errors": 1, "parked errors": 2, "held errors": 3})
     snapshot = Books(redis, KEYS, QUEUE).snapshot()
     assert (snapshot.parked, snapshot.in_flight, snapshot.imbalances()) == (2, 1, [])
     assert len(snapshot.tallies) < snapshot.all_tallies == 3_000

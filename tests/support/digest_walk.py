@@ -14,8 +14,8 @@ from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Ambiguous, Limit, Message, PostResult, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.snapshot import OUTCOMES
 from tests.support.doubles import Desk
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dispatcher.server.keys import Keys
+from dispatcher.store.counts import OUTCOMES
 from tests.support.models import HELD
 from tests.support.servers import Database
 
 INF: Final = float("inf")
 """The instant of a line that waits for the post in flight on its channel, of a scope whose heads are being decided."""
+
+WITH_REASONS: Final = ("dropped ", "digested ", "dead ")
+TIMELESS: Final = ("parked ", "replayed", "notices")
+"""What the books count by reason, and what no minute counts."""
 
 RANK: Final = 2**51
 """What one step of priority weighs in a category's line."""
@@ -63,6 +68,9 @@ class NamespaceState:
     waits: dict[str, dict[str, float]]
     deferred: dict[str, int]
     deciding: dict[str, dict[str, Any]]
+    totals: Counter[str]
+    minutes: Counter[str]
+    """All minutes together."""
 
     def faults(self, *, same_pace: bool = True) -> list[str]:
         """A sentence for each thing that does not fit."""
@@ -74,6 +82,7 @@ class NamespaceState:
         instants = {line: at for line, at in self.instants.items() if line.startswith(("channel:", "paused:"))}
         scopes = {entry.removeprefix("scope:") for entry in self.instants if entry not in instants}
         deferred = Counter(self.events[id_]["category"] for ids in categories.values() for id_ in ids)
+        named = Counter(header["counted"] for header in self.events.values() if header.get("counted"))
         rules = (
             (sorted([*in_hands, *waiting]) == sorted(self.events), "each event is in exactly one place"),
             (sorted(waiting) == sorted(self.parked), "what waits is what is parked"),
@@ -151,9 +160,39 @@ class NamespaceState:
                 <= {slot_of(header) for header in self.events.values()},
                 "no slot is held for an event that has ended",
             ),
-            (all(lifetime > 0 for lifetime in self.lifetimes_ms.values()), "no scope lives for ever"),
+            (all(lifetime > 0 for lifetime in self.lifetimes_ms.values()), "no scope lives for ever, and no minute"),
+            (self._books("held") == named, "what has a name in the books and has not ended is held"),
+            (
+                all(
+                    self.totals[outcome] == self._books(outcome).total()
+                    for outcome in OUTCOMES
+                    if outcome != "duplicate"
+                ),
+                "each outcome is that of all categories and reasons",
+            ),
+            (
+                all(
+                    len(field.split()) == (3 if field.startswith(WITH_REASONS) else 2)
+                    for field in self.totals
+                    if " " in field
+                ),
+                "what ends for one of several reasons is counted by reason",
+            ),
+            (
+                self.minutes
+                == Counter({field: count for field, count in self.totals.items() if not field.startswith(TIMELESS)}),
+                "the books are the sum of all minutes",
+            ),
         )
         return [f"not so: {rule}: {self}" for holds, rule in rules if not holds]
+
+    def _books(self, count: str) -> Counter[str]:
+        """What the books count by category, but for what is 0."""
+        counts: Counter[str] = Counter()
+        for field, number in self.totals.items():
+            if field.startswith(f"{count} "):
+                counts[field.split()[1]] += number
+        return Counter({category: number for category, number in counts.items() if number})
 
     def _state(self, id_: str) -> str | None:
         state: str | None = self.events[id_].get("state")
@@ -180,8 +219,19 @@ def state_of(redis: Database, keys: Keys) -> NamespaceState:
         """The keys with this prefix, by what follows it."""
         return {key.removeprefix(prefix): key for key in sorted(found) if key.startswith(prefix)}
 
-    lines, slots = below(keys.line_prefix), below(keys.scope(""))
-    with_lifetime = [*slots.values(), *(key for key in (keys.seen, keys.cooldowns, keys.threads[0]) if key in found)]
+    def counts(*of: str) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for key in of:
+            for field, number in pairs(key).items():
+                counted[field] += int(number)
+        return counted
+
+    lines, slots, minutes = below(keys.line_prefix), below(keys.scope("")), below(keys.minute_prefix)
+    with_lifetime = [
+        *slots.values(),
+        *minutes.values(),
+        *(key for key in (keys.seen, keys.cooldowns, keys.threads[0]) if key in found),
+    ]
     return NamespaceState(
         events={id_: json.loads(header) for id_, header in pairs(keys.events).items()},
         leased={owner: sorted(members(key)) for owner, key in below(keys.leased_prefix).items()},
@@ -199,6 +249,8 @@ def state_of(redis: Database, keys: Keys) -> NamespaceState:
         deferred={category: int(count) for category, count in pairs(keys.deferred).items()},
         deciding={owner: json.loads(mark) for owner, mark in pairs(keys.deciding).items()},
         slots={name: scores(key) for name, key in slots.items()},
+        totals=counts(keys.totals),
+        minutes=counts(*minutes.values()),
     )
 
 

@@ -286,6 +286,8 @@ class Stage:
         """Whether every channel has kept its pace; a line may wait otherwise."""
         self.names: dict[str, str] = {}
         """Every event that was seen, by the number of its first sight."""
+        self.received: dict[str, int] = {}
+        """What had been received of each category by the last ``check``."""
         self.places: NamespaceState
         """Where everything was at the last ``check``."""
         self.attempts: list[tuple[int, Started]] = []
@@ -390,7 +392,12 @@ class Stage:
 
     def check(self) -> None:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
-        assert self.snapshot().imbalances() == []
+        snapshot = self.snapshot()
+        assert snapshot.imbalances() == []
+        received = snapshot.counts.received_by_category()
+        fallen = [name for name, count in self.received.items() if received.get(name, 0) < count]
+        assert not fallen, f"fewer were received of {fallen} than before"
+        self.received = received
         self.letters_bytes()
         self.places = places = state_of(self.redis, self.keys)
         for id_, header in places.events.items():

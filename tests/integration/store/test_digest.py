@@ -96,7 +96,7 @@ def test_a_second_one_ends_both_in_one_step(stage: Stage, ann: Worker) -> None:
     ann.run()
     assert stage.snapshot().parked == 0
     assert stage.total("digested") == 2
-    assert stage.total("digested errors") == 2
+    assert stage.snapshot().counts.by_reason("digested") == {("errors", "limit:category"): 2}
     assert [each.name for each in ann.told.digests] == [first, second]
     assert tally(stage)["count"] == "2"
     assert tally(stage)["first"] == str(START_US)

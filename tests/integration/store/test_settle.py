@@ -89,6 +89,7 @@ def test_a_settled_event_leaves_nothing_but_its_slots_and_its_records(
     keys = stage.keys
     kept = {
         keys.totals,
+        keys.minute(START_US // (60 * US)),
         keys.seq,
         keys.beat,
         keys.enqueued,
