@@ -10,7 +10,7 @@ from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
-from dispatcher.store.counts import OUTCOMES, Counts
+from dispatcher.store.counts import OUTCOMES, Counts, read_minutes
 from dispatcher.store.rq_keys import QueueKeys
 
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")
@@ -224,6 +224,7 @@ class Books:
         }
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
+        self._keys = keys
         self._shadowed = keys.shadowed
         self._totals = keys.totals
 
@@ -271,6 +272,10 @@ class Books:
         with translate_outages():
             rows = self._client.hgetall(self._shadowed)
         return {name.decode(): int(count) for name, count in rows.items() if isinstance(name, bytes)}
+
+    def minutes(self, now_us: int, most: int) -> list[Counts]:
+        """See ``read_minutes``."""
+        return read_minutes(self._client, self._keys, now_us, most)
 
     def categories(self) -> set[str]:
         """The names under which events were counted."""

@@ -90,7 +90,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
         in_force = limits_to_look_at(settings, open_versions(settings, server))
         for warning in in_force.warnings:
             terminal.warn(warning)
-        status = read_status(build_readers(settings, server), in_force.policy)
+        status = read_status(build_readers(settings, server), in_force.policy, lately=False)
         shown = server.shown
     if as_json:
         terminal.print_json({**limits_document(settings, in_force), **document(status, in_force.policy)})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dispatcher.store.snapshot import Snapshot
 
 
-_SORTS: Final = ("sent", "dropped", "digested", "dead", "parked")
+_SORTS: Final = ("suppressed", "sent", "dropped", "digested", "dead", "parked")
 _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 
 
@@ -34,14 +34,19 @@ _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 @click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
 @click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
 @click.option("--category", metavar="GLOB", help="Only the categories of such names: 'svc-*'.")
-@click.option("--sort", type=click.Choice(_SORTS), help="The categories with the most of these first.")
+@click.option(
+    "--sort",
+    type=click.Choice(_SORTS),
+    help="The categories with the most of these first; suppressed: in the last 30m.",
+)
 @click.pass_obj
 def status(  # noqa: PLR0913 - click's signature: one for each option
     terminal: Terminal, *, as_json: bool, check: bool, watch: bool, category: str | None, sort: str | None
 ) -> int:
     """Show what waits, what was sent, and what limits are used.
 
-    With --check, say whether the books balance: every event taken from the queue has an outcome, or is held.
+    The categories of which something was suppressed last come first. With --check, say whether the books balance: every
+    event taken from the queue has an outcome, or is held.
     """
     if watch:
         _refuse_unless_watchable(as_json=as_json, check=check)
@@ -147,8 +152,15 @@ def document(status: Status) -> dict[str, Any]:
         "dead_letters": snapshot.dead_letters,
         "totals": snapshot.overall(),
         "categories": {
-            name: {**counts[name], "limits": category_documents(status, name)} for name in status.categories
+            name: {
+                **counts[name],
+                "last_30m": status.recent.of(name).document(),
+                "limits": category_documents(status, name),
+            }
+            for name in status.categories
         },
+        "last_30m": status.recent.together().document(),
+        "rates": {"over_s": status.recent.over_s, **status.recent.rates},
         "global": {"limits": global_documents(status)},
         "lines": [
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -10,6 +11,7 @@ from typing import Final
 
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.readers import Readers
+from dispatcher.cli.status.recent import MINUTES, Recent, recent_of
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
@@ -18,6 +20,9 @@ from dispatcher.server.writing import WriteRefusal
 from dispatcher.store.snapshot import Snapshot
 
 COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
+
+SUPPRESSED: Final = "suppressed"
+"""What categories can be sorted by beside ``COUNTS``: how much of them was suppressed in the last 30 minutes."""
 
 _PARTS: Final = re.compile(r"([0-9]{1,18})|([^0-9]+)")
 _SCOPES: Final = 200
@@ -49,6 +54,9 @@ class Status:
     shadows: Mapping[str, Sequence[Shadowed]] = field(default_factory=dict)
     refusal: WriteRefusal | None = None
     """Why the server takes no writes, if it does not."""
+    recent: Recent = field(default_factory=Recent)
+    is_sorted: bool = False
+    """Whether the categories stand in an order that somebody asked for."""
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What became of the events of each category, and how many wait."""
@@ -56,16 +64,23 @@ class Status:
         return {category: {name: counted[name].get(category, 0) for name in COUNTS} for category in self.categories}
 
     def of(self, pattern: str | None, count: str | None) -> Status:
-        """With the categories whose names fit the pattern alone, those with the highest ``count`` first."""
+        """With the categories whose names fit the pattern alone, those with the highest ``count`` first.
+
+        Without a ``count``, those first of which something was suppressed last; else they keep their order.
+        """
         names = [name for name in self.categories if pattern is None or fnmatchcase(name, pattern)]
-        if count is not None:
+        if count is None:
+            names.sort(key=lambda name: self.recent.of(name).age or sys.maxsize)
+        elif count == SUPPRESSED:
+            names.sort(key=lambda name: -self.recent.of(name).suppressed())
+        else:
             counts = self.counts()
             names.sort(key=lambda name: -counts[name][count])
-        return replace(self, categories={name: self.categories[name] for name in names})
+        return replace(self, categories={name: self.categories[name] for name in names}, is_sorted=count is not None)
 
 
-def read_status(readers: Readers, policy: Policy) -> Status:
-    """One look at everything; the categories of the limits file come first."""
+def read_status(readers: Readers, policy: Policy, *, lately: bool = True) -> Status:
+    """One look at everything; the categories of the limits file come first. ``lately``: at the last minutes too."""
     snapshot = readers.books.snapshot()
     counted = {name for count in COUNTS for name in snapshot.by_category(count)}
     names = [*policy.categories, *sorted(counted - policy.categories.keys(), key=natural)]
@@ -85,6 +100,7 @@ def read_status(readers: Readers, policy: Policy) -> Status:
         shared=None if policy.shared is None else of_pools[-1],
         shadows=_shadows(readers, policy, names),
         refusal=readers.refusal(),
+        recent=recent_of(readers.books.minutes(snapshot.now_us, MINUTES + 1), snapshot.now_us) if lately else Recent(),
     )
 
 

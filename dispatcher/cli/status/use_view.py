@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -13,6 +14,7 @@ from rich.text import Text
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar
 from dispatcher.cli.instants import span
 from dispatcher.cli.status.facts import COUNTS, Shadowed, Status
+from dispatcher.cli.status.recent import NOTHING, Lately
 from dispatcher.core.limits import US, Kind, Limit, format_duration
 from dispatcher.core.outcomes import NO_CATEGORY
 from dispatcher.core.policy import GLOBAL_SCOPE
@@ -21,6 +23,12 @@ from dispatcher.limiter import Usage
 
 ALWAYS: Final = ("sent", "dropped", "dead", "parked")
 STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
+_LONGEST: Final = ("sent", "dropped", "digested")
+"""The counts that stay longest."""
+
+_SHORTEST: Final = 17
+"""Characters of what was suppressed, where there is little room."""
+
 SHARED: Final = "shared"
 """What the guarantees leave of all together."""
 
@@ -39,7 +47,8 @@ class UseRow:
 def categories(status: Status, rows: int) -> Fitting:
     """Each category, and all together.
 
-    Where there is little room the bars go first, then names are cut, then empty columns go, then all counts.
+    Where there is little room the bars go first, then names are cut, then empty columns go, then the counts that stand
+    above the table too, then all counts, then what was suppressed lately.
     """
     totals = {name: sum(status.snapshot.by_category(name).values()) for name in COUNTS}
     shown = [name for name in COUNTS if name in ALWAYS or totals[name]]
@@ -48,25 +57,38 @@ def categories(status: Status, rows: int) -> Fitting:
         lambda: _table(status, rows, totals, shown),
         lambda: _table(status, rows, totals, shown, has_bars=False),
         lambda: _table(status, rows, totals, needed, has_bars=False),
+        lambda: _table(status, rows, totals, [name for name in needed if name in _LONGEST], has_bars=False),
         lambda: _table(status, rows, totals, (), has_bars=False),
+        lambda: _table(status, rows, totals, (), has_bars=False, lately=False),
     )
 
 
-def _table(
-    status: Status, rows: int, totals: Mapping[str, int], shown: Sequence[str], *, has_bars: bool = True
-) -> Table:
-    def add(name: RenderableType, figures: Sequence[RenderableType], uses: Sequence[UseRow]) -> None:
-        table.add_row(name, *figures, *limit_cells(uses, has_bars=has_bars))
+def _table(  # noqa: PLR0913 - what may give way, by name
+    status: Status,
+    rows: int,
+    totals: Mapping[str, int],
+    shown: Sequence[str],
+    *,
+    has_bars: bool = True,
+    lately: bool = True,
+) -> RenderableType:
+    together = status.recent.together()
+    lately = lately and bool(together.suppressed())
+
+    def add(name: RenderableType, figures: Sequence[RenderableType], recent: Lately, uses: Sequence[UseRow]) -> None:
+        suppressed = [_suppressed(recent)] if lately else []
+        table.add_row(name, *figures, *suppressed, *limit_cells(uses, has_bars=has_bars))
 
     table = plain_table()
     table.add_column("Category")
     for name in shown:
         table.add_column(name.capitalize(), justify="right", no_wrap=True)
+    if lately:
+        table.add_column("Suppressed in 30m")
     add_use_columns(table, has_bars=has_bars)
     counts = status.counts()
-    chosen = most(
-        list(status.categories), rows, lambda name: (_fullest(status.categories[name]), counts[name]["parked"])
-    )
+    names = list(status.categories)
+    chosen = names[: rows - 1] if status.is_sorted and len(names) > rows else most(names, rows, _weight(status, counts))
     for category in chosen:
         name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
         uses = use_rows(
@@ -75,14 +97,32 @@ def _table(
             status.shadows.get(f"category:{category}"),
             _wider(status, category),
         )
-        add(cut(name), _figures(counts[category], shown), uses)
-    say_how_many_more(table, len(status.categories) - len(chosen))
+        add(cut(name), _figures(counts[category], shown), status.recent.of(category), uses)
     table.add_section()
-    together = use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE))
-    add(cut("all together", "bold"), _figures(totals, shown), together)
+    use = use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE))
+    add(cut("all together", "bold"), _figures(totals, shown), together, use)
     if status.shared is not None:
-        add(SHARED, [""] * len(shown), use_rows([status.shared]))
+        add(SHARED, [""] * len(shown), NOTHING, use_rows([status.shared]))
+    if more := len(names) - len(chosen):
+        what = "category" if more == 1 else "categories"
+        return Group(table, Text(f"{more} more {what}: choose with --category GLOB or --sort", style="dim"))
     return table
+
+
+def _weight(status: Status, counts: Mapping[str, Mapping[str, int]]) -> Callable[[str], Any]:
+    """What counts where not all categories have room: that something of one was suppressed, and how lately."""
+
+    def weight(name: str) -> tuple[float, float, int]:
+        return (-(status.recent.of(name).age or math.inf), _fullest(status.categories[name]), counts[name]["parked"])
+
+    return weight
+
+
+def _suppressed(recent: Lately) -> OneLine:
+    """``15 own``, ``15: 12 own, 3 global``."""
+    causes = recent.causes()
+    said = ", ".join(f"{number} {cause}" for cause, number in causes.items())
+    return OneLine(said if len(causes) < 2 else f"{recent.suppressed()}: {said}", "yellow", _SHORTEST)  # noqa: PLR2004
 
 
 def _wider(status: Status, category: str) -> tuple[str, Usage] | None:

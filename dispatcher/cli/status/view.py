@@ -16,6 +16,7 @@ from dispatcher.cli.drawing import Fitting, cut, plain_table
 from dispatcher.cli.instants import clock, span
 from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status.facts import COUNTS, Status
+from dispatcher.cli.status.recent import Recent
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
@@ -65,12 +66,10 @@ def _summary(status: Status) -> Table:
     grid.add_row("Queue", f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
     grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
-    for what, words in _parked(snapshot):
-        grid.add_row(what, words)
-    if snapshot.tallies:
-        grid.add_row("Suppressed", Text(_suppressed(snapshot)))
-    if snapshot.dead_letters:
-        grid.add_row("Dead letters", f"{snapshot.dead_letters} kept")
+    if said := _rates(status.recent):
+        grid.add_row("Rate", said)
+    for what, words in _kept(snapshot):
+        grid.add_row(what, Text(words))
     for what, text in _posting(snapshot):
         grid.add_row(what, text)
     for name, paused in sorted(snapshot.paused.items()):
@@ -98,18 +97,34 @@ def _posting(snapshot: Snapshot) -> Iterator[tuple[str, Text]]:
         yield "Next try", Text(_next_try(snapshot, snapshot.pause))
 
 
-def _parked(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """What waits in no line, and until when the first of it does."""
+def _kept(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """What waits in no line and until when the first of it does, what was suppressed and not told of, dead letters."""
     if timers := snapshot.timers - snapshot.tallies_at("timer"):
         next_us = (snapshot.next_timer_us or snapshot.now_us) - snapshot.now_us
         yield "Timers", f"{timers} parked" if snapshot.pause else f"{timers} parked, the next {_in(next_us)}"
     if snapshot.scheduled:
         next_us = (snapshot.next_scheduled_us or snapshot.now_us) - snapshot.now_us
         yield "Scheduled", f"{snapshot.scheduled} parked, the next {_in(next_us)}"
+    if snapshot.tallies:
+        yield "Suppressed", _suppressed(snapshot)
+    if snapshot.dead_letters:
+        yield "Dead letters", f"{snapshot.dead_letters} kept"
+
+
+def _rates(recent: Recent) -> str:
+    """How many events come and end in a second; '' while none do."""
+    rates = {("in" if name == "received" else name): rate for name, rate in recent.rates.items() if rate}
+    said = ", ".join(f"{rate:.{_decimals(rate)}f}/s {name}" for name, rate in rates.items())
+    return said and f"{said}, over {span(recent.over_s)}"
+
+
+def _decimals(rate: float) -> int:
+    return 0 if rate >= 10 else 1 if rate >= 1 else 2  # noqa: PLR2004 - two or three digits that say something
 
 
 def _counted(name: str, count: int) -> Text:
-    what = "notice" if name == "notices" and count == 1 else name
+    plural = {"notices": "notice", "duplicate": "duplicates"}
+    what = plural.get(name, name) if (name == "notices") == (count == 1) else name
     return Text(f"{count} {what}", style=STYLES.get(name, "") if count else "")
 
 
@@ -195,7 +210,8 @@ def _channels(snapshot: Snapshot, rows: int) -> Table | None:
 def _say_what_is_left_out(table: Table, rows: int, hidden: int, more: int) -> None:
     """How many rows are left out; where the look did not tell of all lines, how many events stand in the others."""
     if more > 0:
-        table.add_row(Text(f"and {hidden + more} events in other lines", style="dim"))
+        count = hidden + more
+        table.add_row(Text(f"and {count} {'event' if count == 1 else 'events'} in other lines", style="dim"))
     else:
         say_how_many_more(table, rows)
 

@@ -17,6 +17,7 @@ from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.instants import clock, span
 from dispatcher.cli.status import document
 from dispatcher.cli.status.facts import Status, natural
+from dispatcher.cli.status.recent import recent_of
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.core.limits import US, Limit
@@ -25,6 +26,7 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.redaction import shown_url
 from dispatcher.slack.taxonomy import row_for
+from dispatcher.store.counts import Counts
 from dispatcher.store.snapshot import Line, Pause, Snapshot
 from tests.support.commands import Streams, run, started_on
 from tests.support.processes import PATIENCE_S, Command, until
@@ -33,6 +35,10 @@ from tests.support.servers import Database, RedisServer
 
 KEYS = Keys("dispatcher")
 COUNTS = {"sent": 0, "dropped": 0, "digested": 0, "dead": 0, "duplicate": 0}
+
+
+def lately(received: int, sent: int, dropped: dict[str, int]) -> dict[str, object]:
+    return {"received": received, "sent": sent, "dropped": dropped, "digested": {}, "dead": {}}
 
 
 def test_nothing_has_run_here() -> None:
@@ -71,6 +77,10 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         assert listed.keys() == {"name", "host", "pid", "last_heartbeat", "state", "alive"}
         assert listed["alive"] is True
         assert before - 5 < status.pop("now") < time.time() + 5
+        rates = status.pop("rates")
+        assert 60 <= rates["over_s"] < 120
+        assert rates["received"] == pytest.approx(7 / rates["over_s"])
+        assert rates["sent"] == pytest.approx(4 / rates["over_s"])
 
     assert 1700 < status["categories"]["errors"]["limits"][0].pop("next_free_s") <= 1800
     assert 3500 < status["global"]["limits"][0].pop("next_free_s") <= 3600
@@ -89,15 +99,25 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
                 "sent": 2,
                 "dropped": 2,
                 "parked": 0,
+                "last_30m": lately(4, 2, {"limit:category": 1, "limit:global": 1}),
                 "limits": [{"scope": "category:errors", "max": 2, "window_s": 1800, "kind": "rolling", "used": 2}],
             },
             "quiet": {
                 **COUNTS,
                 "parked": 0,
+                "last_30m": lately(0, 0, {}),
                 "limits": [{**quiet, "max": 1, "window_s": 1}, {**quiet, "max": 3, "window_s": 60}],
             },
-            "deploys": {**COUNTS, "sent": 2, "dropped": 1, "parked": 0, "limits": [rest]},
+            "deploys": {
+                **COUNTS,
+                "sent": 2,
+                "dropped": 1,
+                "parked": 0,
+                "last_30m": lately(3, 2, {"limit:global": 1}),
+                "limits": [rest],
+            },
         },
+        "last_30m": lately(7, 4, {"limit:category": 1, "limit:global": 2}),
         "global": {"limits": [{"scope": "global", "max": 4, "window_s": 3600, "kind": "rolling", "used": 4}]},
         "lines": [],
         "in_other_lines": {"deferred": 0, "for_channels": 0},
@@ -249,12 +269,14 @@ def test_the_room_of_a_category_names_the_wider_limit_that_keeps_it_waiting_long
     assert "3/10 in 30m in 30s (all)" in with_room
 
 
-def test_categories_stand_in_natural_order_and_one_notice_is_one() -> None:
+def test_categories_stand_in_natural_order_and_one_of_anything_is_one() -> None:
     assert sorted(["svc-10", "svc-2", "svc", "2nd", "10th", "svc-1"], key=natural) == [
         "2nd", "10th", "svc", "svc-1", "svc-2", "svc-10",
     ]  # fmt: skip
     assert "1 notice\n" in drawn(Status(snapshot_of(totals={"notices": 1}), {}, [], []))
     assert "2 notices\n" in drawn(Status(snapshot_of(totals={"notices": 2}), {}, [], []))
+    assert "1 duplicate\n" in drawn(Status(snapshot_of(totals={"duplicate": 1}), {}, [], []))
+    assert "2 duplicates\n" in drawn(Status(snapshot_of(totals={"duplicate": 2}), {}, [], []))
 
 
 def test_categories_are_chosen_by_a_pattern_and_sorted_by_a_count(redis: Database, redis_url: str) -> None:
@@ -271,8 +293,86 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
     workers = [WorkerEntry(f"w{n}", "h", n, "idle", 998.0, alive=n != 3) for n in range(1, 4)]
     shown = drawn(Status(snapshot_of(lines=lines), categories, [], workers), Rows(categories=3, others=2))
     rows = [line.split()[0] for line in shown.splitlines() if line and line[0] not in " ─"]
-    assert " ".join(rows) == "Queue Events Category cat9 cat7 and all Channel #c3 and Worker w3 and"
-    assert shown.count("and 2 more") == 3
+    assert " ".join(rows) == "Queue Events Category cat9 cat7 all 2 Channel #c3 and Worker w3 and"
+    assert shown.count("and 2 more") == 2
+    assert "\n2 more categories: choose with --category GLOB or --sort\n" in shown
+
+
+# Who is dropped now, and why
+
+
+@pytest.mark.parametrize(("width", "totals"), [(120, True), (80, False)])
+def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, totals: bool) -> None:
+    minute = Counts(
+        {
+            "received": 32,
+            "sent errors": 1,
+            "dropped errors limit:category": 12,
+            "dropped errors limit:global": 3,
+            "dropped deploys limit:label": 1,
+            "dropped deploys cancelled": 2,
+            "digested reports limit:category": 4,
+            "dead audit muted": 5,
+            "dead audit rejected": 1,
+            "dead audit overflow": 1,
+        }
+    )
+    names = ("errors", "deploys", "reports", "audit")
+    limit = Limit.parse("10/30m")
+    used = {name: [Usage(limit, 10, 1_500 * US)] for name in names}
+    facts = snapshot_of(totals={**minute.fields, "dropped errors limit:category": 5_012, "parked errors": 1})
+    status = Status(facts, used, [Usage(limit, 3, 0)], [], recent=recent_of([minute], facts.now_us))
+    shown = drawn(status, width=width)
+    assert max(map(len, shown.splitlines())) <= width
+    rows = {line.split()[0]: " ".join(line.split()) for line in shown.splitlines() if line.strip()}
+    for name, causes in (
+        ("errors", "15: 12 own, 3 global"),
+        ("deploys", "3: 2 other, 1 own"),
+        ("reports", "4 own"),
+        ("audit", "6: 5 muted, 1 other"),
+        ("all", "28: 17 own, 5 muted, 3 global, 3 other"[: None if totals else 25]),
+    ):
+        assert causes in rows[name]
+    assert ("5015" in rows["errors"], "Parked" in rows["Category"]) == (totals, totals)
+    assert "10/10 in 30m in 25m 0s" in rows["errors"]
+
+
+def test_the_rates_are_those_of_the_running_minute_and_the_one_before() -> None:
+    minutes = [Counts({"received": 90, "sent": 1}), Counts({"received": 60, "dropped": 200}), Counts({"received": 999})]
+    status = Status(snapshot_of(), {}, [], [], recent=recent_of(minutes, 1_000 * US))  # 40 s of the minute have passed
+    assert "Rate     1.5/s in, 0.01/s sent, 2.0/s dropped, over 1m 40s\n" in drawn(status)
+    assert document(status)["rates"]["received"] == 1.5
+    assert "Rate" not in drawn(replace(status, recent=recent_of([], 1_000 * US)))
+
+
+def test_without_an_order_those_stand_first_of_which_something_was_suppressed_last() -> None:
+    names = ("first", "file", "errors", "deploys", "reports", "old")
+    minutes = [
+        Counts({"dropped errors muted": 1, "sent file": 9, "dead file rejected": 9}),
+        Counts({"dropped deploys limit:global": 7}),  # the minute before is now, too: else rows would jump
+        Counts({"digested first limit:category": 2, "dropped errors muted": 1}),
+        Counts({}),
+        Counts({"dead reports overflow": 1, "dead first limit:category": 6}),
+    ]
+    status = Status(snapshot_of(), dict.fromkeys(names, ()), [], [], recent=recent_of(minutes, 1_000 * US))
+    assert [*status.of(None, None).categories] == ["errors", "deploys", "first", "reports", "file", "old"]
+    assert [*status.of(None, "suppressed").categories][:4] == ["first", "deploys", "errors", "reports"]
+    idle = replace(status, recent=recent_of([], 1_000 * US))
+    assert tuple(idle.of(None, None).categories) == names
+    assert "Suppressed" not in drawn(idle)
+
+
+def test_a_low_screen_keeps_an_order_that_was_asked_for_and_else_who_is_suppressed_now() -> None:
+    categories = {f"cat{n}": [Usage(Limit.parse("10/1m"), n, 0)] for n in range(9)}
+    minute = Counts({"dropped cat3 limit:global": 1, "sent cat1": 5, "sent cat2": 7})
+    status = Status(snapshot_of(totals=minute.fields), categories, [], [], recent=recent_of([minute], 1_000 * US))
+
+    def rows(count: str | None) -> list[str]:
+        shown = drawn(status.of(None, count), Rows(categories=3, others=2))
+        assert "7 more categories" in shown
+        return re.findall("^cat[0-9]", shown, re.MULTILINE)
+
+    assert (rows("sent"), rows(None)) == (["cat2", "cat1"], ["cat3", "cat8"])
 
 
 def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
@@ -283,6 +383,8 @@ def test_events_in_lines_that_were_not_looked_at_are_counted() -> None:
     status = Status(facts, {}, [], [])
     rows = [line.strip() for line in drawn(status).splitlines()]
     assert {"and 500 events in other lines", "and 477 events in other lines"} <= set(rows)
+    alone = Status(replace(facts, deferred={"deploys": 13}), {}, [], [])
+    assert "and 1 event in other lines" in drawn(alone)
     assert document(status)["in_other_lines"] == {"deferred": 500, "for_channels": 477}
 
 

@@ -1,0 +1,123 @@
+"""What happened in the last 30 minutes: by category, by cause, and how many events a second come and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from dispatcher.core.limits import US, Reason
+from dispatcher.store.counts import MINUTE_US, OUTCOMES, Counts
+
+_Name = TypeVar("_Name")
+
+MINUTES: Final = 30
+"""Whole minutes that are looked at, beside the one that runs."""
+
+REASONED: Final = ("dropped", "digested", "dead")
+CAUSES: Final[Mapping[str, str]] = {
+    Reason.LIMIT_CATEGORY: "own",
+    Reason.LIMIT_LABEL: "own",
+    Reason.LIMIT_GLOBAL: "global",
+    Reason.MUTED: "muted",
+}
+"""The words for the reasons for which most is suppressed; all others are ``_OTHER``."""
+
+_OTHER: Final = "other"
+_SUPPRESSED_DEAD: Final = {*CAUSES, Reason.OVERFLOW}
+_JUST_NOW: Final = 1
+"""A category of which something was suppressed in this minute or in the one before is one of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """What was received of one category, what was sent, and how many of each other outcome ended for each reason.
+
+    ``age`` is how many minutes ago something of it was last suppressed: 1 also for this minute, None for not at all.
+    """
+
+    received: int = 0
+    sent: int = 0
+    ended: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    age: int | None = None
+
+    def causes(self) -> dict[str, int]:
+        """How many were suppressed (dropped, digested or kept as dead letters), by cause; the most frequent first."""
+        found = dict.fromkeys([*CAUSES.values(), _OTHER], 0)
+        for (outcome, reason), number in self.ended.items():
+            if _is_suppressed(outcome, reason):
+                found[CAUSES.get(reason, _OTHER)] += number
+        return {cause: number for cause, number in sorted(found.items(), key=lambda item: -item[1]) if number}
+
+    def suppressed(self) -> int:
+        """How many of all causes."""
+        return sum(self.causes().values())
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        reasons: dict[str, dict[str, int]] = {outcome: {} for outcome in REASONED}
+        for (outcome, reason), number in self.ended.items():
+            reasons[outcome][reason] = number
+        return {"received": self.received, "sent": self.sent, **reasons}
+
+
+NOTHING: Final = Lately()
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The last 30 minutes and the one that runs, by category. ``rates`` are events per second, over ``over_s``.
+
+    These are the time since the begin of the last whole minute.
+    """
+
+    categories: Mapping[str, Lately] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    over_s: float = 0.0
+
+    def of(self, category: str) -> Lately:
+        """What happened of one."""
+        return self.categories.get(category, NOTHING)
+
+    def together(self) -> Lately:
+        """What happened of all."""
+        ended: dict[tuple[str, str], int] = {}
+        for lately in self.categories.values():
+            for why, number in lately.ended.items():
+                ended[why] = ended.get(why, 0) + number
+        found = self.categories.values()
+        return Lately(sum(each.received for each in found), sum(each.sent for each in found), ended)
+
+
+def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
+    """What the minutes say, the one of ``now_us`` first."""
+    received: dict[str, int] = {}
+    sent: dict[str, int] = {}
+    ended: dict[str, dict[tuple[str, str], int]] = {}
+    ages: dict[str, int] = {}
+    for age, minute in enumerate(minutes):
+        _add(received, minute.received_by_category())
+        _add(sent, minute.by_category("sent"))
+        for outcome in REASONED:
+            for (category, reason), number in minute.by_reason(outcome).items():
+                _add(ended.setdefault(category, {}), {(outcome, reason): number})
+                if _is_suppressed(outcome, reason):
+                    ages.setdefault(category, max(age, _JUST_NOW))
+    over_s = (MINUTE_US + now_us % MINUTE_US) / US
+    return Recent(
+        {
+            name: Lately(received.get(name, 0), sent.get(name, 0), ended.get(name, {}), ages.get(name))
+            for name in sorted(received.keys() | sent.keys() | ended.keys())
+        },
+        {count: sum(each.total(count) for each in minutes[:2]) / over_s for count in ("received", *OUTCOMES)},
+        over_s,
+    )
+
+
+def _is_suppressed(outcome: str, reason: str) -> bool:
+    return outcome != "dead" or reason in _SUPPRESSED_DEAD
+
+
+def _add(sums: dict[_Name, int], more: Mapping[_Name, int]) -> None:
+    for name, number in more.items():
+        sums[name] = sums.get(name, 0) + number
