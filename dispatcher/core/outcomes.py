@@ -14,9 +14,6 @@ from dispatcher.core.leased_event import Candidate, Leased, Terms, Undecodable
 from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt
 from dispatcher.core.tally import Counting
 
-NO_CATEGORY: Final = "-"
-"""The category in the books of what could not be read."""
-
 MARGIN_US: Final = 60 * US
 """So much before the first post a history scan begins: the server's clock and Slack's may differ."""
 
@@ -174,26 +171,6 @@ class Prefiltered(NamedTuple):
 
 
 Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How many dead letters are kept, of how many bytes, for how long; and of how many events the decision.
-
-    The oldest go first.
-    """
-
-    max: int = 100_000
-    max_age_us: int = 30 * 86_400 * US
-    decisions: int = 100_000
-    max_bytes: int = 256_000_000
-
-    def of_letters(self) -> dict[str, int]:
-        """Those of the dead letters, as scripts get them."""
-        return {"max": self.max, "max_age_us": self.max_age_us, "max_bytes": self.max_bytes}
-
-
-DEFAULT_BOUNDS: Final = Bounds()
 
 
 class Slots(StrEnum):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dispatcher.core.event import Event, is_remembered
+from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Candidate
 from dispatcher.core.limits import Admitted, Denied, Limit, Scope, Verdict
-from dispatcher.core.outcomes import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.tally import Counting, Suppressed, Telling

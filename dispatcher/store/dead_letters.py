@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
+from dispatcher.core.kept import NO_CATEGORY, Bounds
 from dispatcher.core.limits import US, Lane
-from dispatcher.core.outcomes import NO_CATEGORY, Bounds
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys

@@ -7,20 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import US, Opening, Reason
 from dispatcher.core.mutes import Mute, read_mutes
-from dispatcher.core.outcomes import (
-    DEFAULT_BOUNDS,
-    GRACE_US,
-    Bounds,
-    Deferral,
-    Prefiltered,
-    Settled,
-    Settlement,
-    Turn,
-    Turned,
-)
+from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Settled, Settlement, Turn, Turned
 from dispatcher.core.policy import limit_reason
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer

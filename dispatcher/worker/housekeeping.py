@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from dispatcher.core.kept import Bounds
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import Mute
-from dispatcher.core.outcomes import Bounds, Prefiltered
+from dispatcher.core.outcomes import Prefiltered
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from dispatcher.core.event import Event
+from dispatcher.core.kept import Bounds
 from dispatcher.core.limits import (
     US,
     Ambiguous,
@@ -22,7 +23,7 @@ from dispatcher.core.limits import (
     Retryable,
     Scope,
 )
-from dispatcher.core.outcomes import Absent, Bounds, ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.ports import Overtaken
 from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter

@@ -15,8 +15,8 @@ from rich.text import Text
 from dispatcher.cli.drawing import Fitting, OneLine, plain_table
 from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import clock_of, ended, why
+from dispatcher.core.kept import NO_CATEGORY
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import NO_CATEGORY
 from dispatcher.core.rendering import one_line
 from dispatcher.store.dead_letters import DeadLetter
 

@@ -8,9 +8,10 @@ import pytest
 from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
+from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Denied, Lane, Limit, Receipt, Rejected, Retryable
-from dispatcher.core.outcomes import Bounds, Prefiltered
+from dispatcher.core.outcomes import Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.enqueue import seal
