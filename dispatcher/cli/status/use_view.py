@@ -110,10 +110,11 @@ def _table(  # noqa: PLR0913 - what may give way, by name
 
 
 def _weight(status: Status, counts: Mapping[str, Mapping[str, int]]) -> Callable[[str], Any]:
-    """What counts where not all categories have room: that something of one was suppressed, and how lately."""
+    """What counts where not all categories have room: how lately something of one was suppressed, and how much."""
 
-    def weight(name: str) -> tuple[float, float, int]:
-        return (-(status.recent.of(name).age or math.inf), _fullest(status.categories[name]), counts[name]["parked"])
+    def weight(name: str) -> tuple[float, ...]:
+        recent, used = status.recent.of(name), _fullest(status.categories[name])
+        return (-(recent.age or math.inf), recent.suppressed(), used, counts[name]["parked"])
 
     return weight
 
