@@ -76,7 +76,10 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/include/digest.lua": (*_in("integration", "store/digest store/notice"), *_STORE),
     "lua/include/deferred.lua": (*_in("integration", "store/deferred store/order"), *_STORE),
     "lua/include/leases.lua": (*_in("integration", "store/parked"), *_STORE),
-    "lua/include/accounting.lua": (*_in("integration", "store/decisions store/settle store/dead_letters"), *_STORE),
+    "lua/include/accounting.lua": (
+        *_in("integration", "store/counts store/decisions store/settle store/dead_letters"),
+        *_STORE,
+    ),
     "lua/include/dead.lua": (*_in("integration", "store/decisions store/settle store/dead_letters"), *_STORE),
     "lua/include/threads.lua": (*_in("integration", "store/threads"), *_STORE),
     "lua/pace.lua": (*_in("integration", "store/waiting store/order limits_change store/threads"), *_STORE),
