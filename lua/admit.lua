@@ -2,14 +2,14 @@
 -- digests.
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
---          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions and their older part
---          HASH, as in settle.lua; version STRING (include/version.lua); shadowed
+--          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions, their older part
+--          and their stream, as in settle.lua; version STRING (include/version.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
 --          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "minute": prefix of keys, "version": of the limits by which the worker asks | absent,
---            "jobs": [id of the event, ...] for each request,
+--            "jobs": [id of the event, ...] for each request, "shown": [text and labels for the record, ...] for each | "",
 --            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string,
 --              its name in the books | ""], ...],
 --            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
@@ -39,7 +39,7 @@
 
 local call = cjson.decode(ARGV[1])
 local first = #call.scopes
-local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limits_version', 'shadowed', 'parked',
+local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limited_log', 'limits_version', 'shadowed', 'parked',
   'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled' }
 local at = {
   remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope,
@@ -98,14 +98,14 @@ local function groups_of(count, verdicts)
       local group = of_kind[verdict]
       if not group then
         local row = call.kinds[kind]
-        group = { kind = row, verdict = verdict, places = {}, ids = {}, why = why_of(row, verdict) }
+        group = { kind = row, verdict = verdict, places = {}, ids = {}, shown = {}, why = why_of(row, verdict) }
         group.category, group.configured, group.remember, group.outcome = unpack(row)
         group.counted = row[7] ~= '' and row[7] or nil
         of_kind[verdict] = group
         groups[#groups + 1] = group
       end
       local place, id = #group.places + 1, jobs[n]
-      group.places[place], group.ids[place], gone[#gone + 1] = n, id, id
+      group.places[place], group.ids[place], group.shown[place], gone[#gone + 1] = n, id, call.shown[n], id
     end
   end
   return groups, gone
@@ -153,7 +153,7 @@ local function keep_tallies(groups, request_of)
       local group = only.group
       local event = {
         id = call.jobs[only.n], name = call.names[tostring(only.n)], category = group.category,
-        configured = group.configured, remember = group.remember, deadline = group.kind[6],
+        configured = group.configured, remember = group.remember, deadline = group.kind[6], shown = call.shown[only.n],
       }
       local wait_us = digest.set_aside(at, tally, event, tally.why, tally.texts, wait_of(group.verdict))
       if wait_us then
@@ -173,11 +173,12 @@ local function keep_tallies(groups, request_of)
   return buffered, joined
 end
 
--- Removes the id of the event that is not dropped.
-local function keep(ids, kept)
+-- Removes the id of the event that is not dropped, and its row of a list beside.
+local function keep(ids, kept, beside)
   for n = #ids, 1, -1 do
     if ids[n] == kept then
       table.remove(ids, n)
+      table.remove(beside or {}, n)
     end
   end
 end
@@ -186,7 +187,7 @@ end
 local function drop(groups, gone)
   for _, group in ipairs(groups) do
     if group.set_aside then
-      keep(group.ids, call.jobs[group.set_aside])
+      keep(group.ids, call.jobs[group.set_aside], group.shown)
       keep(gone, call.jobs[group.set_aside])
     end
   end

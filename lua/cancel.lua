@@ -1,9 +1,9 @@
 -- Ends parked events by hand: each leaves where it waits, is counted as dropped and gives its slots back, in one step.
 --
--- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older guarantees scheduled
+-- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older limited_log guarantees scheduled
 -- KEYS      as in take.lua, and seen ZSET id -> instant at which a settled id is forgotten
 -- ARGV[1]   JSON {"now": us | absent, "line", "waits", "scope", "minute": prefixes of keys, "remember_us", "most_decisions": as in settle.lua,
---           "events": [{"id", "seq", "remember": true | absent, "why": JSON text for the record}, ...]}
+--           "events": [{"id", "seq", "remember": true | absent, "why": JSON text for the record, "shown"}, ...]}
 -- Returns   for each 1 cancelled, 0 there is no such event any more, -1 it does not wait any more: a worker has it; the last
 --           two change nothing
 -- Keys of slots and lines are built from names in the event's header.
@@ -36,7 +36,7 @@ local function cancel(event, header)
   if event.remember then
     accounting.remember(at, { event.id })
   end
-  accounting.record_limited(at, event.id, digits(at.now) .. ' ' .. event.why)
+  accounting.record_limited(event.id, digits(at.now) .. ' ' .. event.why, event.shown)
 end
 
 local results = {}

@@ -12,8 +12,8 @@
 --           11 ...  HASH   the job of each event (RQ's): rq:job:<id>; lives until it is taken
 -- ARGV      1 layout version, 2 namespace, 3 how many events may be held: on the lanes, and by the dispatcher (KEYS 5),
 --           4 instant in RQ's form (ISO 8601), 5 us | "" for the server's clock, then for each of up to 1,000 events one
---           string: lane (1 to 3), 1 | 0 for whether a repeat of the id has to be recognised, the category where the
---           event's id is the job's, a line feed, description, a line feed, data
+--           string: lane (1 to 3), 1 | 0 for whether a repeat of the id has to be recognised, the mark for the
+--           pre-check (include/prefilter.lua) where the event's id is the job's, a line feed, description, a line feed, data
 -- Returns   a string with a character for each event: 1 enqueued, 0 duplicate, - refused because the queue is full (all
 --           after it are refused as well, or duplicates); or {'layout', VERSION}, {'namespace', NAME} where it is another
 -- All arguments are checked and all keys read before the first is written: what is refused has written nothing.
@@ -89,7 +89,7 @@ for _, lane in ipairs(lanes) do
     redis.call('SADD', KEYS[4], lane.key)
     for _, n in ipairs(lane.rows) do
       local row, at = ARGV[FIXED + n], ARGV[4]
-      local mark = first[n] > 3 and { 'category', string.sub(row, 3, first[n] - 1) .. ' ' .. string.sub(row, 2, 2) } or {}
+      local mark = first[n] > 3 and { 'category', string.sub(row, 3, first[n] - 1) } or {}
       redis.call('HSET', KEYS[HEAD + n], 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, second[n] + 1),
         'description', string.sub(row, first[n] + 1, second[n] - 1), 'origin', lane.origin, 'status', 'queued',
         'timeout', '180', unpack(mark))

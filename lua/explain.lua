@@ -4,14 +4,15 @@
 -- KEYS      1 events, 2 leases, 3 requeued, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
 --             take.lua and settle.lua
 --          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
---          15 16 17 18  HASH  the decision record (include/decisions.lua)
+--          15 16 17 18  HASH  the index of the decision record (include/accounting.lua)
 --          19 muted     HASH  category -> JSON (mute.lua)
 --          20 paused    HASH  '*' or category -> JSON, what is paused by hand
 --          21 failures  HASH  channel -> its posts in a row without a clear answer
 --          22 scheduled  ZSET  as in take.lua
 --          23 24        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
 --          25 removed   ZSET  as in removals.lua
---          26 ...       HASH  the RQ job of each of "ids"
+--          26 27        STREAM  the decision record, of what a limit suppressed and of all others
+--          28 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
 -- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
@@ -26,7 +27,7 @@
 --               "cooldown" and "failures" of its channel,
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
 --             "letter": [field, value, ...] of its dead letter without the payload,
---             "decisions": [row, ...], "seen": until when its id is remembered, "removed": when it was missed
+--             "decisions": [text of the pair of the record that tells of it, a line feed, the event's line, ...], "seen": until when its id is remembered, "removed": when it was missed
 --           Instants are strings.
 -- The names of leased, line and waits keys follow from what was found, as in take.lua.
 -- @include prelude
@@ -125,6 +126,26 @@ local function letter_of(entry)
   return row and fields, payload
 end
 
+-- What an entry of the record says of the id: the text of a pair and the event's line; nothing where the entry is gone.
+local entries = {}
+
+local function on_record(log, entry, id)
+  local key = log .. ' ' .. entry
+  if not entries[key] then
+    local is_id = string.find(entry, '^%d+%-%d+$') and #entry < 20
+    local row = is_id and redis.call('XRANGE', log, entry, entry)[1]
+    entries[key] = row and row[2] or {}
+  end
+  local name = string.find(id, '["\\]') and cjson.encode(id) or '"' .. id .. '"'
+  for i = 1, #entries[key], 2 do
+    local lines = '\n' .. entries[key][i + 1] .. '\n'
+    local from = string.find(lines, '\n[' .. name, 1, true)
+    if from then
+      return entries[key][i] .. string.sub(lines, from, string.find(lines, '\n', from + 1, true) - 1)
+    end
+  end
+end
+
 local found, payloads, read = {}, {}, 0
 for n, id in ipairs(call.ids) do
   if n > 2 and read >= MOST_READ then
@@ -142,7 +163,7 @@ for n, id in ipairs(call.ids) do
       place(facts, id, header)
     end
   end
-  facts.job = waiting_job(KEYS[25 + n], id)
+  facts.job = waiting_job(KEYS[27 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried
@@ -152,10 +173,8 @@ for n, id in ipairs(call.ids) do
   end
   local decisions = {}
   for i = 15, 18 do
-    local row = redis.call('HGET', KEYS[i], id)
-    if row then
-      decisions[#decisions + 1] = row
-    end
+    local entry = redis.call('HGET', KEYS[i], id)
+    decisions[#decisions + 1] = entry and on_record(KEYS[i < 17 and 26 or 27], entry, id) or nil
   end
   facts.decisions = #decisions > 0 and decisions or nil
   facts.seen = redis.call('ZSCORE', KEYS[11], id) or nil

@@ -2,7 +2,7 @@
 -- its channel, its dead letter and the books in one step.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
--- @keys limited limited_older others others_older deciding freed failures failing denials posted places limits_version seq
+-- @keys limited limited_older limited_log others others_older others_log deciding freed failures failing denials posted places limits_version seq
 -- @keys tallies guarantees turns scheduled
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
@@ -18,7 +18,7 @@
 --             "scopes": [...], "holds": [...], "guarantee", "priority" as in pace.lua,
 --             "slots": "keep" | "hold" | "release",
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
---             "why": JSON text for the decision record | absent, "limited": true: a limit or a mute suppressed it,
+--             "why": JSON text for the decision record | absent, "shown": text and labels for it | absent, "limited": true: a limit or a mute suppressed it,
 --             "channel": position | absent, "replied": true: the channel answered, "arrived": true: the post may have
 --               arrived, charge the channel's pace,
 --             "cooldown_us": no post to the channel for so long, "scan_wait_us": no history scan for so long,
@@ -237,9 +237,9 @@ local function settle(event)
     threads.begin(thread_keys, event.thread, event.ts)
   end
   if event.why and event.limited then
-    accounting.record_limited(at, event.id, digits(at.now) .. ' ' .. event.why)
+    accounting.record_limited(event.id, digits(at.now) .. ' ' .. event.why, event.shown)
   elseif event.why then
-    accounting.record_other(at, event.id, digits(at.now) .. ' ' .. event.why)
+    accounting.record_other(event.id, digits(at.now) .. ' ' .. event.why, event.shown)
   end
   if channel then
     turn_channel(event, channel)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from functools import lru_cache
@@ -34,8 +34,8 @@ class Decision:
 
     ``copies`` of it may stand in Slack, beside what was sent: posts with an unknown delivery status that could not be
     found in the history. ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
-    refused it and are not enforced. Of a duplicate whose first decision is no longer kept only ``outcome`` and
-    ``reason`` are known.
+    refused it and are not enforced. ``text`` is the beginning of the event's text, as far as it is kept. Of a
+    duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
     """
 
     id: str
@@ -53,6 +53,8 @@ class Decision:
     copies: int = 0
     shadow: Sequence[str] = ()
     since_us: int | None = None
+    text: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class State(StrEnum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-LAYOUT_VERSION: Final = "3"
+LAYOUT_VERSION: Final = "4"
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,13 @@ class Keys:
         return self._key("dead:bytes")
 
     @cached_property
+    def decision_logs(self) -> tuple[str, str]:
+        """STREAMS, the decision record: of what a limit suppressed, of all others; for seven days after the last."""
+        return self._key("decisions:limited:log"), self._key("decisions:others:log")
+
+    @cached_property
     def decisions(self) -> tuple[str, str, str, str]:
-        """HASHES, id -> decision: of what a limit suppressed, its older part, of all others, its older part.
+        """HASHES, id -> entry of its decision: what a limit suppressed, its older part, all others, their older part.
 
         They live for seven days after the last decision.
         """
@@ -351,6 +356,8 @@ class Keys:
 _PARTS: Final = {
     "limited": ("decisions", 0),
     "limited_older": ("decisions", 1),
+    "limited_log": ("decision_logs", 0),
     "others": ("decisions", 2),
     "others_older": ("decisions", 3),
+    "others_log": ("decision_logs", 1),
 }

@@ -17,6 +17,7 @@ from dispatcher.jsonio import decode, decode_answer, encode
 from dispatcher.limiter.wire import Call, Calls, openings_of, verdicts_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
+from dispatcher.store.enqueue import shown_of
 from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.script_rows import told_of
 from dispatcher.store.tallies import collects_us, samples_of
@@ -81,8 +82,9 @@ class Admission:
             return Admitting([Admitted()] * len(asking), [], frozenset())
         keys = self._keys
         limited, older, _, _ = keys.decisions
+        log, _ = keys.decision_logs
         names = [
-            *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older,
+            *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older, log,
             keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
             keys.deciding, keys.freed, keys.tallies, keys.guarantees, keys.scheduled,
         ]  # fmt: skip
@@ -163,6 +165,7 @@ class Ends:
             named |= counting.named
         facts: dict[str, Any] = {
             "jobs": [each.candidate.leased.id for each in self._asking],
+            "shown": [shown_of(each.candidate.leased.event) if each.drops else "" for each in self._asking],
             "kind": self._kind_of,
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],

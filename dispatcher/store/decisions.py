@@ -1,14 +1,24 @@
-"""The decision record: what became of an event, and why, for as long as it is kept."""
+"""The decision record: what became of an event, and why, for as long as it is kept.
+
+Its form is that of ``lua/include/accounting.lua``: two streams in the order in which events ended, and an index of ids.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
 
 from dispatcher.core.explain import Decision
-from dispatcher.jsonio import decode
+from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import Keys
+
+_PAGE: Final = 20
+"""Entries in one read; each holds what ended in one call of a script."""
+
+_BEGIN: Final = "0-0"
 
 
 class Decisions:
@@ -16,23 +26,66 @@ class Decisions:
 
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client = client
-        self._names = keys.decisions
+        self._index = keys.decisions
+        self._logs = keys.decision_logs
 
     def find(self, event_id: str) -> Decision | None:
         """The last decision about an event, by its id on the queue; None where none is kept."""
         with translate_outages(), self._client.pipeline(transaction=False) as pipe:
-            for name in self._names:
+            for name in self._index:
                 pipe.hget(name, event_id)
-            rows = pipe.execute()
-        return latest([read_decision(event_id, row) for row in rows if row is not None])
+            entries = pipe.execute()
+            for log, entry in zip((self._logs[0], self._logs[0], self._logs[1], self._logs[1]), entries, strict=True):
+                if entry is not None:
+                    pipe.xrange(log, entry, entry)
+            found = [_decisions_of(entry) for rows in pipe.execute() for entry in rows]
+        return latest([each for each in chain.from_iterable(found) if each.id == event_id])
+
+    def newest(self) -> Iterator[Decision]:
+        """All that are kept, the newest first, read in pages as they are asked for."""
+        return heapq.merge(*map(self._backwards, self._logs), key=lambda each: -each.at_us)
 
     def all(self) -> list[Decision]:
-        """Everything that is kept, in no order."""
-        with translate_outages(), self._client.pipeline(transaction=False) as pipe:
-            for name in self._names:
-                pipe.hgetall(name)
-            parts: list[dict[bytes, bytes]] = pipe.execute()
-        return [read_decision(id_.decode(), row) for part in parts for id_, row in part.items()]
+        """All that are kept, the newest first."""
+        return list(self.newest())
+
+    def kept_since_us(self) -> int | None:
+        """Since when no decision is missing; None where nothing is kept."""
+        with translate_outages():
+            found: list[Any] = [self._client.xrange(log, count=1) for log in self._logs]
+        instants = [_decisions_of(rows[0])[0].at_us for rows in found if rows]
+        return max(instants, default=None)
+
+    def ends(self) -> tuple[str, str]:
+        """Where the record ends now, for ``since``."""
+        with translate_outages():
+            found: list[Any] = [self._client.xrevrange(log, count=1) for log in self._logs]
+        limited, others = (rows[0][0].decode() if rows else _BEGIN for rows in found)
+        return limited, others
+
+    def since(self, ends: tuple[str, str], wait_ms: int) -> tuple[list[Decision], tuple[str, str]]:
+        """What came after ``ends``, the oldest first, and where it ends; waits for something for ``wait_ms``."""
+        with translate_outages():
+            answer: Any = self._client.xread(dict(zip(self._logs, ends, strict=True)), count=_PAGE, block=wait_ms)
+        found: list[Decision] = []
+        places = dict(zip(self._logs, ends, strict=True))
+        for name, rows in answer.items() if isinstance(answer, dict) else answer:
+            for entry in rows if not rows or isinstance(rows[0], tuple) else rows[0]:
+                found += _decisions_of(entry)
+                places[name.decode()] = entry[0].decode()
+        limited, others = places.values()
+        return sorted(found, key=lambda each: each.at_us), (limited, others)
+
+    def _backwards(self, log: str) -> Iterator[Decision]:
+        last = "+"
+        while True:
+            with translate_outages():
+                rows: Any = self._client.xrevrange(log, last, count=_PAGE)
+            for entry in rows:
+                yield from reversed(_decisions_of(entry))
+            if len(rows) < _PAGE:
+                return
+            last = f"({rows[-1][0].decode()}"
 
 
 def latest(found: Sequence[Decision]) -> Decision | None:
@@ -40,12 +93,33 @@ def latest(found: Sequence[Decision]) -> Decision | None:
     return max(found, key=lambda decision: (decision.outcome != "duplicate", decision.at_us), default=None)
 
 
-def read_decision(event_id: str, row: bytes) -> Decision:
-    """A row of the record."""
-    instant, _, why = row.partition(b" ")
+def read_row(event_id: str, row: str) -> Decision:
+    """What explain.lua says of an event: the text of a pair, a line feed, the event's line."""
+    pair, _, line = row.partition("\n")
+    return _decision(pair.encode(), line.encode(), event_id)
+
+
+def _decisions_of(entry: tuple[bytes, dict[bytes, bytes]]) -> list[Decision]:
+    _, pairs = entry
+    return [_decision(pair, line) for pair, lines in pairs.items() for line in lines.split(b"\n")]
+
+
+def _decision(pair: bytes, line: bytes, event_id: str | None = None) -> Decision:
+    instant, _, why = pair.partition(b" ")
     outcome, category, reason, denied, said = decode(why)
     more: dict[str, Any] = dict(said)
     if denied is not None:
         scope, limit, retry_after_us = denied
         more |= {"scope": scope, "limit": limit, "fits_at_us": int(instant) + retry_after_us}
-    return Decision(event_id, int(instant), outcome, reason, category, **more)
+    id_, text, labels = _read_line(line)
+    return Decision(event_id or id_, int(instant), outcome, reason, category, text=text, labels=labels, **more)
+
+
+def _read_line(line: bytes) -> tuple[str, str | None, dict[str, str]]:
+    """Id, text and labels; of a line that somebody else has spoilt, what of its id can be read."""
+    try:
+        id_, *shown = decode_answer(line)
+        text, labels = shown or (None, {})
+    except (ValueError, TypeError):
+        return line.decode("utf-8", "replace").strip('[]"').partition('"')[0], None, {}
+    return id_, text, labels

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from dispatcher.core.event import Event, encode_event, is_remembered
 from dispatcher.core.units import Lane
 from dispatcher.errors import ConfigError
+from dispatcher.jsonio import encode
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.store.rq_keys import QueueKeys
 
@@ -28,10 +29,27 @@ TAIL: Final = "], {}]"
 _LANES: Final = {lane: str(place) for place, lane in enumerate(Lane, start=1)}
 _DESCRIBED: Final = 60
 
+SHOWN_CHARS: Final = 80
+"""Characters of a text in the decision record."""
+
+_MOST_LABELS: Final = 512
+
 
 def seal(event: Event) -> str:
     """The ``data`` of a job: function, instance, arguments and keywords in RQ's JSON form."""
     return f"{HEAD}{encode_event(event)}{TAIL}"
+
+
+def shown_of(event: Event) -> str:
+    """The text and labels of an event as the decision record keeps them: JSON without brackets.
+
+    The text is cut, and long labels are left out.
+    """
+    text = " ".join(event.text[: 4 * SHOWN_CHARS].split())
+    labels = dict(event.labels)
+    if sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS:
+        labels = {}
+    return encode([text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", labels]).decode()[1:-1]
 
 
 class Enqueued(IntEnum):
@@ -80,7 +98,7 @@ class EnqueueCalls:
         remembered = "0" if is_generated or not is_remembered(event, job_id) else "1"
         text = event.text[:_DESCRIBED].replace("\n", " ")
         has_mark = (event.id is None or event.id == job_id) and not event.is_scheduled
-        known = event.category if has_mark else ""
+        known = f"{event.category} {remembered} {shown_of(event)}" if has_mark else ""
         row = f"{_LANES[event.priority]}{remembered}{known}\n{event.category}: {text}\n{seal(event)}"
         return Job(self._job_prefix + job_id, row)
 

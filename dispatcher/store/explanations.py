@@ -19,7 +19,7 @@ from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.store.dead_letters import read_letter
-from dispatcher.store.decisions import latest, read_decision
+from dispatcher.store.decisions import latest, read_row
 from dispatcher.store.envelope import open_envelope
 from dispatcher.store.forecast import SCRIPT, Forecast, Waiter
 from dispatcher.store.id_search import NAMED, ids_beginning_with
@@ -118,7 +118,7 @@ class ExplainCalls:
             keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
             keys.muted, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
-            keys.removed,
+            keys.removed, *keys.decision_logs,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
@@ -244,7 +244,7 @@ class _Telling:
             return self._queued(job)
         if "letter" in self._facts:
             return self._settled(self._buried(), kept=True)
-        decision = latest([read_decision(self._found.id, row.encode()) for row in self._facts.get("decisions", ())])
+        decision = latest([read_row(self._found.id, row) for row in self._facts.get("decisions", ())])
         if decision is not None:
             return self._settled(decision, kept=False)
         if "removed" in self._facts:

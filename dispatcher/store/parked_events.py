@@ -17,6 +17,7 @@ from dispatcher.core.tally import is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
+from dispatcher.store.enqueue import shown_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
 from dispatcher.store.rq_keys import QueueKeys
@@ -148,7 +149,12 @@ class ParkedEvents:
         for leased in (each.leased for each in parked if each.leased is not None):
             terms = self._policy.terms(leased)
             settlement = Settlement(leased, terms, Dropped(None, Reason.CANCELLED, f"by {who}"))
-            row: dict[str, Any] = {"id": leased.id, "seq": leased.seq, "why": why_of(settlement)}
+            row: dict[str, Any] = {
+                "id": leased.id,
+                "seq": leased.seq,
+                "why": why_of(settlement),
+                "shown": shown_of(leased.event),
+            }
             if is_remembered(leased.event, leased.id):
                 row["remember"] = True
             settlements.append(settlement)

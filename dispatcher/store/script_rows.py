@@ -29,6 +29,7 @@ from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.tally import Counting
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
+from dispatcher.store.enqueue import shown_of
 from dispatcher.store.tallies import DIGEST_CATEGORY, collects_us, sample_of
 
 CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
@@ -172,6 +173,8 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
+        if isinstance(subject, Leased):
+            row["shown"] = shown_of(subject.event)
     row |= _ended(settlement.outcome, settlement)
     row |= _counted(settlement, table)
     if isinstance(settlement.outcome, Dropped):

@@ -10,12 +10,16 @@
 -- a difference, and "parked errors" is left out. The number of the minute since 1970 ends the key's name. The hash lives for
 -- KEPT_US at least. After a step back of the clock an earlier minute goes on.
 --
--- The decision record: a hash id -> "INSTANT JSON" of what became of events, once for those that a limit suppressed and once
--- for all others, so that a storm evicts nothing that was sent. Each has an older part: when the present one is to hold more
--- than half of what may be kept it takes the older one's place, so nothing is removed one by one.
+-- The decision record says what became of events, once for those that a limit suppressed and once for all others, so that a
+-- storm evicts nothing that was sent. Each of the two is a stream and its index:
+--   stream  an entry for each call. Its id is N-0: N events are on record up to this entry. Its pairs: "INSTANT WHY" -> a line
+--           ["ID","TEXT",{LABELS}] for each event that ended so; text and labels where they are known.
+--   index   a hash id -> the entry that tells of the event last; '' -> N of the last entry. It has an older part: when the
+--           present one is to hold more than half of what may be kept it takes the older one's place, so nothing is removed one
+--           by one.
 --
--- `at` names the keys totals, names, seen, limited, limited_older, others, others_older, events, leased; minute: prefix of keys;
--- and now, remember_us, most_decisions.
+-- `at` names the keys totals, names, seen, limited, limited_older, limited_log, others, others_older, others_log, events, leased;
+-- minute: prefix of keys; and now, remember_us, most_decisions.
 local accounting = module(function(accounting)
   accounting.UNREADABLE = '-' -- the category of what cannot be read
   local MOST_NAMES = 1000
@@ -93,38 +97,68 @@ local accounting = module(function(accounting)
     end
   end
 
-  local rows_of = {} -- of a part of the record: id, decision, ...
+  local parts = {} -- of the record: name -> its groups in order, the groups by their text, and the ids
 
-  local function record(present, older, ids, decision)
-    local rows = rows_of[present]
-    if not rows then
-      rows = { older = older }
-      rows_of[present] = rows
+  local function line_of(id, shown)
+    local name = string.find(id, '["\\]') and cjson.encode(id) or '"' .. id .. '"'
+    return '[' .. name .. (shown and shown ~= '' and ',' .. shown or '') .. ']'
+  end
+
+  -- Notes what became of these events; `shown` has text and labels of each, as JSON without brackets, where they are known.
+  local function record(name, ids, shown, why)
+    local part = parts[name] or { groups = {}, of = {}, ids = {} }
+    parts[name] = part
+    local lines = part.of[why]
+    if not lines then
+      lines = {}
+      part.of[why], part.groups[#part.groups + 1] = lines, why
     end
-    local last = #rows
     for n = 1, #ids do
-      rows[last + 2 * n - 1], rows[last + 2 * n] = ids[n], decision
+      lines[#lines + 1] = line_of(ids[n], shown and shown[n])
+      part.ids[#part.ids + 1] = ids[n]
     end
   end
 
-  function accounting.record_limited(at, id, decision)
-    record(at.limited, at.limited_older, { id }, decision)
+  function accounting.record_limited(id, why, shown)
+    record('limited', { id }, { shown }, why)
   end
 
-  function accounting.record_other(at, id, decision)
-    record(at.others, at.others_older, { id }, decision)
+  function accounting.record_other(id, why, shown)
+    record('others', { id }, { shown }, why)
+  end
+
+  -- How many events are on record so far. Where the index has lost it, the stream knows it.
+  local function number_before(index, older, log)
+    local number = math.max(count_of(redis.call('HGET', index, '')), count_of(redis.call('HGET', older, '')))
+    if #redis.call('XRANGE', log, digits(number + 1) .. '-0', '+', 'COUNT', 1) > 0 or number == 0 then
+      local last = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
+      number = last and count_of(string.match(last[1], '^%d+')) or 0
+    end
+    return number
   end
 
   -- Plans the record of this call.
   function accounting.write_record(at)
-    for present, rows in pairs(rows_of) do
-      local held = redis.call('HLEN', present)
-      if held > 0 and 2 * held + #rows > at.most_decisions then
-        plan.write('UNLINK', rows.older)
-        plan.write('RENAME', present, rows.older)
+    for name, part in pairs(parts) do
+      local index, older, log = at[name], at[name .. '_older'], at[name .. '_log']
+      local number = number_before(index, older, log) + #part.ids
+      local entry, pairs_of_entry, rows = digits(number) .. '-0', {}, { '', digits(number) }
+      for n, why in ipairs(part.groups) do
+        pairs_of_entry[2 * n - 1], pairs_of_entry[2 * n] = why, table.concat(part.of[why], '\n')
       end
-      plan.write_rows('HSET', present, rows, 2)
-      plan.write('PEXPIRE', present, DECISIONS_MS)
+      for n, id in ipairs(part.ids) do
+        rows[2 * n + 1], rows[2 * n + 2] = id, entry
+      end
+      local held = redis.call('HLEN', index)
+      if held > 1 and 2 * (held - 1) + #rows - 2 > at.most_decisions then
+        plan.write('UNLINK', older)
+        plan.write('RENAME', index, older)
+      end
+      plan.write('XADD', log, entry, unpack(pairs_of_entry))
+      plan.write('XTRIM', log, 'MINID', digits(math.max(0, number - at.most_decisions + 1)))
+      plan.write_rows('HSET', index, rows, 2)
+      plan.write('PEXPIRE', log, DECISIONS_MS)
+      plan.write('PEXPIRE', index, DECISIONS_MS)
     end
   end
 
@@ -162,12 +196,12 @@ local accounting = module(function(accounting)
     plan.keep_alive(at.seen, at.remember_us)
   end
 
-  -- The books, the memory and the record of what ends by the group: its `ids`, `category`, `configured`, `outcome`, `remember`,
-  -- `why`, and the name that they have in the books (`counted`), if they have one.
+  -- The books, the memory and the record of what ends by the group: its `ids`, `shown` of each, `category`, `configured`, `outcome`,
+  -- `remember`, `why`, and the name that they have in the books (`counted`), if they have one.
   function accounting.note_dropped(at, groups)
     for _, group in ipairs(groups) do
       if #group.ids > 0 then
-        record(at.limited, at.limited_older, group.ids, digits(at.now) .. ' ' .. group.why)
+        record('limited', group.ids, group.shown, digits(at.now) .. ' ' .. group.why)
         local name = group.counted or accounting.name(at.names, group.category, group.configured)
         accounting.count_ended(group.outcome, name, #group.ids, group.why, group.counted ~= nil)
         if group.remember then

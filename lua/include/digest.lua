@@ -109,11 +109,11 @@ local digest = module(function(digest)
     plan.zrem(at.parked, buffered)
     accounting.count_parked(at, header.counted, -1)
     accounting.count_ended('digested', header.counted, 1, why, true)
-    accounting.record_limited(at, buffered, digits(last or at.now) .. ' ' .. why)
+    accounting.record_limited(buffered, digits(last or at.now) .. ' ' .. why, plan.hget(tally.key, 'words'))
     if plan.hget(tally.key, 'remember') then
       accounting.remember(at, { buffered })
     end
-    for _, field in ipairs({ 'buffered', 'name', 'remember' }) do
+    for _, field in ipairs({ 'buffered', 'name', 'remember', 'words' }) do
       plan.hdel(tally.key, field)
     end
     return { is_text(name) and name or buffered, why }
@@ -198,6 +198,9 @@ local digest = module(function(digest)
     plan.hset(tally.key, 'why', why)
     if event.name then
       plan.hset(tally.key, 'name', event.name)
+    end
+    if event.shown then
+      plan.hset(tally.key, 'words', event.shown)
     end
     if event.remember then
       plan.hset(tally.key, 'remember', '1')

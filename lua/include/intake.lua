@@ -9,6 +9,7 @@ local intake = module(function(intake)
   -- ids of digest messages may hold a colon
   local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
   local CHUNK = 64 -- jobs that are read at once
+  local MOST_SHOWN = 2048 -- bytes of text and labels that the record takes from a mark
 
   local ids, records, sizes, seqs = {}, {}, {}, {}
   local new = {} -- id, record, ... of new events
@@ -136,8 +137,9 @@ local intake = module(function(intake)
     return any
   end
 
-  -- Enters new events under their ids. `ends` holds the group of each event that the pre-check refuses.
-  function intake.enter(at, new_ids, payloads, replays, ends)
+  -- Enters new events under their ids. `ends` holds the group of each event that the pre-check refuses, `shown`
+  -- what the record says of it.
+  function intake.enter(at, new_ids, payloads, replays, ends, shown)
     local present = any.event and redis.call('HMGET', at.events, unpack(new_ids)) or {}
     local seen = any.seen and redis.call('ZMSCORE', at.seen, unpack(new_ids)) or {}
     local dead = any.dead and redis.call('HMGET', at.dead_ids, unpack(new_ids)) or {}
@@ -150,8 +152,8 @@ local intake = module(function(intake)
         duplicates[#duplicates + 1] = id
       elseif ends[i] then
         entered[id] = 'ended'
-        local ended = ends[i].ids
-        ended[#ended + 1] = id
+        local ended, place = ends[i], #ends[i].ids + 1
+        ended.ids[place], ended.shown[place] = id, #shown[i] <= MOST_SHOWN and shown[i] or ''
       else
         entered[id] = 'new'
         intake.to_decide(seq + i)
@@ -192,8 +194,8 @@ local intake = module(function(intake)
     return may_sort and marks or nil
   end
 
-  -- The group in which the pre-check ends the event of a job; false if it does not. The job is the n-th of those with
-  -- `marks`.
+  -- The group in which the pre-check ends the event of a job, and what its mark says for the record; false if it does not end
+  -- there. The job is the n-th of those with `marks`.
   local function end_of(job, marks, n, refusal_of)
     local mark, again
     if marks then
@@ -205,11 +207,17 @@ local intake = module(function(intake)
     if not mark or again then
       return false
     end
+    local category = string.find(mark, ' ', 1, true) or #mark
+    local shown = string.sub(mark, category + 3)
+    if shown == '' and #mark > category + 1 or shown ~= '' and string.sub(mark, category + 2, category + 3) ~= ' "' then
+      return false -- not of ours
+    end
+    mark = string.sub(mark, 1, category + 1)
     local group = prefilter.groups[mark]
     if group == nil then
       group = refusal_of(mark)
     end
-    return group
+    return group, shown
   end
 
   -- Whether all of these are ids as RQ and this package make them.
@@ -241,18 +249,20 @@ local intake = module(function(intake)
         break
       end
       local marks = refusal_of and marks_of(lane, popped, number)
-      local payloads, replays, ends, all_plain = {}, {}, {}, are_plain(new_ids)
+      local payloads, replays, ends, shown, all_plain = {}, {}, {}, {}, are_plain(new_ids)
       for n, id in ipairs(new_ids) do
         local job, is_plain = 'rq:job:' .. id, all_plain or are_plain({ id })
         jobs[#jobs + 1] = job
-        ends[n] = refusal_of and is_plain and end_of(job, marks, n, refusal_of)
+        if refusal_of and is_plain then
+          ends[n], shown[n] = end_of(job, marks, n, refusal_of)
+        end
         if not ends[n] then
           payloads[n], replays[n] = intake.read_job(job)
           new_ids[n] = is_plain and id or printable(id)
         end
       end
       local before = #ids + #duplicates
-      intake.enter(at, new_ids, payloads, replays, ends)
+      intake.enter(at, new_ids, payloads, replays, ends, shown)
       popped = popped + #new_ids
       gone = gone + #new_ids - (#ids + #duplicates - before)
     end
@@ -270,7 +280,7 @@ local intake = module(function(intake)
     accounting.count(at, 'duplicate', #duplicates)
     for _, id in ipairs(duplicates) do
       if entered[id] ~= 'ended' and not is_decided(at, id) then
-        accounting.record_limited(at, id, digits(at.now) .. ' ["duplicate",null,"duplicate",null,{}]')
+        accounting.record_limited(id, digits(at.now) .. ' ["duplicate",null,"duplicate",null,{}]')
       end
     end
   end

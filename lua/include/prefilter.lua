@@ -30,7 +30,7 @@ local prefilter = module(function(prefilter)
   end
 
   -- The group in which an event ends whose job bears the mark, or false. A mark is the category, and 1 for an id that is to be
-  -- remembered, else 0.
+  -- remembered, else 0; in the job, the event's text and labels for the record follow.
   function prefilter.refusal(call, mark, first, now, is_muted)
     local group = prefilter.groups[mark]
     if group == nil then
@@ -38,7 +38,7 @@ local prefilter = module(function(prefilter)
       local named = category and call.categories[category]
       local denial = named and not is_muted(category) and verdict(call, named[1], first, now)
       group = denial and {
-        category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {},
+        category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
         denial = denial,
         why = '["dropped","' .. category .. '",' .. call.told[denial[1]][denial[2]] .. denial[3] .. '],{}]',
       }

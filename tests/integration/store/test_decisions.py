@@ -38,7 +38,7 @@ def record(stage: Stage) -> Decisions:
 
 
 def kept_under(stage: Stage, name: str) -> set[str]:
-    return {id_.decode() for id_ in stage.redis.hkeys(name)}
+    return {id_.decode() for id_ in stage.redis.hkeys(name)} - {""}
 
 
 # The record
@@ -85,7 +85,7 @@ def test_decisions_on_suppressed_events_are_kept_apart_from_all_others(stage: St
 def test_a_decision_lives_for_seven_days(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel=UNPACED)
     ann.run()
-    for name in (stage.keys.decisions[0], stage.keys.decisions[2]):
+    for name in (stage.keys.decisions[0], stage.keys.decisions[2], *stage.keys.decision_logs):
         assert WEEK_MS - 10_000 < stage.redis.pttl(name) <= WEEK_MS
 
 
@@ -101,7 +101,7 @@ def test_no_more_decisions_are_kept_than_may_and_the_latest_half_for_certain(red
         found = {decision.id for decision in record(stage).all() if decision.outcome == "dropped"}
         assert {f"e{each}" for each in range(max(0, n - 3), n + 1)} <= found
         assert len(found) <= 8
-        assert redis.hlen(stage.keys.decisions[0]) <= 4
+        assert redis.hlen(stage.keys.decisions[0]) <= 4 + 1
     assert record(stage).find("sent") is not None
 
 
@@ -195,3 +195,56 @@ def test_a_post_is_told_to_be_lost_where_another_worker_has_its_event(stage: Sta
     ann.give_back()
     assert ann.answer(started, Receipt(UNPACED, "1.1")) is False
     assert (ann.told.losses, ann.told.settlements) == ([started.candidate.leased], [])
+
+
+# Text, labels and order
+
+
+def test_text_and_labels_are_on_record_however_an_event_ends(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m"))
+    ann = stage.worker("ann")
+    labels = {"host": "db1"}
+    for id_ in ("sent", "refused", "prefiltered"):
+        stage.send(Event("errors", f'disk\nfull: "{id_}" {"x" * 100}', id=id_, labels=labels, channel=UNPACED))
+        ann.run()
+    newest = list(record(stage).newest())
+    assert [each.id for each in newest] == ["prefiltered", "refused", "sent"]
+    for each in newest:
+        assert each.text is not None
+        assert (each.text[:11], len(each.text), each.labels) == ("disk full: ", 80, labels)
+
+
+def test_since_brings_what_ended_after_an_instant_of_the_record(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    ends = record(stage).ends()
+    assert record(stage).since(ends, wait_ms=1) == ([], ends)
+    stage.send("c", channel=UNPACED)
+    ann.run()
+    found, after = record(stage).since(ends, wait_ms=1)
+    assert ([each.id for each in found], after) == (["c"], record(stage).ends())
+
+
+@pytest.mark.parametrize("mark", ['errors 1 "no JSON', 'errors 1 "a\nb",{}', f'errors 1 "{"x" * 3_000}",{{}}'])
+def test_a_mark_that_somebody_else_has_written_spoils_no_record(stage: Stage, ann: Worker, mark: str) -> None:
+    stage.send("a", channel=UNPACED)
+    ann.run()
+    stage.send("b", channel=UNPACED)
+    ann.run()
+    stage.send("c", channel=UNPACED)
+    stage.redis.hset("rq:job:c", "category", mark)
+    ann.run()
+    assert {each.id for each in record(stage).all()} >= {"a", "b", "c"}
+    found = record(stage).find("c")
+    assert found is not None
+    assert found.outcome == "dropped"
+
+
+def test_a_record_goes_on_where_its_index_was_lost(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    stage.redis.delete(*stage.keys.decisions)
+    stage.send("c", channel=UNPACED)
+    ann.run()
+    assert [each.id for each in record(stage).newest() if each.outcome == "dropped"] == ["c", "b"]
+    assert record(stage).find("c") is not None

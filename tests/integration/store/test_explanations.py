@@ -202,7 +202,7 @@ def test_a_decision_in_the_older_part_of_the_record_is_told(redis: Database) -> 
     for n in range(3):
         stage.send(f"e{n}", channel=UNPACED)
         ann.run()
-    assert redis.hkeys(stage.keys.decisions[1]) == [b"e1"]
+    assert redis.hkeys(stage.keys.decisions[1]) == [b"", b"e1"]
     assert explain(stage, "e1").outcome == "dropped"
 
 

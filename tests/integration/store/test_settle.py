@@ -96,6 +96,7 @@ def test_a_settled_event_leaves_nothing_but_its_slots_and_its_records(
         keys.enqueued,
         keys.seen,
         keys.decisions[2],
+        keys.decision_logs[1],
         keys.posted,
         *map(keys.scope, ("global", "category:errors", "pace:#general")),
     }
