@@ -23,8 +23,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, NoReturn, Self
+from typing import IO, Any, Final, NoReturn
 
 import dispatcher
 from dispatcher.cli import main
@@ -157,10 +156,10 @@ def _named(stdin: int, stdout: int, stderr: int) -> tuple[tuple[str, int], ...]:
     return ("stdin", stdin), ("stdout", stdout), ("stderr", stderr)
 
 
-class ShellCommand:
-    """Makes ``dispatcher`` a command of a shell whose PATH begins with ``folder``; a context manager.
+class _Parent:
+    """The process that has everything imported, and forks what is ordered; it ends with the socket of the orders.
 
-    Whoever kills it with -9 kills the command of the shell, not what runs for it.
+    ``folder`` holds a command ``dispatcher``, whose orders come each by a connection of its own.
     """
 
     def __init__(self) -> None:
@@ -169,40 +168,17 @@ class ShellCommand:
         code = Path(__file__).with_name("forked_command.py").read_text(encoding="utf-8")
         command.write_text(f"#!{sys.executable} -SE\n{code}", encoding="utf-8")
         command.chmod(0o700)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(os.fspath(self.folder / "orders"))
-        self._listener.listen()
-        self._process = _serving(self._listener, "--listen")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.terminate()
-        self._process.wait()
-        self._listener.close()
-        shutil.rmtree(self.folder)
-
-
-def _serving(orders: socket.socket, *arguments: str) -> subprocess.Popen[bytes]:
-    """A process that has everything imported, and forks what is ordered."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forked", str(orders.fileno()), *arguments],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
-        stdin=subprocess.DEVNULL,
-        pass_fds=[orders.fileno()],
-    )
-
-
-class _Parent:
-    """The process that forks; orders go to it by a socket, and it ends with that."""
-
-    def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = _serving(theirs)
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(os.fspath(self.folder / "orders"))
+            listener.listen()
+            descriptors = theirs.fileno(), listener.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forked", *map(str, descriptors)],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
+                stdin=subprocess.DEVNULL,
+                pass_fds=descriptors,
+            )
 
     def send(self, order: bytes, descriptors: tuple[int, ...]) -> None:
         socket.send_fds(self._socket, [order], descriptors)
@@ -210,6 +186,7 @@ class _Parent:
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
+        shutil.rmtree(self.folder)
 
 
 _parents: list[_Parent] = []
@@ -221,16 +198,24 @@ def _parent() -> _Parent:
     return _parents[0]
 
 
+def shell_folder() -> Path:
+    """A PATH that begins with this folder makes ``dispatcher`` a command of a shell, until ``close``.
+
+    Whoever kills it with -9 kills the command of the shell, not what runs for it.
+    """
+    return _parent().folder
+
+
 def close() -> None:
     """End the process that forks, if there is one."""
     while _parents:
         _parents.pop().close()
 
 
-def serve(orders: socket.socket, *, listens: bool = False) -> None:
+def serve(orders: socket.socket, listener: socket.socket) -> None:
     """Fork what is ordered and tell its process id and its end. Returns in each child, once that is set up.
 
-    With ``listens`` each order comes by a connection of its own.
+    An order comes by ``orders``, or by a connection of its own to ``listener``.
     """
     heard, rung = os.pipe()
     os.set_blocking(heard, False)
@@ -240,21 +225,22 @@ def serve(orders: socket.socket, *, listens: bool = False) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tells: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([orders.fileno(), heard], [], [])
+        ready, _, _ = select.select([orders, listener, heard], [], [])
         with suppress(BlockingIOError):
             os.read(heard, 4096)
         for pid, code in _ended():
             with suppress(BrokenPipeError):
                 os.write(tells[pid], _FACT.pack(code))
             os.close(tells.pop(pid))
-        if orders.fileno() not in ready:
+        if orders in ready:
+            order, descriptors, _, _ = socket.recv_fds(orders, 1_000_000, 4)
+            if not order:
+                sys.exit()
+        elif listener in ready:
+            with listener.accept()[0] as source:
+                order, descriptors, _, _ = socket.recv_fds(source, 1_000_000, 4)
+        else:
             continue
-        source = orders.accept()[0] if listens else orders
-        order, descriptors, _, _ = socket.recv_fds(source, 1_000_000, 4)
-        if listens:
-            source.close()
-        elif not order:
-            sys.exit()
         *streams, tell = descriptors
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = os.fork()
@@ -326,5 +312,5 @@ def run() -> NoReturn:
 
 if __name__ == "__main__":
     _import_everything()
-    serve(socket.socket(fileno=int(sys.argv[1])), listens="--listen" in sys.argv)
+    serve(*(socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:]))
     run()
