@@ -225,18 +225,18 @@ def serve(orders: socket.socket, listener: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tells: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([orders, listener, heard], [], [])
+        ready, _, _ = select.select([orders.fileno(), listener.fileno(), heard], [], [])
         with suppress(BlockingIOError):
             os.read(heard, 4096)
         for pid, code in _ended():
             with suppress(BrokenPipeError):
                 os.write(tells[pid], _FACT.pack(code))
             os.close(tells.pop(pid))
-        if orders in ready:
+        if orders.fileno() in ready:
             order, descriptors, _, _ = socket.recv_fds(orders, 1_000_000, 4)
             if not order:
                 sys.exit()
-        elif listener in ready:
+        elif listener.fileno() in ready:
             with listener.accept()[0] as source:
                 order, descriptors, _, _ = socket.recv_fds(source, 1_000_000, 4)
         else:
@@ -312,5 +312,5 @@ def run() -> NoReturn:
 
 if __name__ == "__main__":
     _import_everything()
-    serve(*(socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:]))
+    serve(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])))
     run()

@@ -27,8 +27,8 @@ class QuietStage(Stage):
     def __init__(self, redis: Database, text: str) -> None:
         super().__init__(redis, policy_from(text))
 
-    def check(self) -> None:
-        """Identity at nothing."""
+    def check(self, *, takes_tokens: bool = False) -> None:
+        """Look at nothing."""
 
     def watching_the_bell(  # type: ignore[override]  # whoever calls it only enters it
         self, also: Callable[[], bool] = lambda: False
