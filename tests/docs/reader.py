@@ -63,7 +63,9 @@ class Reader:
         elif sample.awaited is not None:
             self._stay(text, sample.awaited, sample.place)
         elif sample.language == "python":
-            said = self._execute([sys.executable, "-"], text)  # its URLs hold passwords: they stand in no command line
+            said = self._execute(
+                [f"{shell_folder()}/program"], text
+            )  # its URLs hold passwords: they stand in no command line
             assert said.returncode == 0, f"{sample.place}: {said.stdout}"
         elif sample.language == "console":
             for command, expected in _dialogue(text):

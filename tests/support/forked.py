@@ -57,6 +57,7 @@ class Forked:
         self.stderr: IO[Any] | None = None
         self._text = text
         order = {
+            "name": "dispatcher",
             "arguments": arguments,
             "env": dict(env),
             "cwd": str(cwd or Path.cwd()),
@@ -159,15 +160,16 @@ def _named(stdin: int, stdout: int, stderr: int) -> tuple[tuple[str, int], ...]:
 class _Parent:
     """The process that has everything imported, and forks what is ordered; it ends with the socket of the orders.
 
-    ``folder`` holds a command ``dispatcher``, whose orders come each by a connection of its own.
+    ``folder`` holds the commands ``dispatcher`` and ``program``, whose orders come each by a connection of its own.
     """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dsp-"))  # a short path: it holds a socket
-        command = self.folder / "dispatcher"
         code = Path(__file__).with_name("forked_command.py").read_text(encoding="utf-8")
-        command.write_text(f"#!{sys.executable} -SE\n{code}", encoding="utf-8")
-        command.chmod(0o700)
+        for name in ("dispatcher", "program"):
+            command = self.folder / name
+            command.write_text(f"#!{sys.executable} -SE\n{code}", encoding="utf-8")
+            command.chmod(0o700)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(os.fspath(self.folder / "orders"))
@@ -201,6 +203,7 @@ def _parent() -> _Parent:
 def shell_folder() -> Path:
     """A PATH that begins with this folder makes ``dispatcher`` a command of a shell, until ``close``.
 
+    ``program`` there runs Python code from its standard input, with every module of the dispatcher imported.
     Whoever kills it with -9 kills the command of the shell, not what runs for it.
     """
     return _parent().folder
@@ -274,7 +277,7 @@ def _become(order: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     time.tzset()  # the zone is read at a start only
-    sys.argv = ["dispatcher", *order["arguments"]]
+    sys.argv = [order["name"], *order["arguments"]]
     for theirs, descriptor in enumerate(streams):
         os.dup2(descriptor, theirs)
     os.closerange(3, 1 << 16)
@@ -299,7 +302,10 @@ def _import_everything() -> None:
 def run() -> NoReturn:
     """The command line. Its end is that of the process: taking an interpreter apart costs more than most commands."""
     try:
-        main()
+        if sys.argv[0] == "program":
+            exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})  # noqa: S102 - what was ordered
+        else:
+            main()
     except SystemExit as end:
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
