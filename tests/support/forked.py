@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final
 
 import dispatcher
 from dispatcher.cli import main
@@ -299,7 +299,7 @@ def _import_everything() -> None:
     gc.freeze()
 
 
-def run() -> NoReturn:
+def run() -> None:
     """The command line. Its end is that of the process: taking an interpreter apart costs more than most commands."""
     try:
         if sys.argv[0] == "program":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.ports import Gate as DecidingGate
 from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys
+from dispatcher.settings.content import Content
 from dispatcher.settings.limits_file import read_limits, read_policy
 from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
@@ -70,6 +72,18 @@ def policy_of(
 
 def _limits(text: str) -> tuple[Limit, ...]:
     return tuple(Limit.parse(part) for part in text.split(",") if part)
+
+
+@cache
+def policy_from(text: str) -> Policy:
+    """The policy of a limits file; most tests have few of them, and reading one takes longer than a step."""
+    return read_policy(text, "limits.yaml")[0]
+
+
+@cache
+def _content(text: str) -> Content:
+    """What of a limits file is published."""
+    return read_limits(text, "limits.yaml").content
 
 
 class WatchedOutbox:
@@ -156,7 +170,7 @@ class Worker:
 
     def follow(self, version: Version) -> None:
         """Decide by a version of the limits from now on."""
-        self.limits_in_force, _ = read_policy(version.content, version.name)
+        self.limits_in_force = policy_from(version.content)
         self.outbox.follow(version.name, self.policy.dead_letters)
         self.admission.follow(version.name, self.policy)
 
@@ -296,7 +310,7 @@ class Stage:
 
     def put_in_force(self, text: str) -> Version:
         """Publish what a limits file says."""
-        content = read_limits(text, "limits.yaml").content
+        content = _content(text)
         self.versions.publish(content.text, content.digest, by="ed", file="limits.yaml", unless=Unless.SAME)
         self.check()
         version = self.versions.in_force()
