@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dispatcher.errors import ConfigError
 
@@ -138,27 +138,6 @@ def limits_named(settings: AnySettings, limits: LimitsFile) -> str:
 def origin(version: Version) -> str:
     """Who published a version, and from where."""
     return f"published by {version.by} from {near(Path(version.file))}"
-
-
-def limits_document(settings: AnySettings, limits: LimitsFile) -> dict[str, Any]:
-    """Which limits are looked at, as JSON has it.
-
-    ``file`` is the operator's own, or before any version the one that is read; ``same_as_file`` is null where there are
-    not both a version and a file without faults.
-    """
-    from dispatcher.app.limits import compare_own_file
-
-    version = limits.version
-    if version is None:
-        return {"version": None, "file": str(limits.path), "same_as_file": None, "by": None, "from": None}
-    own = compare_own_file(settings, version)
-    return {
-        "version": version.number,
-        "file": own and str(own.path),
-        "same_as_file": own and own.is_same,
-        "by": version.by,
-        "from": version.file,
-    }
 
 
 def near(path: Path) -> str:

@@ -116,7 +116,9 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
         total = events.count()
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        terminal.print_json({"parked": [document(each) for each in found], "more": more, "total": total})
+        from dispatcher.app.documents.events import parked_document
+
+        terminal.print_json({"parked": [parked_document(each) for each in found], "more": more, "total": total})
         return DONE
     if not found:
         terminal.say("no parked event matches" if total else "nothing is parked")
@@ -143,8 +145,10 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     if not found:
         return DOES_NOT_HOLD
     if as_json:
+        from dispatcher.app.documents.events import parked_document
+
         event = found[0].event
-        terminal.print_json({**document(found[0]), "event": event and event.to_payload()})
+        terminal.print_json({**parked_document(found[0]), "event": event and event.to_payload()})
         return DONE
     from dispatcher.cli.parked_view import details, payload_text
 
@@ -192,14 +196,6 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
         chosen = Chosen(found, missing)
         is_whole = _cancel_all(terminal, events, chosen, settings, yes=yes, as_json=as_json)
     return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
-
-
-def document(parked_event: ParkedEvent) -> dict[str, Any]:
-    """A parked event as JSON has it: what ``explain`` says, and when it expires; instants are seconds since 1970."""
-    from dispatcher.cli.explain import document as explained
-    from dispatcher.core.limits import US
-
-    return {**explained(parked_event.explanation), "expires_at": parked_event.deadline_us / US}
 
 
 def light(parked_event: ParkedEvent) -> ParkedEvent:

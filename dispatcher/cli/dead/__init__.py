@@ -113,7 +113,9 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
         kept = letters.count()
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        terminal.print_json({"dead_letters": [document(letter) for letter in found], "more": more, "kept": kept})
+        from dispatcher.app.documents.events import letter_document
+
+        terminal.print_json({"dead_letters": [letter_document(letter) for letter in found], "more": more, "kept": kept})
         return DONE
     if not found:
         terminal.say("no dead letter matches" if kept else "there are no dead letters")
@@ -142,7 +144,9 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
         _say_unknown(terminal, [id_])
         return DOES_NOT_HOLD
     if as_json:
-        terminal.print_json({**document(letter), **payload_document(letter)})
+        from dispatcher.app.documents.events import letter_document, payload_document
+
+        terminal.print_json({**letter_document(letter), **payload_document(letter)})
         return DONE
     from dispatcher.cli.dead.view import details, payload_text
 
@@ -226,44 +230,6 @@ def purge(  # noqa: PLR0913 - click's signature: one for each option
         _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
     _say_unknown(terminal, chosen.unknown)
     return DOES_NOT_HOLD if chosen.unknown else DONE
-
-
-def document(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as JSON has it, but its payload; instants are seconds since 1970."""
-    import time
-
-    from dispatcher.core.explain import clock_of, ended
-    from dispatcher.core.limits import US
-
-    return {
-        "id": letter.name,
-        "job_id": letter.id,
-        "at": letter.at_us / US,
-        "category": letter.category,
-        "reason": letter.reason,
-        "code": letter.code,
-        "detail": letter.detail,
-        "sentence": ended(letter.decision(), clock_of(time.time_ns() // 1_000)),
-        "scope": letter.scope,
-        "limit": letter.limit,
-        "fits_at": letter.fits_at_us and letter.fits_at_us / US,
-        "attempts": letter.attempts,
-        "replays": letter.replays,
-        "first_seen": letter.seen_us and letter.seen_us / US,
-        "payload_bytes": len(letter.payload),
-    }
-
-
-def payload_document(letter: DeadLetter) -> dict[str, Any]:
-    """The event as an object, None where the payload is none, and the payload as it lay on the queue."""
-    from base64 import b64encode
-
-    event = letter.event()
-    try:
-        payload, encoding = letter.payload.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        payload, encoding = b64encode(letter.payload).decode("ascii"), "base64"
-    return {"event": event and event.to_payload(), "payload": payload, "payload_encoding": encoding}
 
 
 @contextmanager
