@@ -79,6 +79,17 @@ def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[AnySet
         yield settings, server
 
 
+def audited(  # noqa: PLR0913 - the facts of an action, each by its name
+    settings: AnySettings, server: Server, what: str, *, about: str = "", why: str = "", count: int | None = None
+) -> None:
+    """Keep in the trail that an operator did this from the command line."""
+    from dispatcher.app.readers import open_audit
+    from dispatcher.cli.options import operator
+    from dispatcher.store.audit import Action
+
+    open_audit(settings, server).note(Action(operator(), "cli", what, about, why, count))
+
+
 def warn_if_unfamiliar(
     terminal: Terminal, settings: AnySettings, server: Server, category: str | None, policy: Policy | None = None
 ) -> None:

@@ -88,14 +88,27 @@ def _serve(
 def _run(  # noqa: PLR0913, PLR0917 - what was put together above
     settings: Settings, server: Server, guard: Guard, log: EventLog, interruption: Interruption, host: str, port: int
 ) -> None:
+    from dispatcher.app.operating import Desk
     from dispatcher.app.serving import Readiness, connect_ingest, open_intake
+    from dispatcher.producer.target import ANSWER_TIMEOUT_S
     from dispatcher.web.app import App
     from dispatcher.web.ingest import Ingest
+    from dispatcher.web.operating import Operating
+    from dispatcher.web.reading import Reading
     from dispatcher.web.server import listen, run, url_of
+    from dispatcher.web.threads import Threads
 
     def build() -> Starlette:
         client = connect_ingest(server)
-        return App(guard, Ingest(open_intake(settings, client)), Readiness(settings, client), log).build()
+        desk = Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)
+        return App(
+            guard=guard,
+            ingest=Ingest(open_intake(settings, client)),
+            reading=Reading(desk, threads),
+            operating=Operating(desk, threads, log),
+            readiness=Readiness(settings, client),
+            log=log,
+        ).build()
 
     def begun() -> None:
         interruption.hand_over()
@@ -111,6 +124,6 @@ def _run(  # noqa: PLR0913, PLR0917 - what was put together above
             log.say("tokens.refused", faults=list(error.problems))
         return False
 
-    with listen(host, port) as listening:
+    with listen(host, port) as listening, Threads() as threads:
         run(build, listening, begun=begun, hung_up=hung_up)
     log.say("serve.stopped")

@@ -18,7 +18,10 @@ from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.web.auth import Guard, Scope
 from dispatcher.web.bounds import Endpoint, Handler, bounded
 from dispatcher.web.ingest import Ingest
+from dispatcher.web.openapi import description
+from dispatcher.web.operating import Operating
 from dispatcher.web.problems import HEADERS, Problem, ProblemResponse, unavailable
+from dispatcher.web.reading import Reading
 
 READY_S: Final = 2.0
 
@@ -45,23 +48,59 @@ class App:
 
     guard: Guard
     ingest: Ingest
+    reading: Reading
+    operating: Operating
     readiness: Readiness
     log: Log
 
     def build(self) -> Starlette:
         """The application."""
+        ingest, reading, operating = self.ingest, self.reading, self.operating
+        routes = [
+            _at("/v1/events", POST=self._ingests(ingest.post_events)),
+            _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
+            _at("/v1/status", GET=self._reads(reading.status)),
+            _at("/v1/limits", GET=self._reads(reading.limits)),
+            _at("/v1/limits/check", POST=self._reads(operating.check_limits)),
+            _at("/v1/limits/apply", POST=self._operates(operating.apply_limits)),
+            _at("/v1/parked", GET=self._reads(reading.parked)),
+            _at("/v1/parked/cancel", POST=self._operates(operating.cancel)),
+            _at("/v1/dead", GET=self._reads(reading.dead)),
+            _at("/v1/dead/replay", POST=self._operates(operating.replay)),
+            _at("/v1/dead/purge", POST=self._operates(operating.purge)),
+            _at("/v1/dead/{id:path}", GET=self._reads(reading.dead_letter)),
+            *(
+                _at(path, PUT=self._operates(operating.pause), DELETE=self._operates(operating.resume))
+                for path in ("/v1/pause", "/v1/pause/{category}")
+            ),
+            _at(
+                "/v1/mutes/{category}",
+                PUT=self._operates(operating.mute),
+                DELETE=self._operates(operating.unmute),
+            ),
+            _at("/v1/audit", GET=self._reads(reading.audit)),
+            _at("/-/healthy", GET=bounded(_healthy)),
+            _at("/-/ready", GET=bounded(self._ready)),
+            _at("/openapi.json", GET=bounded(_described)),
+        ]
         return Starlette(
-            routes=[
-                _at("/v1/events", POST=self._for(Scope.INGEST, self.ingest.post_events)),
-                _at("/v1/events/{category}", POST=self._for(Scope.INGEST, self.ingest.post_text)),
-                _at("/-/healthy", GET=bounded(_healthy)),
-                _at("/-/ready", GET=bounded(self._ready)),
-            ],
-            exception_handlers={Problem: _told, HTTPException: _told_by_starlette, Exception: self._failed},
+            routes=routes,
+            exception_handlers={
+                Problem: _told,
+                ConfigError: _told_by_redis,
+                HTTPException: _told_by_starlette,
+                Exception: self._failed,
+            },
         )
 
-    def _for(self, scope: Scope, handler: Handler) -> Endpoint:
-        return self.guard.opens(scope)(bounded(handler))
+    def _ingests(self, handler: Handler) -> Endpoint:
+        return self.guard.opens(Scope.INGEST)(bounded(handler))
+
+    def _reads(self, handler: Handler) -> Endpoint:
+        return self.guard.opens(Scope.READ)(bounded(handler))
+
+    def _operates(self, handler: Handler) -> Endpoint:
+        return self.guard.opens(Scope.OPERATE)(bounded(handler))
 
     async def _ready(self, _request: Request, _body: bytes) -> Response:
         try:
@@ -95,9 +134,18 @@ async def _healthy(_request: Request, _body: bytes) -> Response:
     return JSONResponse({"status": "alive"})
 
 
+async def _described(_request: Request, _body: bytes) -> Response:
+    return JSONResponse(description())
+
+
 async def _told(_request: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)  # noqa: S101 - what Starlette looks up by its class
     return problem.response()
+
+
+async def _told_by_redis(_request: Request, error: Exception) -> Response:
+    """Redis answers and will not have it, or the limits in force cannot be read: mended, the same request does."""
+    return unavailable(str(error)).response()
 
 
 async def _told_by_starlette(_request: Request, error: Exception) -> Response:

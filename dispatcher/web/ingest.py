@@ -240,7 +240,7 @@ def _text_payload(request: Request, body: bytes) -> object:
             {"index": 0, "pointer": "/text", "detail": f"not UTF-8 at byte {error.start + 1}"}
         ]
         raise _not_json(errors) from error
-    payload: dict[str, object] = {"category": request.path_params["category"], "text": text}
+    payload: dict[str, object] = {"category": request.path_params["name"], "text": text}
     for header, name in _HEADERS.items():
         if header in request.headers:
             payload[name] = _header_text(request.headers[header])

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN, When
+from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.outcomes import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dispatcher.app.servers import Server
     from dispatcher.cli.dead.replaying import Chosen, Tally
     from dispatcher.cli.dead.waiting import Endings
+    from dispatcher.core.past import When
     from dispatcher.settings.plain import AnySettings
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
 
@@ -225,9 +226,11 @@ def purge(  # noqa: PLR0913 - click's signature: one for each option
     many it would remove, and exits 2. The totals go on counting what was removed. Exit 1 if one of the IDS is unknown.
     """
     selection = Selection(ids, everything, limit, filters)
-    with _open(terminal, filters["category"], quiet=as_json) as (letters, *_):
+    with _open(terminal, filters["category"], quiet=as_json) as (letters, settings, server):
         chosen = _choose(letters, selection)
-        _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
+        count = _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
+        if count:
+            audited(settings, server, "dead purge", count=count)
     _say_unknown(terminal, chosen.unknown)
     return DOES_NOT_HOLD if chosen.unknown else DONE
 
@@ -307,6 +310,8 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
     speaking = None if as_json else terminal
     with Interruption() as interruption:
         tally = replay_all(opened.letters, chosen, to, interruption)
+        if tally.ids:
+            audited(opened.settings, opened.server, "dead replay", about=to or "", count=len(tally.ids))
         endings, broken_off = Endings(tally.ids), None
         if timeout_s is None:
             _say_tally(speaking, tally)
@@ -360,8 +365,8 @@ def _wait(
     wait(endings, open_explanations(opened.settings, opened.server), timeout_s, interruption)
 
 
-def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes: bool, as_json: bool) -> None:
-    """Remove exactly those that were found, once that is agreed to, and say how many.
+def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes: bool, as_json: bool) -> int:
+    """Remove exactly those that were found, once that is agreed to, and say how many; returns it.
 
     Raises ``Ended`` where it is not.
     """
@@ -378,6 +383,7 @@ def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes:
         terminal.print_json({"removed": removed, "unknown": chosen.unknown})
     else:
         terminal.print(f"{removed} removed")
+    return removed
 
 
 def _agree(terminal: Terminal, found: Sequence[DeadLetter], *, as_json: bool) -> None:

@@ -15,22 +15,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dispatcher.app.operating import Desk
+from dispatcher.app.servers import Server
 from dispatcher.app.serving import Readiness, open_intake
+from dispatcher.logs.event_log import build_event_log
 from dispatcher.settings.environment import Settings
 from dispatcher.web import bounds
 from dispatcher.web.app import App
 from dispatcher.web.auth import Guard
 from dispatcher.web.ingest import Ingest
+from dispatcher.web.operating import Operating
+from dispatcher.web.reading import Reading
 from dispatcher.web.server import listen, server_of
+from dispatcher.web.threads import Threads
 from tests.support.processes import PATIENCE_S, until
 from tests.support.serving import Raw, Serving
 
 HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: text/plain")
-
-
-class Unlogged:
-    def failed(self, error: Exception) -> None:
-        raise error
 
 
 @pytest.fixture
@@ -48,7 +49,16 @@ def running(redis_url: str) -> Iterator[int]:
 
     async def serve() -> None:
         client = Redis.from_url(redis_url)
-        app = App(Guard(None), Ingest(open_intake(settings, client)), Readiness(settings, client), Unlogged()).build()
+        desk = Desk(settings, Server(redis_url, "nowhere"), timeout_s=0.2)
+        log, threads = build_event_log(), Threads()
+        app = App(
+            guard=Guard(None),
+            ingest=Ingest(open_intake(settings, client)),
+            reading=Reading(desk, threads),
+            operating=Operating(desk, threads, log),
+            readiness=Readiness(settings, client),
+            log=log,
+        ).build()
         app.router.routes.append(Route("/sleep", bounds.bounded(sleep)))
         servers.append(server_of(app))
         await servers[0].serve([listening])
