@@ -213,6 +213,10 @@ class Keys:
         """LIST, the last 10,000 ids that producers enqueued, those aside that were taken; lives a day."""
         return self._key("enqueued")
 
+    def fold(self, name: str) -> str:
+        """STRING, that a notification of this digest was enqueued; lives five minutes."""
+        return self._key(f"fold:{name}")
+
     @cached_property
     def looked(self) -> str:
         """STRING, how many events had settled when ``enqueued`` was last looked through; lives a day."""

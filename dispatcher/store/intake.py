@@ -61,9 +61,12 @@ class AsyncIntake:
         """As ``Intake.enqueue_jobs``."""
         return await self._call(self.calls.enqueue(jobs, None))
 
-    async def enqueue_whole(self, jobs: Sequence[Job]) -> list[Enqueued]:
-        """As ``enqueue_jobs``, but where one is ``FULL``, none is enqueued; the rest says what would have become."""
-        return await self._call(self.calls.enqueue(jobs, None, all_or_nothing=True))
+    async def enqueue_whole(self, jobs: Sequence[Job], *, fold: str | None = None) -> list[Enqueued]:
+        """As ``enqueue_jobs``, but where one is ``FULL``, none is enqueued; the rest says what would have become.
+
+        All are duplicates if a call with the same ``fold`` was enqueued not long ago.
+        """
+        return await self._call(self.calls.enqueue(jobs, None, all_or_nothing=True, fold=fold))
 
     async def _call(self, call: tuple[list[str], Arguments]) -> list[Enqueued]:
         with translate_refusals(self._client):

@@ -15,8 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dispatcher.errors import ConfigError, GateUnavailable
+from dispatcher.web import alertmanager
 from dispatcher.web.auth import Guard, Scope
-from dispatcher.web.bounds import Endpoint, Handler, bounded
+from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.openapi import description
 from dispatcher.web.operating import Operating
@@ -56,9 +57,11 @@ class App:
     def build(self) -> Starlette:
         """The application."""
         ingest, reading, operating = self.ingest, self.reading, self.operating
+        alerts = alertmanager.Alerts(ingest)
         routes = [
             _at("/v1/events", POST=self._ingests(ingest.post_events)),
             _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
+            _at("/v1/alertmanager", POST=self._ingests(alerts.post, alertmanager.MOST_BODY)),
             _at("/v1/status", GET=self._reads(reading.status)),
             _at("/v1/limits", GET=self._reads(reading.limits)),
             _at("/v1/limits/check", POST=self._reads(operating.check_limits)),
@@ -93,8 +96,8 @@ class App:
             },
         )
 
-    def _ingests(self, handler: Handler) -> Endpoint:
-        return self.guard.opens(Scope.INGEST)(bounded(handler))
+    def _ingests(self, handler: Handler, most: int = MOST_BODY) -> Endpoint:
+        return self.guard.opens(Scope.INGEST)(bounded(handler, most))
 
     def _reads(self, handler: Handler) -> Endpoint:
         return self.guard.opens(Scope.READ)(bounded(handler))

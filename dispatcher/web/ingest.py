@@ -130,13 +130,17 @@ class Ingest:
         id_ = event.id or new_event_id()
         return Ready(id_, self._intake.calls.job(job_id_for(id_), event, is_generated=event.id is None))
 
-    async def enqueue(self, events: Sequence[Ready]) -> Progress:
-        """Hand all over, each chunk all or nothing; raises ``Problem`` that says how far it got."""
+    async def enqueue(self, events: Sequence[Ready], *, fold: str | None = None) -> Progress:
+        """Hand all over, each chunk all or nothing; raises ``Problem`` that says how far it got.
+
+        A repeat of a ``fold`` is a duplicate as a whole; see ``AsyncIntake.enqueue_whole``.
+        """
         progress = Progress()
         try:
             async with asyncio.timeout(REDIS_S):
-                for chunk in _chunks(events):
-                    results = await self._intake.enqueue_whole([event.job for event in chunk])
+                for number, chunk in enumerate(_chunks(events)):
+                    named = None if fold is None else f"{fold}.{number}"
+                    results = await self._intake.enqueue_whole([event.job for event in chunk], fold=named)
                     if Enqueued.FULL in results:
                         detail = "the queue is full: DISPATCHER_MAX_WAITING events wait, are in flight or parked"
                         raise unavailable(detail, FULL_RETRY_S, **progress.so_far())

@@ -10,6 +10,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/v1/events": {"post": ("ingest", "Enqueue an event, an array of events, JSON lines, or CloudEvents.")},
     "/v1/events/{category}": {"post": ("ingest", "Enqueue the body as the text of one event.")},
     "/v1/events/{id}": {"get": ("read", "What happened to an event.")},
+    "/v1/alertmanager": {"post": ("ingest", "Enqueue a notification of Alertmanager or Grafana.")},
     "/v1/status": {"get": ("read", "What waits, what was sent, and what limits are used.")},
     "/v1/limits": {"get": ("read", "The limits in force, and how much of each is used.")},
     "/v1/limits/check": {"post": ("read", "Every rule of a limits file (YAML) as a sentence, or its faults.")},
@@ -70,7 +71,7 @@ def _operation(path: str, method: str, scope: str, summary: str) -> dict[str, An
         "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names],
         **({"security": [{"bearer": [scope]}, {"basic": [scope]}]} if scope else {}),
         "responses": {
-            _SUCCESS.get((method, scope), "200"): {"description": "done"},
+            "200" if path == "/v1/alertmanager" else _SUCCESS.get((method, scope), "200"): {"description": "done"},
             "default": {"description": "a problem (RFC 9457)", "content": problem},
         },
     }

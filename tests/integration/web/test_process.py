@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 from dispatcher.cli import serve
 from dispatcher.errors import ConfigError
 from dispatcher.server.keys import Keys
+from dispatcher.web.server import listen
 from tests.integration.web.test_ingest import queued
 from tests.support.commands import run
 from tests.support.processes import until
@@ -141,6 +143,13 @@ def test_a_full_server_is_a_reason_to_come_again(tmp_path: Path) -> None:
         answer = serving.post("/v1/events", EVENT)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert "Redis is full" in answer.json()["detail"]
+
+
+def test_head_and_body_of_an_answer_do_not_wait_for_each_other() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_in_use_is_named(serving: Serving, redis_url: str) -> None:
