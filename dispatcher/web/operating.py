@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
@@ -26,7 +27,7 @@ from dispatcher.settings.describe import sentences
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.audit import Action
 from dispatcher.store.dead_letters import DeadLetter, Replayed
-from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent
+from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents
 from dispatcher.store.versions import Unless
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
@@ -67,13 +68,13 @@ class Operating:
 
         return await self._do(work)
 
-    async def purge(self, _request: Request, body: bytes) -> Response:
+    async def purge(self, request: Request, body: bytes) -> Response:
         """``POST /v1/dead/purge``: remove dead letters for good."""
         find, dry_run = self._letters(Asked.in_body(body))
 
         def work() -> dict[str, Any]:
             act = None if dry_run else self._desk.dead_letters.purge
-            return self._in_chunks(_request, "dead purge", "purged", find(), act)
+            return self._in_chunks(request, "dead purge", "purged", find(), act)
 
         return await self._do(work)
 
@@ -93,9 +94,7 @@ class Operating:
                 return len(done)
 
             found: Iterable[ParkedEvent] = (
-                islice(events.find(wanted(events)), limit)
-                if ids is None
-                else events.by_ids([events.explain(id_).job_id for id_ in ids])
+                islice(events.find(wanted(events)), limit) if ids is None else _parked_of(events, ids)
             )
             act_or_not = None if dry_run else act
             return self._in_chunks(request, "parked cancel", "cancelled", found, act_or_not, size=PAGE)
@@ -241,6 +240,12 @@ class Operating:
         return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer)
 
 
+def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> Iterator[ParkedEvent]:
+    """Those of the ids that are parked, read a page at a time."""
+    for page in _chunks(ids, PAGE):
+        yield from events.by_ids([events.explain(id_).job_id for id_ in page])
+
+
 def _selection(asked: Asked, filters: Sequence[str]) -> tuple[list[str] | None, int | None, bool]:
     """The ids that are meant, or None for those of the filters or all; how many at most; whether only to count."""
     has_filter = asked.has(*filters, "older_than")
@@ -275,8 +280,6 @@ def _category(request: Request) -> str | None:
 
 
 def _limits(body: bytes) -> LimitsFile:
-    from pathlib import Path
-
     try:
         limits = read_limits(body.decode("utf-8-sig"), _BODY)
     except UnicodeDecodeError as error:

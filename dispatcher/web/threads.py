@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from dispatcher.errors import GateUnavailable
+from dispatcher.server.connection import translate_refusals
 from dispatcher.web.problems import unavailable
 
 MOST: Final = 4
@@ -34,8 +35,13 @@ class Threads:
         self._pool.shutdown(cancel_futures=True)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns; raises what it raises, and ``Problem`` where Redis is away."""
+        """What ``work`` returns; raises as it does, ``Problem`` if Redis is away, ``ConfigError`` if it refuses."""
+
+        def translated() -> T:
+            with translate_refusals():
+                return work()
+
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, translated)
         except GateUnavailable as error:
             raise unavailable(str(error)) from error

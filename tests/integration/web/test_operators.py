@@ -14,7 +14,7 @@ import pytest
 
 from dispatcher.settings.limits_file import read_policy
 from tests.support.commands import run
-from tests.support.dead_letters import buried, bury, numbered, on_lanes
+from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
 from tests.support.deferral import run as work
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import TOKENS, Serving
@@ -217,6 +217,23 @@ def test_every_action_of_command_and_http_leaves_an_entry(olga: httpx.Client, re
     assert (trail[-1]["who"], trail[-1]["why"]) == ("olga", "a move")
     assert abs(trail[0]["at"] - time.time()) < 60
     assert len(olga.get("/v1/audit?limit=2").json()["audit"]) == 2
+
+
+def test_an_outage_is_a_reason_to_come_again_for_operators_too(own_server: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
+    with (
+        Serving(own_server.url, tmp_path, "--tokens", "tokens") as serving,
+        serving.client("secret-of-olga") as olga,
+    ):
+        assert olga.get("/v1/status").status_code == 200
+        own_server.stop()
+        for answer in (olga.get("/v1/status"), olga.get("/v1/events/a"), olga.put("/v1/pause")):
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        own_server.start()
+        assert olga.put("/v1/pause").status_code == 204
+        with own_server.client() as redis:
+            redis.set(KEYS.pause, "of another type")
+        assert olga.delete("/v1/pause").status_code == 503
 
 
 def test_scopes_part_reading_from_operating(desk: Serving) -> None:
