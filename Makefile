@@ -75,7 +75,7 @@ lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	$(LOCK) --extra dev --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
-	$(LOCK) --constraints requirements-dev.txt --output-file requirements.txt pyproject.toml
+	$(LOCK) --constraints requirements-dev.txt --extra serve --output-file requirements.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --extra embedded --output-file requirements-demo.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
 	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
