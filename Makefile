@@ -4,9 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN_TIME := .venv/.run-time
 INSTALLED := .venv/.installed
+COMPILED := .venv/.compiled
 LOWEST := build/lowest/.installed
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=15
+# What is imported is compiled then: that is a small part of what is installed.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal --durations=15
 # Servers for test-matrix, as paths: those on PATH unless named.
 MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
 UV_VERSION := 0.13.8
@@ -36,7 +38,8 @@ help:  ## Show this list
 demo: $(RUN_TIME)  ## Watch 300 events go through the limits to a local stand-in for Slack
 	@$(BIN)/python -m dispatcher demo
 
-test: $(INSTALLED) $(NODE)  ## Run the tests on the server that pip brings
+test:  ## Run the tests on the server that pip brings
+	@$(MAKE) --no-print-directory -j2 $(COMPILED) $(NODE)
 	$(PYTEST) -m "not slow"
 
 test-slow: $(INSTALLED)  ## Run the tests that take their time
@@ -53,7 +56,7 @@ test-matrix: $(INSTALLED)  ## Run the server tests on redis-server and valkey-se
 	done
 
 test-lowest: $(LOWEST)  ## Run the tests of producer, limiter and worker on the lowest versions of pyproject.toml
-	build/lowest/bin/python -m pytest -n 3 --dist worksteal -m "not slow" $(LOWEST_TESTS)
+	build/lowest/bin/python -m pytest -n 4 --dist worksteal -m "not slow" $(LOWEST_TESTS)
 
 check: $(INSTALLED)  ## Check format, lint, types and layers
 	$(BIN)/ruff format --check --quiet .
@@ -72,7 +75,7 @@ lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	$(LOCK) --extra dev --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
-	$(LOCK) --constraints requirements-dev.txt --output-file requirements.txt pyproject.toml
+	$(LOCK) --constraints requirements-dev.txt --extra serve --output-file requirements.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --extra embedded --output-file requirements-demo.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
 	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
@@ -96,6 +99,12 @@ $(INSTALLED): $(RUN_TIME) requirements-dev.txt pyproject.toml
 	@echo "installing what tests and checks need: requirements-dev.txt"
 	@$(PIP) --require-hashes -r requirements-dev.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Else each of the processes that run the tests would compile all of them, in a new checkout.
+$(COMPILED): $(INSTALLED)
+	@$(BIN)/python -m pytest --collect-only -qq tests/integration >/dev/null & \
+	  $(BIN)/python -m pytest --collect-only -qq $(filter-out tests/integration,$(wildcard tests/*)) >/dev/null; wait
 	@touch $@
 
 $(LOWEST): pyproject.toml

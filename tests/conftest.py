@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,9 @@ from tests.support.servers import SERVER_BINARY, RedisServer  # noqa: E402 - as 
 
 SERVER_FIXTURES: Final = frozenset({"shared_server", "own_server"})
 
+# Each new connection of redis-py reads its package's metadata for the version: most of what a connection costs.
+metadata.version = cache(metadata.version)
+
 # A deadline would fail a test for a busy machine; the blob repeats a failure that was found elsewhere.
 settings.register_profile("dispatcher", deadline=None, print_blob=True)
 settings.load_profile("dispatcher")
@@ -33,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.pluginmanager.register(secrecy)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no garbage collection looks through it, no forked process copies it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

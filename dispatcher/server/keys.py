@@ -222,6 +222,10 @@ class Keys:
         """LIST, the last 10,000 ids that producers enqueued, those aside that were taken; lives a day."""
         return self._key("enqueued")
 
+    def fold(self, name: str) -> str:
+        """STRING, that a notification of this digest was enqueued; lives five minutes."""
+        return self._key(f"fold:{name}")
+
     @cached_property
     def looked(self) -> str:
         """STRING, how many events had settled when ``enqueued`` was last looked through; lives a day."""
@@ -271,6 +275,11 @@ class Keys:
     def decision_logs(self) -> tuple[str, str]:
         """STREAMS, the decision record: of what a limit suppressed, of all others; for seven days after the last."""
         return self._key("decisions:limited:log"), self._key("decisions:others:log")
+
+    @cached_property
+    def audit(self) -> str:
+        """STREAM, the last 1,000 actions of operators; permanent."""
+        return self._key("audit")
 
     @cached_property
     def decisions(self) -> tuple[str, str, str, str]:

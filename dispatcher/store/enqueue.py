@@ -23,6 +23,9 @@ Arguments: TypeAlias = list[str | int]
 
 FUNCTION: Final = "dispatcher.jobs.dispatch"
 
+FOLD_MS: Final = 5 * 60 * 1_000
+"""How long a repeat of a notification is recognised: by whoever delivers it again, and by the other one of a pair."""
+
 HEAD: Final = f'["{FUNCTION}", null, ['
 
 TAIL: Final = "], {}]"
@@ -102,11 +105,24 @@ class EnqueueCalls:
         row = f"{_LANES[event.priority]}{remembered}{known}\n{event.category}: {text}\n{seal(event)}"
         return Job(self._job_prefix + job_id, row)
 
-    def enqueue(self, jobs: Sequence[Job], now_us: int | None) -> tuple[list[str], Arguments]:
-        """Keys and arguments; ``now_us`` replaces the server's clock."""
+    def enqueue(
+        self, jobs: Sequence[Job], now_us: int | None, *, all_or_nothing: bool = False, fold: str | None = None
+    ) -> tuple[list[str], Arguments]:
+        """Keys and arguments; ``now_us`` replaces the server's clock.
+
+        A call with the ``fold`` of an earlier one is a repeat of it, for ``FOLD_MS``.
+        """
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        keys = [*self._head, *[job.key for job in jobs]]
-        return keys, [*self._facts, now, "" if now_us is None else now_us, *[job.row for job in jobs]]
+        keys = [*self._head, self._keys.fold(fold or ""), *[job.key for job in jobs]]
+        given = "" if now_us is None else now_us
+        return keys, [
+            *self._facts,
+            now,
+            given,
+            int(all_or_nothing),
+            "" if fold is None else FOLD_MS,
+            *[job.row for job in jobs],
+        ]
 
     def read(self, answer: bytes | str | Sequence[bytes | str]) -> list[Enqueued]:
         """What became of each job.

@@ -153,7 +153,8 @@ local intake = module(function(intake)
       elseif ends[i] then
         entered[id] = 'ended'
         local ended, place = ends[i], #ends[i].ids + 1
-        ended.ids[place], ended.shown[place] = id, #shown[i] <= MOST_SHOWN and shown[i] or ''
+        local is_fit = #shown[i] <= MOST_SHOWN and not string.find(shown[i], '\n', 1, true)
+        ended.ids[place], ended.shown[place] = id, is_fit and shown[i] or ''
       else
         entered[id] = 'new'
         intake.to_decide(seq + i)

@@ -137,12 +137,18 @@ def test_the_head_says_how_to_publish_the_limits_that_the_workers_read() -> None
     assert f"docker compose exec worker dispatcher limits apply {file}\n" in head
 
 
-def test_the_token_reaches_the_workers_as_a_file_and_nobody_else() -> None:
-    (secret,) = COMPOSE["secrets"]
-    assert environment("worker")["DISPATCHER_SLACK_TOKEN_FILE"] == f"/run/secrets/{secret}"
-    assert {name for name, service in SERVICES.items() if "secrets" in service} == {"worker"}
-    assert SERVICES["worker"]["secrets"] == [secret]
-    assert not (CHECKOUT / COMPOSE["secrets"][secret]["file"].partition(":-")[2].rstrip("}")).is_relative_to(CHECKOUT)
+def test_a_secret_reaches_one_service_as_a_file_and_nobody_else() -> None:
+    of = {
+        "worker": ("slack_token", "DISPATCHER_SLACK_TOKEN_FILE"),
+        "web": ("serve_tokens", "DISPATCHER_SERVE_TOKENS_FILE"),
+    }
+    assert COMPOSE["secrets"].keys() == {secret for secret, _ in of.values()}
+    assert {name for name, service in SERVICES.items() if "secrets" in service} == of.keys()
+    for service, (secret, variable) in of.items():
+        assert environment(service)[variable] == f"/run/secrets/{secret}"
+        assert SERVICES[service]["secrets"] == [secret]
+        file = COMPOSE["secrets"][secret]["file"].partition(":-")[2].rstrip("}")
+        assert not (CHECKOUT / file).is_relative_to(CHECKOUT)
 
 
 def test_every_folder_that_is_mounted_is_there_and_read_only() -> None:

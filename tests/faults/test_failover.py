@@ -19,12 +19,6 @@ from tests.support.sentinels import Watched, watched_primary
 from tests.support.snapshots import is_settled, watch
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def watched() -> Iterator[Watched]:
     with watched_primary() as servers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,12 +30,6 @@ global: {limits: []}
 channels: {default: {pace: 1/1h}}
 defaults: {limits: [], channel: "#slow"}
 """
-
-
-@pytest.fixture
-def killable(tmp_path: Path) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path) as running:
-        yield running
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,12 +28,6 @@ LATENCY_S: Final = 2.0
 """What a post may take from its slot to Slack: the time-out."""
 
 BEFORE_S: Final = 1.5
-
-
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
 
 
 def lines(killable: KillableWorkers, event: str) -> list[dict[str, Any]]:

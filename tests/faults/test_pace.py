@@ -51,12 +51,6 @@ class Answers:
         self.took_s.clear()
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def answers() -> Answers:
     return Answers(seed=1)

@@ -101,12 +101,6 @@ def handed_out(*workers: KillableWorker) -> int:
     return sum(len(batch) for worker in workers for batch in worker.life().batches)
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def storm(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) -> Iterator[Storm]:
     file = tmp_path / "limits.yaml"

@@ -95,12 +95,6 @@ def code_of(worker: KillableWorker, shop: Shop) -> int | None:
     return worker.code
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def shop(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
     file = tmp_path / "limits.yaml"

@@ -22,12 +22,6 @@ from tests.support.snapshots import is_settled, watch
 at_work = pytest.mark.parametrize("load", ["busy", "idle"])
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 def client_of(server: RedisServer) -> Client:
     """A client of a server that loses nothing that it has acknowledged."""
     client = connect(server.url)

@@ -71,12 +71,6 @@ class Shop:
         return [int(posted.text) for posted in self.slack.ledger.posted()]
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def shop(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
     path = tmp_path / "limits.yaml"

@@ -72,12 +72,6 @@ class Street:
         return worker.code is not None
 
 
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableWorkers]:
-    with KillableWorkers(tmp_path_factory.mktemp("workers")) as running:
-        yield running
-
-
 @pytest.fixture
 def client(own_server: RedisServer) -> Iterator[Client]:
     with connect(own_server.url) as opened:

@@ -34,7 +34,7 @@ from tests.support.servers import Database
 
 NAMES: Final = (
     *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "scripts", "slots", "starvation"),
-    *("start", "storm"),
+    *("serving", "start", "storm"),
 )
 
 
@@ -99,6 +99,7 @@ COUNTED: Final = (
     ("storm", "done by RQ, SimpleWorker", 200),
     ("enqueue", "enqueued by send_many", 500),
     ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
+    ("serving", "enqueued by HTTP, arrays of 500", 500),
     ("latency", "arrived at the stand-in", 20),
     ("start", "enqueued by send", 1),
     ("deferral", "posted once each", 2 * 250),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import pytest
@@ -13,8 +12,10 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from dispatcher.core.event import Event
+from dispatcher.core.explain import Decision
 from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Lane, PostResult, Receipt, Rejected, Verdict
+from dispatcher.store.decisions import Decisions
 from dispatcher.store.enqueue import seal
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
@@ -145,10 +146,8 @@ class World:
         decided, so it may name another one of them than the gate does.
         """
         redis, keys = self.stage.redis, self.stage.keys
-        limited, older_limited, others, older_others = (redis.hgetall(key) for key in keys.decisions)
         return {
-            "limited": {id_: _without_scope(row) for id_, row in (older_limited | limited).items()},
-            "others": older_others | others,
+            "ended": {each.id: _without_scope(each) for each in reversed(Decisions(redis, keys).all())},
             "remembered": redis.zrange(keys.seen, 0, -1, withscores=True),
             "totals": redis.hgetall(keys.totals),
             "waiting": set(redis.hkeys(keys.events)),
@@ -157,11 +156,11 @@ class World:
         }
 
 
-def _without_scope(row: bytes) -> bytes:
+def _without_scope(decision: Decision) -> Decision:
     """A decision without the limit that it names, where a limit has dropped the event."""
-    instant, _, why = row.partition(b" ")
-    outcome, category, reason, *_ = json.loads(why)
-    return b"%b dropped %b" % (instant, category.encode()) if (outcome, reason[:6]) == ("dropped", "limit:") else row
+    if decision.outcome != "dropped" or not decision.reason.startswith("limit:"):
+        return decision
+    return replace(decision, reason="limit", scope=None, limit=None, fits_at_us=None)
 
 
 @dataclass(slots=True)

@@ -23,8 +23,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, NoReturn, Self
+from typing import IO, Any, Final
 
 import dispatcher
 from dispatcher.cli import main
@@ -58,6 +57,7 @@ class Forked:
         self.stderr: IO[Any] | None = None
         self._text = text
         order = {
+            "name": "dispatcher",
             "arguments": arguments,
             "env": dict(env),
             "cwd": str(cwd or Path.cwd()),
@@ -157,52 +157,30 @@ def _named(stdin: int, stdout: int, stderr: int) -> tuple[tuple[str, int], ...]:
     return ("stdin", stdin), ("stdout", stdout), ("stderr", stderr)
 
 
-class ShellCommand:
-    """Makes ``dispatcher`` a command of a shell whose PATH begins with ``folder``; a context manager.
+class _Parent:
+    """The process that has everything imported, and forks what is ordered; it ends with the socket of the orders.
 
-    Whoever kills it with -9 kills the command of the shell, not what runs for it.
+    ``folder`` holds the commands ``dispatcher`` and ``program``, whose orders come each by a connection of its own.
     """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dsp-"))  # a short path: it holds a socket
-        command = self.folder / "dispatcher"
         code = Path(__file__).with_name("forked_command.py").read_text(encoding="utf-8")
-        command.write_text(f"#!{sys.executable} -SE\n{code}", encoding="utf-8")
-        command.chmod(0o700)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(os.fspath(self.folder / "orders"))
-        self._listener.listen()
-        self._process = _serving(self._listener, "--listen")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.terminate()
-        self._process.wait()
-        self._listener.close()
-        shutil.rmtree(self.folder)
-
-
-def _serving(orders: socket.socket, *arguments: str) -> subprocess.Popen[bytes]:
-    """A process that has everything imported, and forks what is ordered."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forked", str(orders.fileno()), *arguments],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
-        stdin=subprocess.DEVNULL,
-        pass_fds=[orders.fileno()],
-    )
-
-
-class _Parent:
-    """The process that forks; orders go to it by a socket, and it ends with that."""
-
-    def __init__(self) -> None:
+        for name in ("dispatcher", "program"):
+            command = self.folder / name
+            command.write_text(f"#!{sys.executable} -SE\n{code}", encoding="utf-8")
+            command.chmod(0o700)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = _serving(theirs)
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(os.fspath(self.folder / "orders"))
+            listener.listen()
+            descriptors = theirs.fileno(), listener.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forked", *map(str, descriptors)],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
+                stdin=subprocess.DEVNULL,
+                pass_fds=descriptors,
+            )
 
     def send(self, order: bytes, descriptors: tuple[int, ...]) -> None:
         socket.send_fds(self._socket, [order], descriptors)
@@ -210,6 +188,7 @@ class _Parent:
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
+        shutil.rmtree(self.folder)
 
 
 _parents: list[_Parent] = []
@@ -221,16 +200,25 @@ def _parent() -> _Parent:
     return _parents[0]
 
 
+def shell_folder() -> Path:
+    """A PATH that begins with this folder makes ``dispatcher`` a command of a shell, until ``close``.
+
+    ``program`` there runs Python code from its standard input, with every module of the dispatcher imported.
+    Whoever kills it with -9 kills the command of the shell, not what runs for it.
+    """
+    return _parent().folder
+
+
 def close() -> None:
     """End the process that forks, if there is one."""
     while _parents:
         _parents.pop().close()
 
 
-def serve(orders: socket.socket, *, listens: bool = False) -> None:
+def serve(orders: socket.socket, listener: socket.socket) -> None:
     """Fork what is ordered and tell its process id and its end. Returns in each child, once that is set up.
 
-    With ``listens`` each order comes by a connection of its own.
+    An order comes by ``orders``, or by a connection of its own to ``listener``.
     """
     heard, rung = os.pipe()
     os.set_blocking(heard, False)
@@ -240,21 +228,22 @@ def serve(orders: socket.socket, *, listens: bool = False) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tells: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([orders.fileno(), heard], [], [])
+        ready, _, _ = select.select([orders.fileno(), listener.fileno(), heard], [], [])
         with suppress(BlockingIOError):
             os.read(heard, 4096)
         for pid, code in _ended():
             with suppress(BrokenPipeError):
                 os.write(tells[pid], _FACT.pack(code))
             os.close(tells.pop(pid))
-        if orders.fileno() not in ready:
+        if orders.fileno() in ready:
+            order, descriptors, _, _ = socket.recv_fds(orders, 1_000_000, 4)
+            if not order:
+                sys.exit()
+        elif listener.fileno() in ready:
+            with listener.accept()[0] as source:
+                order, descriptors, _, _ = socket.recv_fds(source, 1_000_000, 4)
+        else:
             continue
-        source = orders.accept()[0] if listens else orders
-        order, descriptors, _, _ = socket.recv_fds(source, 1_000_000, 4)
-        if listens:
-            source.close()
-        elif not order:
-            sys.exit()
         *streams, tell = descriptors
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = os.fork()
@@ -288,7 +277,7 @@ def _become(order: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     time.tzset()  # the zone is read at a start only
-    sys.argv = ["dispatcher", *order["arguments"]]
+    sys.argv = [order["name"], *order["arguments"]]
     for theirs, descriptor in enumerate(streams):
         os.dup2(descriptor, theirs)
     os.closerange(3, 1 << 16)
@@ -310,10 +299,13 @@ def _import_everything() -> None:
     gc.freeze()
 
 
-def run() -> NoReturn:
+def run() -> None:
     """The command line. Its end is that of the process: taking an interpreter apart costs more than most commands."""
     try:
-        main()
+        if sys.argv[0] == "program":
+            exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})  # noqa: S102 - what was ordered
+        else:
+            main()
     except SystemExit as end:
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
@@ -326,5 +318,5 @@ def run() -> NoReturn:
 
 if __name__ == "__main__":
     _import_everything()
-    serve(socket.socket(fileno=int(sys.argv[1])), listens="--listen" in sys.argv)
+    serve(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])))
     run()

@@ -1,4 +1,4 @@
-"""The command ``dispatcher`` of a shell, run by the process of ``forked`` that listens on the socket beside this file.
+"""The command ``dispatcher`` or ``program`` of a shell, run by the process of ``forked`` that listens beside this file.
 
 It is copied to where it is run, and imports nothing that takes long.
 """
@@ -11,7 +11,13 @@ import struct
 import sys
 
 told, tells = os.pipe()
-order = {"arguments": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "session": False}  # noqa: PTH109 - see above
+order = {
+    "name": os.path.basename(__file__),  # noqa: PTH119 - see above
+    "arguments": sys.argv[1:],
+    "env": dict(os.environ),
+    "cwd": os.getcwd(),  # noqa: PTH109 - see above
+    "session": False,
+}
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as orders:
     orders.connect(os.path.join(os.path.dirname(__file__), "orders"))  # noqa: PTH118, PTH120 - see above
     socket.send_fds(orders, [json.dumps(order).encode()], [0, 1, 2, tells])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
+
+import orjson
 
 from dispatcher.server.keys import Keys
 from dispatcher.store.counts import OUTCOMES
@@ -23,9 +24,10 @@ RANK: Final = 2**51
 """What one step of priority weighs in a category's line."""
 
 
-# Every key but strings, lists and streams, with its lifetime and all that it holds; of an event its header alone.
+# Every key but strings, lists and streams, with its lifetime and all that it holds; of an event its header alone. The
+# bytes of the dead letters, as counted and summed up. The tokens for sleepers are taken, if ARGV[2] says so.
 _READ: Final = """
-local found = {}
+local found, letters, tokens = {}, 0, 0
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
   local kind, rows = redis.call('TYPE', key).ok, nil
   if kind == 'hash' then
@@ -44,7 +46,16 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
     found[key] = {redis.call('PTTL', key), rows}
   end
 end
-return cjson.encode(found)
+for _, letter in ipairs(redis.call('XRANGE', KEYS[2], '-', '+')) do
+  for at = 1, #letter[2], 2 do
+    letters = letters + (letter[2][at] == 'bytes' and letter[2][at + 1] or 0)
+  end
+end
+if ARGV[2] == '1' then
+  tokens = redis.call('LLEN', KEYS[4])
+  redis.call('DEL', KEYS[4])
+end
+return cjson.encode({found, tonumber(redis.call('GET', KEYS[3]) or 0), letters, tokens})
 """
 
 
@@ -57,8 +68,8 @@ class NamespaceState:
     requeued: list[str]
     lines: dict[str, list[str]]
     instants: dict[str, float]
-    timers: list[str]
-    scheduled: list[str]
+    timers: dict[str, float]
+    scheduled: dict[str, float]
     parked: list[str]
     posting: dict[str, str]
     lifetimes_ms: dict[str, int]
@@ -71,6 +82,15 @@ class NamespaceState:
     totals: Counter[str]
     minutes: Counter[str]
     """All minutes together."""
+    letters_bytes: tuple[int, int]
+    """As the store counts them, and the sum of those of each."""
+    tokens: int
+    """What the bell had left for sleepers, if it was taken."""
+
+    @property
+    def first_us(self) -> float:
+        """The first instant at which one that waits may go."""
+        return min((*self.instants.values(), *self.timers.values(), *self.scheduled.values()), default=INF)
 
     def faults(self, *, same_pace: bool = True) -> list[str]:
         """A sentence for each thing that does not fit."""
@@ -83,6 +103,7 @@ class NamespaceState:
         scopes = {entry.removeprefix("scope:") for entry in self.instants if entry not in instants}
         deferred = Counter(self.events[id_]["category"] for ids in categories.values() for id_ in ids)
         named = Counter(header["counted"] for header in self.events.values() if header.get("counted"))
+        counted, summed = self.letters_bytes
         rules = (
             (sorted([*in_hands, *waiting]) == sorted(self.events), "each event is in exactly one place"),
             (sorted(waiting) == sorted(self.parked), "what waits is what is parked"),
@@ -183,6 +204,7 @@ class NamespaceState:
                 == Counter({field: count for field, count in self.totals.items() if not field.startswith(TIMELESS)}),
                 "the books are the sum of all minutes",
             ),
+            (counted == summed, "the bytes of the dead letters are those of each"),
         )
         return [f"not so: {rule}: {self}" for holds, rule in rules if not holds]
 
@@ -199,10 +221,12 @@ class NamespaceState:
         return state
 
 
-def state_of(redis: Database, keys: Keys) -> NamespaceState:
+def state_of(redis: Database, keys: Keys, *, takes_tokens: bool = False) -> NamespaceState:
     """Read them all, in one step."""
-    found: dict[str, tuple[int, list[str]]] = json.loads(
-        redis.eval(_READ, 1, keys.events, f"{keys.layout.rpartition(':')[0]}:*")
+    found: dict[str, tuple[int, list[str]]]
+    names = keys.events, keys.dead, keys.dead_bytes, keys.wake
+    found, counted, summed, tokens = orjson.loads(
+        redis.eval(_READ, len(names), *names, f"{keys.layout.rpartition(':')[0]}:*", int(takes_tokens))
     )
 
     def members(key: str) -> list[str]:
@@ -233,13 +257,13 @@ def state_of(redis: Database, keys: Keys) -> NamespaceState:
         *(key for key in (keys.seen, keys.cooldowns, keys.threads[0]) if key in found),
     ]
     return NamespaceState(
-        events={id_: json.loads(header) for id_, header in pairs(keys.events).items()},
+        events={id_: orjson.loads(header) for id_, header in pairs(keys.events).items()},
         leased={owner: sorted(members(key)) for owner, key in below(keys.leased_prefix).items()},
         requeued=list(pairs(keys.requeued)),
         lines={line: list(pairs(key)) for line, key in lines.items()},
         instants=scores(keys.lines),
-        timers=list(pairs(keys.timers)),
-        scheduled=list(pairs(keys.scheduled)),
+        timers=scores(keys.timers),
+        scheduled=scores(keys.scheduled),
         parked=list(pairs(keys.parked)),
         posting=pairs(keys.posting),
         lifetimes_ms={key: found[key][0] for key in with_lifetime},
@@ -247,10 +271,12 @@ def state_of(redis: Database, keys: Keys) -> NamespaceState:
         awaited=pairs(keys.awaited),
         waits={scope: scores(key) for scope, key in below(keys.waits_prefix).items()},
         deferred={category: int(count) for category, count in pairs(keys.deferred).items()},
-        deciding={owner: json.loads(mark) for owner, mark in pairs(keys.deciding).items()},
+        deciding={owner: orjson.loads(mark) for owner, mark in pairs(keys.deciding).items()},
         slots={name: scores(key) for name, key in slots.items()},
         totals=counts(keys.totals),
         minutes=counts(*minutes.values()),
+        letters_bytes=(counted, summed),
+        tokens=tokens,
     )
 
 

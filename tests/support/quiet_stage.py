@@ -7,18 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from dispatcher.core.limits import Receipt
-from dispatcher.core.policy import Policy
-from dispatcher.settings.limits_file import read_policy
 from tests.support.servers import Database
-from tests.support.stage import Stage, Worker
+from tests.support.stage import Stage, Worker, policy_from
 
 FREE: Final = 'channels: {default: {pace: 1/1s}, "#free": {pace: none}}\n'
 """The channel ``#free`` has no pace; all others take one post each second."""
-
-
-def policy_from(text: str) -> Policy:
-    """The policy of a limits file."""
-    return read_policy(text, "limits.yaml")[0]
 
 
 class QuietStage(Stage):
@@ -27,8 +20,8 @@ class QuietStage(Stage):
     def __init__(self, redis: Database, text: str) -> None:
         super().__init__(redis, policy_from(text))
 
-    def check(self) -> None:
-        """Identity at nothing."""
+    def check(self, *, takes_tokens: bool = False) -> None:
+        """Look at nothing."""
 
     def watching_the_bell(  # type: ignore[override]  # whoever calls it only enters it
         self, also: Callable[[], bool] = lambda: False

@@ -59,7 +59,7 @@ def answer_all(worker: Worker, result: PostResult) -> None:
 
 
 def explain_all(stage: Stage, *ids: str) -> None:
-    """Identity at each."""
+    """Look at each."""
     explanations = Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock)
     for id_ in ids:
         explanations.find(ids_of(id_), payloads=True)

@@ -146,7 +146,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Identity at what the test has used while it is still there, then at what its end has left."""
+    """Look at what the test has used while it is still there, then at what its end has left."""
     used: dict[str, Any] = getattr(item, "funcargs", {})
     for each in used.values():
         if isinstance(each, StandIn):

@@ -15,7 +15,7 @@ _SOON_US: Final = 60 * US
 
 
 def watch(books: Books, done: Callable[[Snapshot], bool], timeout_s: float) -> Snapshot:
-    """Identity at the books again and again until ``done``; they balance at every look. Returns the last one."""
+    """Look at the books again and again until ``done``; they balance at every look. Returns the last one."""
     end = time.monotonic() + timeout_s
     while True:
         snapshot = books.snapshot()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.ports import Gate as DecidingGate
 from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys
+from dispatcher.settings.content import Content
 from dispatcher.settings.limits_file import read_limits, read_policy
 from dispatcher.store.admission import Admission
 from dispatcher.store.intake import Enqueued, Intake
@@ -71,6 +73,18 @@ def policy_of(
 
 def _limits(text: str) -> tuple[Limit, ...]:
     return tuple(Limit.parse(part) for part in text.split(",") if part)
+
+
+@cache
+def policy_from(text: str) -> Policy:
+    """The policy of a limits file; most tests have few of them, and reading one takes longer than a step."""
+    return read_policy(text, "limits.yaml")[0]
+
+
+@cache
+def _content(text: str) -> Content:
+    """What of a limits file is published."""
+    return read_limits(text, "limits.yaml").content
 
 
 class WatchedOutbox:
@@ -157,7 +171,7 @@ class Worker:
 
     def follow(self, version: Version) -> None:
         """Decide by a version of the limits from now on."""
-        self.limits_in_force, _ = read_policy(version.content, version.name)
+        self.limits_in_force = policy_from(version.content)
         self.outbox.follow(version.name, self.policy.dead_letters)
         self.admission.follow(version.name, self.policy)
 
@@ -299,7 +313,7 @@ class Stage:
 
     def put_in_force(self, text: str) -> Version:
         """Publish what a limits file says."""
-        content = read_limits(text, "limits.yaml").content
+        content = _content(text)
         self.versions.publish(content.text, content.digest, by="ed", file="limits.yaml", unless=Unless.SAME)
         self.check()
         version = self.versions.in_force()
@@ -368,42 +382,34 @@ class Stage:
         ]
 
     def letters_bytes(self) -> int:
-        """How many bytes all dead letters are, as the store counts them; they have to be those of each."""
-        pipe = self.redis.pipeline(transaction=False)
-        counted, letters = pipe.get(self.keys.dead_bytes).xrange(self.keys.dead).execute()
-        assert int(counted or 0) == sum(int(fields.get(b"bytes", 0)) for _, fields in letters)
-        return int(counted or 0)
-
-    def listen(self) -> tuple[int, float]:
-        """What the bell has left for sleepers, which is taken; and the first instant at which one that waits may go."""
-        pipe = self.redis.pipeline(transaction=False)
-        for key in (self.keys.lines, self.keys.timers, self.keys.scheduled):
-            pipe.zrange(key, 0, 0, withscores=True)
-        lines, timers, scheduled, tokens, _ = pipe.llen(self.keys.wake).delete(self.keys.wake).execute()
-        self.tokens += tokens
-        return int(tokens), min((score for _, score in (*lines, *timers, *scheduled)), default=INF)
+        """How many bytes all dead letters are, as the store counts them."""
+        counted, summed = state_of(self.redis, self.keys).letters_bytes
+        assert counted == summed
+        return counted
 
     def collect_tokens(self) -> int:
         """Take what the bell has left for sleepers and add it to ``tokens``; returns how many."""
-        return self.listen()[0]
+        tokens, _ = self.redis.pipeline(transaction=False).llen(self.keys.wake).delete(self.keys.wake).execute()
+        self.tokens += tokens
+        return int(tokens)
 
     def watching_the_bell(self, also: Callable[[], bool] = lambda: False) -> _Bell:
         """The enclosed call rings once if it set an instant earlier than all others, ``also`` more times otherwise."""
         return _Bell(self, also)
 
-    def check(self) -> None:
+    def check(self, *, takes_tokens: bool = False) -> None:
         """The books balance, each event is in one place, and all that is kept beside the events fits."""
+        self.places = places = state_of(self.redis, self.keys, takes_tokens=takes_tokens)
+        self.tokens += places.tokens
+        for id_, header in places.events.items():
+            self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
+        assert places.faults(same_pace=self.same_pace) == []
         snapshot = self.snapshot()
         assert snapshot.imbalances() == []
         received = snapshot.counts.received_by_category()
         fallen = [name for name, count in self.received.items() if received.get(name, 0) < count]
         assert not fallen, f"fewer were received of {fallen} than before"
         self.received = received
-        self.letters_bytes()
-        self.places = places = state_of(self.redis, self.keys)
-        for id_, header in places.events.items():
-            self.names.setdefault(str(header["seq"]), id_ if id_ not in self.names.values() else f"{id_} again")
-        assert places.faults(same_pace=self.same_pace) == []
         if self.prolongs:
             pipe = self.redis.pipeline(transaction=False)
             for key in places.lifetimes_ms:
@@ -418,14 +424,20 @@ class _Bell:
     before: float = INF
 
     def __enter__(self) -> None:
-        _, self.before = self.stage.listen()
+        stage, keys = self.stage, self.stage.keys
+        pipe = stage.redis.pipeline(transaction=False).llen(keys.wake).delete(keys.wake)
+        for key in (keys.lines, keys.timers, keys.scheduled):
+            pipe.zrange(key, 0, 0, withscores=True)
+        tokens, _, *firsts = pipe.execute()
+        stage.tokens += tokens
+        self.before = min((score for rows in firsts for _, score in rows), default=INF)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            self.stage.rung, first = self.stage.listen()
-            expected = (first < self.before) + self.also()
+            self.stage.check(takes_tokens=True)
+            self.stage.rung = self.stage.places.tokens
+            expected = (self.stage.places.first_us < self.before) + self.also()
             assert self.stage.rung == expected, f"the bell was rung {self.stage.rung} times"
-            self.stage.check()
 
 
 def with_limits(policy: Policy, global_limits: str) -> Policy:

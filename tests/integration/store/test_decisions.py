@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from dispatcher.core.event import Event
 from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Limit, Reason, Receipt, Rejected
@@ -205,7 +206,8 @@ def test_text_and_labels_are_on_record_however_an_event_ends(redis: Database) ->
     ann = stage.worker("ann")
     labels = {"host": "db1"}
     for id_ in ("sent", "refused", "prefiltered"):
-        stage.send(Event("errors", f'disk\nfull: "{id_}" {"x" * 100}', id=id_, labels=labels, channel=UNPACED))
+        text = f'disk\nfull: "{id_}" {"x" * 100}'
+        stage.intake.enqueue([(id_, Event("errors", text, id=id_, labels=labels, channel=UNPACED))])
         ann.run()
     newest = list(record(stage).newest())
     assert [each.id for each in newest] == ["prefiltered", "refused", "sent"]

@@ -54,10 +54,10 @@ def mark_of(redis: Database, job_id: str) -> bytes | None:
 
 def test_a_job_bears_its_category_and_whether_its_id_is_to_be_remembered(stage: Stage, redis: Database) -> None:
     stage.send("chosen", category="deploys.eu-1")
-    assert mark_of(redis, "chosen") == b"deploys.eu-1 1"
-    assert mark_of(redis, stage.send_unnamed("news")) == b"news 0"
-    assert mark_of(redis, Producer(redis).send("news", "x")) == b"news 0"
-    assert mark_of(redis, Producer(redis).send("news", "x", id="named")) == b"news 1"
+    assert mark_of(redis, "chosen") == b'deploys.eu-1 1 "text of chosen",{}'
+    assert mark_of(redis, stage.send_unnamed("news")) == b'news 0 "unnamed",{}'
+    assert mark_of(redis, Producer(redis).send("news", "x")) == b'news 0 "x",{}'
+    assert mark_of(redis, Producer(redis).send("news", "x", labels={"a": "b"}, id="named")) == b'news 1 "x",{"a":"b"}'
 
 
 @pytest.mark.parametrize("name", ["a b", "ä", "a/b:c", "{stage}"])
@@ -74,7 +74,7 @@ def test_newlines_in_the_text_spoil_neither_mark_nor_description_of_a_job(
     stage: Stage, redis: Database, text: str
 ) -> None:
     stage.intake.enqueue([("x", Event("errors", text, id="x"))])
-    assert mark_of(redis, "x") == b"errors 1"
+    assert mark_of(redis, "x") == f'errors 1 "{" ".join(text.split())}",{{}}'.encode()
     assert redis.hget("rq:job:x", "description") == f"errors: {text}".replace("\n", " ").encode()
     (leased,) = stage.worker().take().batch
     assert leased.event.text == text  # type: ignore[union-attr]  # is what the test asks
@@ -170,7 +170,7 @@ def enqueue(redis: Database, stage: Stage, *rows: str | bytes, most: str = "10",
     """Call enqueue.lua with rows as they are; ``jobs`` where their number is to differ from that of the rows."""
     keys, _ = stage.intake.calls.enqueue([], None)
     names = [f"rq:job:j{n}" for n in range(jobs or len(rows))]
-    answer: bytes = Script(redis, "enqueue")([*keys, *names], ["1", "stage", most, "2026-01-01", at, *rows])
+    answer: bytes = Script(redis, "enqueue")([*keys, *names], ["1", "stage", most, "2026-01-01", at, 0, "", *rows])
     return answer
 
 
@@ -236,7 +236,7 @@ def test_a_right_that_is_missing_for_the_lane_leaves_no_job_behind(own_server: R
 
 def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: Database) -> None:
     redis.set(stage.keys.layout, "7")
-    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '3'"):
+    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '4'"):
         stage.intake.enqueue([("x", Event("errors", "t", id="x"))])
     assert redis.keys() == [stage.keys.layout.encode()]
     with pytest.raises(ConfigError, match="layout '7'"):
@@ -246,7 +246,7 @@ def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: 
 def test_a_queue_belongs_to_the_first_namespace_that_claims_it(stage: Stage, redis: Database) -> None:
     claim_namespace(redis, stage.keys, stage.queue)
     claim_namespace(redis, stage.keys, stage.queue)
-    assert redis.get(stage.keys.layout) == b"3"
+    assert redis.get(stage.keys.layout) == b"4"
     with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'stage', not to 'other'"):
         claim_namespace(redis, Keys("other"), stage.queue)
     claim_namespace(redis, Keys("other"), QueueKeys("other"))

@@ -1,0 +1,173 @@
+"""Notifications of Alertmanager (webhook version 4) and of Grafana, which sends a superset, as events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dispatcher.core.event import MAX_LABELS, in_words
+from dispatcher.core.strict_json import read_json
+from dispatcher.errors import InvalidEvent
+from dispatcher.web.asked import Asked
+from dispatcher.web.ingest import Ingest
+from dispatcher.web.problems import Problem
+
+MOST_BODY: Final = 16 * 1024 * 1024
+MOST_SHOWN: Final = 10
+"""Alerts that a message names; of more it says how many."""
+
+_LONGEST: Final = 300
+_PRIORITIES: Final = {"critical": "high", "page": "high", "info": "low", "none": "low"}
+_EACH: Final = ("group", "alert")
+_LINKS: Final = (
+    ("Source", ("generatorURL",)),
+    ("Runbook", ("annotations", "runbook_url")),
+    ("Dashboard", ("dashboardURL",)),
+    ("Silence", ("silenceURL",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """The events of one notification; ``fold`` is the same for its repeats, and for that of the other one of a pair."""
+
+    payloads: list[dict[str, Any]]
+    fold: str
+
+
+class Alerts:
+    """The route of Alertmanager and Grafana."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+
+    async def post(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/alertmanager?category=&each=group|alert``."""
+        asked = Asked.in_query(request)
+        category = asked.text("category")
+        each = asked.take("each", _one_of, " or ".join(_EACH)) or _EACH[0]
+        asked.done()
+        try:
+            notification = read_notification(read_json(body), category, each)
+        except InvalidEvent as error:
+            is_json = bool(error.pointer)
+            status = HTTPStatus.UNPROCESSABLE_ENTITY if is_json else HTTPStatus.BAD_REQUEST
+            fault = {"index": 0, "pointer": error.pointer, "detail": str(error)}
+            raise Problem(status, f"the body is no notification: {error}", errors=[fault]) from error
+        events = await self._ingest.valid(notification.payloads, request)
+        progress = await self._ingest.enqueue(events, fold=notification.fold)
+        return JSONResponse({"enqueued": progress.enqueued, "duplicate": progress.duplicate})
+
+
+def read_notification(value: object, category: str | None, each: str) -> Notification:
+    """One event for the group, or one for each alert. Raises ``InvalidEvent`` with the place of what is wrong."""
+    if not isinstance(value, Mapping):
+        raise InvalidEvent(f"{in_words(value)}, expected a JSON object", pointer="/")
+    alerts = _field(value, "alerts", list, "a list of alerts")
+    if not alerts or not all(isinstance(alert, Mapping) for alert in alerts):
+        raise InvalidEvent("alerts is not a list of objects, expected one alert or more", pointer="/alerts")
+    common = _texts(value, "commonLabels") | _texts(value, "groupLabels")
+    named = category or common.get("dispatcher_category") or _cleaned(str(value.get("receiver", "")))
+    if each == "alert":
+        payloads = [_event(named, [alert], _texts(alert, "labels"), value) for alert in alerts]
+    else:
+        payloads = [_event(named, alerts, common, value)]
+    return Notification(payloads, _fold(value, alerts, f"{named} {each}"))
+
+
+def _event(category: str, alerts: Sequence[Any], labels: dict[str, str], notification: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    kept = dict(sorted(labels.items())[:MAX_LABELS])
+    priority = _PRIORITIES.get(labels.get("severity", "").lower(), "normal")
+    text = "\n".join(_lines(alerts, labels, notification))
+    return {"category": category, "text": text, "labels": kept, "priority": priority}
+
+
+def _lines(alerts: Sequence[Any], shared: Mapping[str, str], notification: Mapping[str, Any]) -> Iterator[str]:
+    firing = [alert for alert in alerts if not _is_resolved(alert)]
+    state = f"FIRING {len(firing)}" if firing else "RESOLVED"
+    head = _texts(notification, "commonAnnotations")
+    title = head.get("summary") or head.get("description") or shared.get("alertname") or _named(shared)
+    if len(alerts) == 1:
+        yield f"[{state}] {_said(alerts[0], {})}"
+        yield from _links(alerts[0])
+        return
+    yield f"[{state}] {_cut(title or str(notification.get('receiver', '')))}"
+    for alert in alerts[:MOST_SHOWN]:
+        yield f"- {'resolved: ' if firing and _is_resolved(alert) else ''}{_said(alert, shared)}"
+    more = len(alerts) - MOST_SHOWN + int(notification.get("truncatedAlerts") or 0)
+    if more > 0:
+        yield f"and {more} more"
+    if runbook := head.get("runbook_url"):
+        yield f"Runbook: {runbook}"
+
+
+def _said(alert: Mapping[str, Any], shared: Mapping[str, str]) -> str:
+    """What an alert says, and the labels that it does not share with the others."""
+    labels, annotations = _texts(alert, "labels"), _texts(alert, "annotations")
+    said = annotations.get("summary") or annotations.get("description")
+    own = {name: text for name, text in labels.items() if shared.get(name) != text and name != "alertname"}
+    if said and not shared:
+        return _cut(said)
+    return _cut(" ".join(filter(None, (said or labels.get("alertname"), f"({_named(own)})" if own else ""))))
+
+
+def _links(alert: Mapping[str, Any]) -> Iterator[str]:
+    for name, path in _LINKS:
+        value: Any = alert
+        for step in path:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value.startswith(("http://", "https://")):
+            yield f"{name}: {value}"
+
+
+def _is_resolved(alert: Mapping[str, Any]) -> bool:
+    return alert.get("status") == "resolved"
+
+
+def _fold(value: Mapping[str, Any], alerts: Sequence[Any], way: str) -> str:
+    """A digest of what makes a notification this one, in whatever order its alerts are."""
+    states = sorted([str(alert.get(name, "")) for name in ("fingerprint", "status", "startsAt")] for alert in alerts)
+    facts = [str(value.get("groupKey", "")), states, str(value.get("reason", "")), way]
+    return blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
+
+
+def _texts(value: Mapping[str, Any], name: str) -> dict[str, str]:
+    """A map of texts in a field, without what is none; empty where there is none."""
+    found = value.get(name)
+    pairs = found.items() if isinstance(found, Mapping) else ()
+    return {key: text for key, text in pairs if isinstance(text, str)}
+
+
+def _field(value: Mapping[str, Any], name: str, kind: type, expected: str) -> Any:  # noqa: ANN401 - JSON
+    found = value.get(name)
+    if not isinstance(found, kind):
+        raise InvalidEvent(f"{name} is {in_words(found)}, expected {expected}", pointer=f"/{name}")
+    return found
+
+
+def _named(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in sorted(labels.items()))
+
+
+def _cleaned(receiver: str) -> str:
+    """A receiver's name in the alphabet of categories."""
+    return re.sub(r"[^A-Za-z0-9_.:-]+", "-", receiver).strip("-_.:")[:64] or "alerts"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _one_of(value: str) -> str:
+    if value not in _EACH:
+        raise ValueError
+    return value

@@ -1,0 +1,155 @@
+"""Notifications of Alertmanager and Grafana: the message they become, and that each arrives once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from dispatcher.server.keys import Keys
+from tests.integration.web.test_ingest import payload
+from tests.support.dead_letters import on_lanes
+from tests.support.servers import Database
+from tests.support.serving import Serving
+
+KEYS = Keys("dispatcher")
+
+
+def alert(number: int, status: str = "firing", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {
+        "status": status,
+        "labels": {"alertname": "DiskFull", "severity": "critical", "instance": f"db{number}"},
+        "annotations": {"summary": f"disk full on db{number}"},
+        "startsAt": "2026-11-20T10:00:00Z",
+        "endsAt": "0001-01-01T00:00:00Z",
+        "generatorURL": f"http://prometheus/graph?g0.expr={number}",
+        "fingerprint": f"f{number}",
+        **more,
+    }
+
+
+def notification(*alerts: dict[str, Any], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """As Alertmanager sends it, in version 4 of its webhook."""
+    return {
+        "version": "4",
+        "groupKey": '{}:{alertname="DiskFull"}',
+        "truncatedAlerts": 0,
+        "status": "firing",
+        "receiver": "team storage/Zürich",
+        "groupLabels": {"alertname": "DiskFull"},
+        "commonLabels": {"alertname": "DiskFull", "severity": "critical"},
+        "commonAnnotations": {},
+        "externalURL": "http://alertmanager",
+        "alerts": list(alerts),
+        **more,
+    }
+
+
+def sent(serving: Serving, redis: Database, body: dict[str, Any], query: str = "") -> list[dict[str, Any]]:
+    """The events that a notification became."""
+    answer = serving.post(f"/v1/alertmanager{query}", body)
+    assert (answer.status_code, answer.json()["duplicate"]) == (200, 0), answer.text
+    return [payload(redis, id_) for id_ in on_lanes(redis)]
+
+
+def test_one_alert_is_a_message_with_its_summary_and_links(serving: Serving, redis: Database) -> None:
+    one = alert(1, annotations={"summary": "disk full on db1", "runbook_url": "https://runbooks/disk"})
+    (event,) = sent(serving, redis, notification(one))
+    assert event["category"] == "team-storage-Z-rich"
+    assert event["priority"] == "high"
+    assert event["labels"] == {"alertname": "DiskFull", "severity": "critical"}
+    assert event["text"] == (
+        "[FIRING 1] disk full on db1\nSource: http://prometheus/graph?g0.expr=1\nRunbook: https://runbooks/disk"
+    )
+
+
+def test_many_alerts_are_one_message_that_names_ten_and_counts_the_others(serving: Serving, redis: Database) -> None:
+    many = [alert(n) for n in range(30)]
+    (event,) = sent(serving, redis, notification(*many, truncatedAlerts=7), "?category=disks")
+    lines = event["text"].split("\n")
+    assert event["category"] == "disks"
+    assert lines[0] == "[FIRING 30] DiskFull"
+    assert lines[1] == "- disk full on db0 (instance=db0)"
+    assert (len(lines), lines[-1]) == (12, "and 27 more")
+
+
+def test_what_is_resolved_says_so(serving: Serving, redis: Database) -> None:
+    ended, lasting = alert(1, "resolved"), alert(2)
+    (first, second) = [
+        sent(serving, redis, notification(ended, lasting))[0],
+        sent(serving, redis, notification(ended, status="resolved"))[1],
+    ]
+    assert "- resolved: disk full on db1" in first["text"]
+    assert second["text"].startswith("[RESOLVED] disk full on db1\n")
+
+
+def test_each_alert_can_be_an_event_of_its_own(serving: Serving, redis: Database) -> None:
+    events = sent(serving, redis, notification(alert(1), alert(2)), "?each=alert&category=disks")
+    assert [event["labels"]["instance"] for event in events] == ["db1", "db2"]
+
+
+def test_grafanas_links_and_the_category_of_a_label_are_used(serving: Serving, redis: Database) -> None:
+    more: dict[str, Any] = {
+        "silenceURL": "https://grafana/silence",
+        "dashboardURL": "https://grafana/d/1",
+        "values": {"A": 1},
+    }
+    labels = {"dispatcher_category": "graphs", "severity": "info"}
+    body = notification(
+        alert(1, **more), commonLabels=labels, orgId=1, title="[FIRING:1]", message="m", state="alerting"
+    )
+    (event,) = sent(serving, redis, body)
+    assert (event["category"], event["priority"]) == ("graphs", "low")
+    assert event["text"].endswith("Dashboard: https://grafana/d/1\nSilence: https://grafana/silence")
+
+
+def test_retries_and_the_other_one_of_a_pair_are_folded_for_five_minutes(serving: Serving, redis: Database) -> None:
+    body, turned = notification(alert(1), alert(2)), notification(alert(2), alert(1), receiver="team storage/Zürich")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda each: serving.post("/v1/alertmanager", each).json(), [body, turned] * 20))
+    assert sorted(answer["enqueued"] for answer in answers) == [0] * 39 + [1]
+    assert len(on_lanes(redis)) == 1
+    (fold,) = redis.keys(KEYS.fold("*"))
+    assert 290_000 < redis.pttl(fold) <= 300_000
+    redis.delete(fold)
+    assert serving.post("/v1/alertmanager", body).json() == {"enqueued": 1, "duplicate": 0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"status": "resolved"}, {"startsAt": "2026-11-20T11:00:00Z"}, {"fingerprint": "other"}],
+    ids=["another state", "another beginning", "another alert"],
+)
+def test_another_state_of_a_group_is_another_message(serving: Serving, redis: Database, change: dict[str, str]) -> None:
+    sent(serving, redis, notification(alert(1)))
+    assert len(sent(serving, redis, notification(alert(1, **change)))) == 2
+
+
+def test_a_notification_that_found_no_room_is_no_repeat_when_it_comes_again(serving: Serving, redis: Database) -> None:
+    redis.rpush("rq:queue:notifications", *[f"x{n}" for n in range(1_000)])
+    answer = serving.post("/v1/alertmanager", notification(alert(1)))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    redis.delete("rq:queue:notifications")
+    assert serving.post("/v1/alertmanager", notification(alert(1))).json()["enqueued"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointer"),
+    [
+        (b"{", 400, ""),
+        (b"[]", 422, "/"),
+        (b"{}", 422, "/alerts"),
+        (b'{"alerts": []}', 422, "/alerts"),
+        (b'{"alerts": [5]}', 422, "/alerts"),
+    ],
+)
+def test_what_is_no_notification_is_told(serving: Serving, body: bytes, status: int, pointer: str) -> None:
+    answer = serving.post("/v1/alertmanager", body)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (status, pointer)
+
+
+def test_a_notification_may_be_larger_than_other_bodies(serving: Serving, redis: Database) -> None:
+    large = [alert(n, annotations={"summary": "x" * 1_000}) for n in range(5_000)]
+    (event,) = sent(serving, redis, notification(*large))
+    assert len(event["text"]) < 4_000
