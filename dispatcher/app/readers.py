@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dispatcher.settings.environment import Settings
     from dispatcher.store.audit import Audit
     from dispatcher.store.dead_letters import DeadLetters
+    from dispatcher.store.decisions import Decisions
     from dispatcher.store.explanations import Explanations
     from dispatcher.store.operator_controls import Muting, Pausing
     from dispatcher.store.parked_events import ParkedEvents
@@ -86,6 +87,13 @@ def open_dead_letters(settings: AnySettings, server: Server) -> DeadLetters:
     from dispatcher.store.dead_letters import DeadLetters
 
     return DeadLetters(client_of_namespace(settings, server), *keys_of(settings))
+
+
+def open_decisions(settings: AnySettings, server: Server) -> Decisions:
+    """The decision record; raises as ``build_readers`` does."""
+    from dispatcher.store.decisions import Decisions
+
+    return Decisions(client_of_namespace(settings, server), keys_of(settings)[0])
 
 
 def open_explanations(settings: AnySettings, server: Server) -> Explanations:

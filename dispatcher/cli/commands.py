@@ -16,6 +16,7 @@ _COMMANDS: Final = {
     "dead": ("dispatcher.cli.dead", "Look at dead letters, replay or remove them."),
     "demo": ("dispatcher.cli.demo", "Watch 300 events on their way to a local Slack."),
     "doctor": ("dispatcher.cli.doctor", "Look for what is wrong, and say what to do about it."),
+    "events": ("dispatcher.cli.events", "Show what became of the newest events."),
     "explain": ("dispatcher.cli.explain", "Say what happened to an event."),
     "health": ("dispatcher.cli.health", "Say whether a worker of this host lives."),
     "limits": ("dispatcher.cli.limits", "Check limits, put them in force, show their use."),

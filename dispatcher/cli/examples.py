@@ -21,6 +21,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "dead show": ("dispatcher dead show api-2.4",),
     "demo": ("dispatcher demo", "dispatcher demo --json"),
     "doctor": ("dispatcher doctor", "dispatcher doctor --json"),
+    "events": ("dispatcher events --category errors --since 2h", "dispatcher events --follow --outcome dropped"),
     "explain": ("dispatcher explain api-2.4",),
     "health": ("dispatcher health", "dispatcher health --ready"),
     "limits": ("dispatcher limits check", "dispatcher limits apply config/limits.yaml"),

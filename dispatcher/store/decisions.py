@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, Final
 
 from dispatcher.core.explain import Decision
+from dispatcher.core.units import US
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import Keys
@@ -53,8 +54,18 @@ class Decisions:
         """Since when no decision is missing; None where nothing is kept."""
         with translate_outages():
             found: list[Any] = [self._client.xrange(log, count=1) for log in self._logs]
-        instants = [_decisions_of(rows[0])[0].at_us for rows in found if rows]
-        return max(instants, default=None)
+        began, cut = [], []
+        for rows in filter(None, found):
+            first = _decisions_of(rows[0])
+            number = int(rows[0][0].partition(b"-")[0])
+            (began if number == len(first) else cut).append(first[0].at_us)
+        return max(cut) if cut else min(began, default=None)
+
+    def now_us(self) -> int:
+        """The instant by the server's clock."""
+        with translate_outages():
+            seconds, rest = self._client.time()
+        return int(seconds) * US + int(rest)
 
     def ends(self) -> tuple[str, str]:
         """Where the record ends now, for ``since``."""

@@ -7,7 +7,7 @@ from base64 import b64encode
 from dataclasses import asdict
 from typing import Any
 
-from dispatcher.core.explain import Explanation, clock_of, ended
+from dispatcher.core.explain import Decision, Explanation, clock_of, ended
 from dispatcher.core.limits import US
 from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.store.parked_events import ParkedEvent
@@ -16,6 +16,25 @@ from dispatcher.store.parked_events import ParkedEvent
 def explained_document(explanation: Explanation) -> dict[str, Any]:
     """An explanation as JSON has it: every field, null where nothing is known; instants are seconds since 1970."""
     return {**asdict(explanation), "state": explanation.state.value}
+
+
+def decision_document(decision: Decision) -> dict[str, Any]:
+    """What became of an event as JSON has it; instants are seconds since 1970."""
+    return {
+        "id": decision.id,
+        "at": decision.at_us / US,
+        "category": decision.category,
+        "outcome": decision.outcome,
+        "reason": decision.reason,
+        "code": decision.code,
+        "detail": decision.detail,
+        "scope": decision.scope,
+        "limit": decision.limit,
+        "channel": decision.channel,
+        "ts": decision.ts,
+        "text": decision.text,
+        "labels": dict(decision.labels),
+    }
 
 
 def parked_document(parked_event: ParkedEvent) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""Ended events as a table and as lines. Imports rich, so only for drawing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.cli.drawing import Fitting, OneLine, plain_table
+from dispatcher.cli.instants import local, span, zone
+from dispatcher.core.explain import Decision
+from dispatcher.core.limits import US
+from dispatcher.core.rendering import one_line
+
+_STYLES: Final = {"sent": "green", "dropped": "yellow", "digested": "cyan", "dead": "red", "duplicate": "dim"}
+_READABLE: Final = 16
+
+
+def listing(decisions: Sequence[Decision]) -> Fitting:
+    """Each in one line; where there is little room, an id is cut to a beginning that ``explain`` takes."""
+    return Fitting(lambda: _table(decisions, whole_ids=True), lambda: _table(decisions, whole_ids=False))
+
+
+def _table(decisions: Sequence[Decision], *, whole_ids: bool) -> Table:
+    table = plain_table()
+    for heading in (f"Ended ({zone(time.time())})", "Id", "Category", "Outcome", "Text"):
+        table.add_column(OneLine(heading), no_wrap=True)
+    for each in decisions:
+        id_ = one_line(each.id)
+        table.add_row(
+            OneLine(_when(each.at_us)),
+            OneLine(id_ if whole_ids or len(id_) <= _READABLE else f"{id_[: _READABLE - 1]}…"),
+            Text(one_line(each.category or "")),
+            OneLine(_outcome(each), _STYLES.get(each.outcome, "")),
+            OneLine(one_line(each.text or ""), shortest=_READABLE),
+        )
+    return table
+
+
+def line(decision: Decision) -> str:
+    """One ended event for a terminal that goes on."""
+    parts = (_when(decision.at_us), decision.id, decision.category or "", _outcome(decision), decision.text or "")
+    return "  ".join(one_line(each) for each in parts if each)
+
+
+def kept(since_us: int | None) -> str:
+    """Since when no event is missing."""
+    if since_us is None:
+        return "nothing is kept"
+    return f"the record holds all that ended since {_when(since_us)}, {span(time.time() - since_us / US)} ago"
+
+
+def _outcome(decision: Decision) -> str:
+    if decision.outcome in {"sent", "duplicate"}:
+        return decision.outcome
+    code = f": {decision.code}" if decision.code else ""
+    return one_line(f"{decision.outcome} {decision.reason}{code}")
+
+
+def _when(at_us: int) -> str:
+    at = local(at_us / US)
+    return at.strftime("%H:%M:%S" if at.date() == local(time.time()).date() else "%Y-%m-%d %H:%M")
