@@ -8,6 +8,7 @@
       StaleLimits          the limits have changed: ask by those in force
       SendStopped          base of what ends ``send`` and ``send_many``; tells how far they got
         InvalidEvent         the producer's fault: mend the event
+          EventTooLarge        of more bytes than one may have
         QueueUnavailable     Redis did not answer a producer: try again later
         QueueFull            too many events are held: slow down
         DuplicateEvent       asked for by ``on_duplicate="raise"``: ids that are already present
@@ -82,8 +83,17 @@ class SendStopped(DispatcherError):
 class InvalidEvent(SendStopped):
     """An event that can never be dispatched; the message names the key, its value and what was expected.
 
-    Of ``send_many`` it is the last of ``rest``; what stands before it there is valid, and not enqueued.
+    Of ``send_many`` it is the last of ``rest``; what stands before it there is valid, and not enqueued. ``pointer``
+    is the place of the fault in the event as a JSON pointer (RFC 6901): ``/labels``, or empty for the event as a whole.
     """
+
+    def __init__(self, *words: str, pointer: str = "") -> None:
+        super().__init__(*words)
+        self.pointer = pointer
+
+
+class EventTooLarge(InvalidEvent):
+    """An event of more bytes than one may have."""
 
 
 class QueueUnavailable(SendStopped):

@@ -11,15 +11,16 @@
 --                          lives for a day after it was begun, or after removals.lua looked
 --           11 ...  HASH   the job of each event (RQ's): rq:job:<id>; lives until it is taken
 -- ARGV      1 layout version, 2 namespace, 3 how many events may be held: on the lanes, and by the dispatcher (KEYS 5),
---           4 instant in RQ's form (ISO 8601), 5 us | "" for the server's clock, then for each of up to 1,000 events one
---           string: lane (1 to 3), 1 | 0 for whether a repeat of the id has to be recognised, the category where the
+--           4 instant in RQ's form (ISO 8601), 5 us | "" for the server's clock, 6 1 | 0 for whether the call is all or
+--           nothing where the queue fills, then for each of up to 1,000 events one string: lane (1 to 3), 1 | 0 for whether a repeat of the id has to be recognised, the category where the
 --           event's id is the job's, a line feed, description, a line feed, data
 -- Returns   a string with a character for each event: 1 enqueued, 0 duplicate, - refused because the queue is full (all
---           after it are refused as well, or duplicates); or {'layout', VERSION}, {'namespace', NAME} where it is another
+--           after it are refused as well, or duplicates; of a call that is all or nothing none was enqueued then); or
+--           {'layout', VERSION}, {'namespace', NAME} where it is another
 -- All arguments are checked and all keys read before the first is written: what is refused has written nothing.
 -- @include prelude
 
-local HEAD, FIXED, PREFIX, MOST = 10, 5, #'rq:job:', 1000
+local HEAD, FIXED, PREFIX, MOST = 10, 6, #'rq:job:', 1000
 local MOST_NOTED, NOTED_MS = 10000, 86400000
 
 local layout = redis.call('GET', KEYS[8])
@@ -58,6 +59,7 @@ local function is_present(id, job)
   return forgotten ~= nil and forgotten > now
 end
 
+local is_whole, is_full = ARGV[6] == '1', false
 local results, first, second = {}, {}, {} -- for each row the answer, and where its line feeds stand
 for n = 1, count do
   local job, row = KEYS[HEAD + n], ARGV[FIXED + n]
@@ -72,6 +74,7 @@ for n = 1, count do
     results[n] = '0'
   elseif room < 1 then
     results[n] = '-'
+    is_full = true
   else
     if remembered == 48 then
       redis.call('HLEN', job) -- read for its type
@@ -82,6 +85,10 @@ for n = 1, count do
     room = room - 1
     results[n] = '1'
   end
+end
+
+if is_full and is_whole then
+  return table.concat(results)
 end
 
 for _, lane in ipairs(lanes) do

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dispatcher.producer.blocking import Producer
     from dispatcher.server.writing import WriteRefusal
     from dispatcher.settings.environment import Settings
+    from dispatcher.store.audit import Audit
     from dispatcher.store.dead_letters import DeadLetters
     from dispatcher.store.explanations import Explanations
     from dispatcher.store.operator_controls import Muting, Pausing
@@ -94,6 +95,13 @@ def open_explanations(settings: AnySettings, server: Server) -> Explanations:
 
     client = client_of_namespace(settings, server)
     return Explanations(client, *keys_of(settings), read_limits=policy_if_readable)
+
+
+def open_audit(settings: AnySettings, server: Server) -> Audit:
+    """The trail of what operators did; raises as ``build_readers`` does."""
+    from dispatcher.store.audit import Audit
+
+    return Audit(client_of_namespace(settings, server), keys_of(settings)[0])
 
 
 def open_pausing(settings: AnySettings, server: Server) -> Pausing:

@@ -3,7 +3,7 @@
 Imported for every command, so nothing in the modules of the commands loads more than click at import; and nothing here
 loads anything, so that a worker hears signals from its first instant on.
 
-May import: app, stand_in, worker, producer, store, limiter, slack, settings, logs, core, server, errors.
+May import: web, app, stand_in, worker, producer, store, limiter, slack, settings, logs, core, server, errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 def main() -> NoReturn:
     """Run the command in ``sys.argv`` and exit with its code; Ctrl-C that comes while it loads exits quietly."""
-    if sys.argv[1:2] in (["worker"], ["up"]):
+    if sys.argv[1:2] in (["worker"], ["up"], ["serve"]):
         FirstSignals().listen()
     elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)

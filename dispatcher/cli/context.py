@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dispatcher.errors import ConfigError
 
@@ -79,6 +79,17 @@ def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[AnySet
         yield settings, server
 
 
+def audited(  # noqa: PLR0913 - the facts of an action, each by its name
+    settings: AnySettings, server: Server, what: str, *, about: str = "", why: str = "", count: int | None = None
+) -> None:
+    """Keep in the trail that an operator did this from the command line."""
+    from dispatcher.app.readers import open_audit
+    from dispatcher.cli.options import operator
+    from dispatcher.store.audit import Action
+
+    open_audit(settings, server).note(Action(operator(), "cli", what, about, why, count))
+
+
 def warn_if_unfamiliar(
     terminal: Terminal, settings: AnySettings, server: Server, category: str | None, policy: Policy | None = None
 ) -> None:
@@ -138,27 +149,6 @@ def limits_named(settings: AnySettings, limits: LimitsFile) -> str:
 def origin(version: Version) -> str:
     """Who published a version, and from where."""
     return f"published by {version.by} from {near(Path(version.file))}"
-
-
-def limits_document(settings: AnySettings, limits: LimitsFile) -> dict[str, Any]:
-    """Which limits are looked at, as JSON has it.
-
-    ``file`` is the operator's own, or before any version the one that is read; ``same_as_file`` is null where there are
-    not both a version and a file without faults.
-    """
-    from dispatcher.app.limits import compare_own_file
-
-    version = limits.version
-    if version is None:
-        return {"version": None, "file": str(limits.path), "same_as_file": None, "by": None, "from": None}
-    own = compare_own_file(settings, version)
-    return {
-        "version": version.number,
-        "file": own and str(own.path),
-        "same_as_file": own and own.is_same,
-        "by": version.by,
-        "from": version.file,
-    }
 
 
 def near(path: Path) -> str:

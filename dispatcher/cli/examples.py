@@ -47,6 +47,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "dispatcher send errors < error.txt",
         "dispatcher send --stdin < events.jsonl",
     ),
+    "serve": ("dispatcher serve", "dispatcher serve --host 0.0.0.0 --tokens tokens.txt"),
     "slack-stand-in": ("dispatcher slack-stand-in --port 8901",),
     "status": (
         "dispatcher status",

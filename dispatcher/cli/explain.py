@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
 from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from dispatcher.core.explain import Explanation
 
 CUT: Final = "…"
 """What a log line for people has after the beginning of a generated id."""
@@ -35,16 +32,11 @@ def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     with namespace_named(terminal, quiet=as_json) as (settings, server):
         explanation = open_explanations(settings, server).explain_beginning(asked)
     if as_json:
-        terminal.print_json(document(explanation))
+        from dispatcher.app.documents.events import explained_document
+
+        terminal.print_json(explained_document(explanation))
     else:
         if explanation.id.startswith(asked) and explanation.id != asked:
             terminal.say(f"id {explanation.id}")
         terminal.tell(explanation.sentence)
     return DOES_NOT_HOLD if explanation.state is State.UNKNOWN else DONE
-
-
-def document(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as JSON has it: every field, null where nothing is known; instants are seconds since 1970."""
-    from dataclasses import asdict
-
-    return {**asdict(explanation), "state": explanation.state.value}

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import CATEGORY_NAME, SPAN_US, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from dispatcher.app.servers import Server
+    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.operator_controls import Muting
 
 
@@ -33,8 +35,9 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         raise click.UsageError("A mute without an end: say --for how long, such as --for 2h.")
     if why is None:
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
-    with _open(terminal, category, quiet=as_json) as muting:
+    with _open(terminal, category, quiet=as_json) as (muting, settings, server):
         until_us = muting.mute(category, for_us, operator(), why)
+        audited(settings, server, "mute", about=category, why=why)
     from dispatcher.cli.instants import clock
     from dispatcher.core.limits import US
 
@@ -54,8 +57,10 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
     Exit 1 if the category is not muted.
     """
-    with _open(terminal, category, quiet=as_json) as muting:
+    with _open(terminal, category, quiet=as_json) as (muting, settings, server):
         was_muted = muting.unmute(category)
+        if was_muted:
+            audited(settings, server, "unmute", about=category)
     if as_json:
         terminal.print_json({"category": category, "was_muted": was_muted})
     elif was_muted:
@@ -66,10 +71,10 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
 
 @contextmanager
-def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[Muting]:
+def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[tuple[Muting, AnySettings, Server]]:
     from dispatcher.app.readers import open_muting
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
         if not quiet:
             warn_if_unfamiliar(terminal, settings, server, category)
-        yield open_muting(settings, server)
+        yield open_muting(settings, server), settings, server

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import click
 
-from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, US, parse_duration, seconds_of
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
+from dispatcher.core.past import read_when
+from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, US, seconds_of
 
 MOST_WORDS: Final = 200
 """Characters of a reason, which stands in every line about an event that it suppresses."""
@@ -53,38 +50,6 @@ def _channel(text: str) -> str:
     if not CHANNEL_NAME.fullmatch(text.removeprefix("#")) and not CHANNEL_ID.fullmatch(text):
         raise ValueError(f"{text!r}, expected a name such as ops or '#ops', or an id such as C0123ABCD")
     return text
-
-
-When: TypeAlias = Callable[[int], int]
-"""An instant of the past as somebody typed it: given the present instant it returns the one that is meant."""
-
-_DAYS_BACK: Final = {"today": 0, "yesterday": 1}
-
-
-def read_when(text: str, zone: tzinfo | None = None) -> When:
-    """The instant in ``2h`` (that long ago), ``2026-11-21``, ``2026-11-21T08:00``, ``yesterday`` or ``today``.
-
-    A day stands for its first instant. What names no zone is in ``zone`` (None: that of this machine). Instants are
-    microseconds since 1970. Raises ``ValueError``.
-    """
-    from datetime import UTC, datetime, time, timedelta
-
-    def first_of_day(now_us: int) -> int:
-        day = datetime.fromtimestamp(now_us / US, UTC).astimezone(zone).date() - timedelta(_DAYS_BACK[text])
-        return round(datetime.combine(day, time(), zone).timestamp() * US)
-
-    if text in _DAYS_BACK:
-        return first_of_day
-    with suppress(ValueError):
-        span_us = parse_duration(text)
-        return lambda now_us: now_us - span_us
-    try:
-        named = datetime.fromisoformat(text)
-        at_us = round((named if named.tzinfo else named.replace(tzinfo=zone)).timestamp() * US)
-    except (ValueError, OverflowError):
-        expected = "2h (that long ago), 2026-11-21, 2026-11-21T08:00, yesterday or today"
-        raise ValueError(f"{text!r}, expected a time such as {expected}") from None
-    return lambda _: at_us
 
 
 CATEGORY_NAME: Final = Parsed("CATEGORY", _category)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
+from dispatcher.cli.context import audited, limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import SPAN_US, operator
@@ -19,6 +19,7 @@ from dispatcher.core.limits import Reason
 from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:
+    from dispatcher.app.servers import Server
     from dispatcher.logs.event_log import EventLog
     from dispatcher.settings.environment import Settings
     from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
@@ -111,12 +112,14 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
     """Show what waits, and for what; the one that expires first comes first."""
     from itertools import islice
 
-    with _open(terminal, filters["category"], quiet=as_json) as (events, _):
+    with _open(terminal, filters["category"], quiet=as_json) as (events, *_):
         found = list(islice(events.find(_filter(events, **filters)), limit + 1))
         total = events.count()
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        terminal.print_json({"parked": [document(each) for each in found], "more": more, "total": total})
+        from dispatcher.app.documents.events import parked_document
+
+        terminal.print_json({"parked": [parked_document(each) for each in found], "more": more, "total": total})
         return DONE
     if not found:
         terminal.say("no parked event matches" if total else "nothing is parked")
@@ -138,13 +141,15 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
     Exit 1 if the event is not parked, and where it is instead.
     """
-    with _open(terminal, quiet=as_json) as (events, _):
+    with _open(terminal, quiet=as_json) as (events, *_):
         found, _ = find_ids(terminal, events, (id_,))
     if not found:
         return DOES_NOT_HOLD
     if as_json:
+        from dispatcher.app.documents.events import parked_document
+
         event = found[0].event
-        terminal.print_json({**document(found[0]), "event": event and event.to_payload()})
+        terminal.print_json({**parked_document(found[0]), "event": event and event.to_payload()})
         return DONE
     from dispatcher.cli.parked_view import details, payload_text
 
@@ -184,22 +189,17 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
     from itertools import islice
 
     selection = Selection(ids, everything, limit, filters)
-    with _open(terminal, filters["category"], quiet=as_json) as (events, settings):
+    with _open(terminal, filters["category"], quiet=as_json) as (events, settings, server):
         if selection.ids:
             found, missing = find_ids(terminal, events, selection.ids)
         else:
             found, missing = list(map(light, islice(events.find(_filter(events, **filters)), selection.limit))), []
         chosen = Chosen(found, missing)
-        is_whole = _cancel_all(terminal, events, chosen, settings, yes=yes, as_json=as_json)
+        tally = _cancel_all(terminal, events, chosen, settings, yes=yes, as_json=as_json)
+        if tally.cancelled:
+            audited(settings, server, "parked cancel", count=tally.cancelled)
+    is_whole = not tally.left and not chosen.missing
     return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
-
-
-def document(parked_event: ParkedEvent) -> dict[str, Any]:
-    """A parked event as JSON has it: what ``explain`` says, and when it expires; instants are seconds since 1970."""
-    from dispatcher.cli.explain import document as explained
-    from dispatcher.core.limits import US
-
-    return {**explained(parked_event.explanation), "expires_at": parked_event.deadline_us / US}
 
 
 def light(parked_event: ParkedEvent) -> ParkedEvent:
@@ -224,7 +224,9 @@ def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> 
 
 
 @contextmanager
-def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[tuple[ParkedEvents, Settings]]:
+def _open(
+    terminal: Terminal, category: str | None = None, *, quiet: bool
+) -> Iterator[tuple[ParkedEvents, Settings, Server]]:
     from dispatcher.app.limits import limits_to_look_at
     from dispatcher.app.readers import open_parked_events, open_versions
 
@@ -238,7 +240,7 @@ def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> It
         if not quiet:
             terminal.say(f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}")
             warn_if_unfamiliar(terminal, settings, server, category, limits.policy)
-        yield open_parked_events(settings, server, limits.policy), settings
+        yield open_parked_events(settings, server, limits.policy), settings, server
 
 
 def _filter(
@@ -262,8 +264,8 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
     *,
     yes: bool,
     as_json: bool,
-) -> bool:
-    """Cancel them once that is agreed to, with a log line for each, and say how many; whether all that were meant were.
+) -> _Tally:
+    """Cancel them once that is agreed to, with a log line for each, and say how many.
 
     An interruption waits for the page that is under way. Raises ``Ended`` where it is not agreed to, or not finished.
     """
@@ -290,7 +292,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
         terminal.print_json({"cancelled": tally.cancelled, "no_longer_parked": tally.left, **missing})
     else:
         terminal.print(str(tally))
-    return not tally.left and not chosen.missing
+    return tally
 
 
 def _cancel(events: ParkedEvents, ids: Sequence[str], log: EventLog) -> int:

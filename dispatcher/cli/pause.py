@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import CATEGORY_NAME, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.mutes import EVERYTHING
 
 if TYPE_CHECKING:
+    from dispatcher.app.servers import Server
+    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.operator_controls import Pausing
 
 
@@ -29,8 +31,9 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
     Events are taken and decided as ever: what the limits admit waits with its slot, in order, up to its max_age. Posts
     that are in flight end.
     """
-    with _open(terminal, category, quiet=as_json) as pausing:
+    with _open(terminal, category, quiet=as_json) as (pausing, settings, server):
         is_new = pausing.pause(category or EVERYTHING, operator(), why or "")
+        audited(settings, server, "pause", about=category or EVERYTHING, why=why or "")
     if as_json:
         terminal.print_json({"category": category, "paused": True, "was_paused": not is_new})
     else:
@@ -48,8 +51,10 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
     Where Slack had refused everything, the next event tries at once whether it works again. Exit 1 if nothing was
     paused.
     """
-    with _open(terminal, category, quiet=as_json) as pausing:
+    with _open(terminal, category, quiet=as_json) as (pausing, settings, server):
         was_paused = pausing.resume(category or EVERYTHING)
+        if was_paused:
+            audited(settings, server, "resume", about=category or EVERYTHING)
     if as_json:
         terminal.print_json({"category": category, "paused": False, "was_paused": was_paused})
     elif was_paused:
@@ -60,10 +65,10 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
 
 
 @contextmanager
-def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[Pausing]:
+def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[tuple[Pausing, AnySettings, Server]]:
     from dispatcher.app.readers import open_pausing
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
         if not quiet:
             warn_if_unfamiliar(terminal, settings, server, category)
-        yield open_pausing(settings, server)
+        yield open_pausing(settings, server), settings, server

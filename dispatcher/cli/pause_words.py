@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+from dispatcher.app.documents.status import said_and_remedy
 from dispatcher.cli.instants import span
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
-from dispatcher.slack.taxonomy import row_for
 from dispatcher.store.snapshot import Pause, Snapshot
-
-
-def said_and_remedy(pause: Pause) -> tuple[str, str]:
-    """What the answer that caused the pause means, with what Slack added to it; and what to do."""
-    row = row_for(pause.code)
-    told = pause.detail or row.told
-    if told.startswith(row.words):
-        told = row.told + told.removeprefix(row.words)
-    remedy = row.remedy if pause.kind == "operator" else f"it is tried again by itself; {row.remedy}"
-    return one_line(told), remedy
 
 
 def pause_in_words(pause: Pause, snapshot: Snapshot) -> tuple[str, str]:

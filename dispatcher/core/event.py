@@ -17,7 +17,7 @@ from math import isfinite, isnan
 from typing import Any, Final, NoReturn
 
 from dispatcher.core.units import Lane, normal_channel, seconds_of
-from dispatcher.errors import InvalidEvent
+from dispatcher.errors import EventTooLarge, InvalidEvent
 from dispatcher.jsonio import encode
 
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -89,13 +89,14 @@ class Event:
         fields = dict(payload)
         version = fields.pop("v", 1)
         if type(version) is not int or version != 1:
-            raise InvalidEvent(f"v is {in_words(version, in_python=in_python)}, expected 1")
+            raise InvalidEvent(f"v is {in_words(version, in_python=in_python)}, expected 1", pointer="/v")
         if not fields.keys() <= _KEYS:
-            raise InvalidEvent(_unknown_keys(sorted(fields.keys() - _KEYS, key=str)))
+            unknown = sorted(fields.keys() - _KEYS, key=str)
+            raise InvalidEvent(_unknown_keys(unknown), pointer=_pointer(unknown[0]))
         if "category" not in fields:
-            raise InvalidEvent("category is missing, expected a name such as errors")
+            raise InvalidEvent("category is missing, expected a name such as errors", pointer="/category")
         if "text" not in fields and not fields.get("blocks"):
-            raise InvalidEvent("text is missing, expected some text, or blocks")
+            raise InvalidEvent("text is missing, expected some text, or blocks", pointer="/text")
         if isinstance(blocks := fields.get("blocks"), list):
             fields["blocks"] = tuple(blocks)
         event = object.__new__(cls)
@@ -156,24 +157,25 @@ def encode_event(event: Event) -> str:
     try:
         text = json.dumps(payload, separators=(",", ":"), allow_nan=False, default=_refuse_type)
     except RecursionError as error:
-        raise InvalidEvent("blocks are nested too deeply to be written as JSON") from error
+        raise InvalidEvent("blocks are nested too deeply to be written as JSON", pointer="/blocks") from error
     except TypeError as error:
-        raise InvalidEvent("blocks hold an object with a key that is no string, which JSON has no form for") from error
+        detail = "hold an object with a key that is no string"
+        raise InvalidEvent(f"blocks {detail}, which JSON has no form for", pointer="/blocks") from error
     except ValueError as error:
         detail = "contain themselves" if "ircular" in str(error) else "hold a number that is infinite or not a number"
-        raise InvalidEvent(f"blocks {detail}, which JSON has no form for") from error
+        raise InvalidEvent(f"blocks {detail}, which JSON has no form for", pointer="/blocks") from error
     return _bounded(text)
 
 
 def _bounded(text: str) -> str:
     size = len(text) if text.isascii() else len(text.encode())
     if size > MAX_EVENT_BYTES:
-        raise InvalidEvent(f"event is {size} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
+        raise EventTooLarge(f"event is {size} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
     return text
 
 
 def _refuse_type(value: object) -> NoReturn:
-    raise InvalidEvent(f"blocks hold a {type(value).__name__}, which JSON has no form for")
+    raise InvalidEvent(f"blocks hold a {type(value).__name__}, which JSON has no form for", pointer="/blocks")
 
 
 def job_id_for(event_id: str) -> str:
@@ -203,9 +205,9 @@ def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
     if not all(map(_is_valid, given, map(values.__getitem__, given))):
         _refuse(event, in_python=in_python)
     if not event.text.strip() and not event.blocks:
-        raise InvalidEvent("text is empty, expected some text, or blocks")
+        raise InvalidEvent("text is empty, expected some text, or blocks", pointer="/text")
     if event.delay is not None and event.not_before is not None:
-        raise InvalidEvent("delay and not_before are both given, expected one of them")
+        raise InvalidEvent("delay and not_before are both given, expected one of them", pointer="/delay")
     if type(event.priority) is not Lane:
         values["priority"] = Lane(event.priority)
 
@@ -259,7 +261,7 @@ def _refuse(event: Event, *, in_python: bool) -> NoReturn:
     name, expected = next((name, expected) for name, is_valid, expected in _RULES if not is_valid(getattr(event, name)))
     value = getattr(event, name)
     _refuse_label(value if name == "labels" else None, in_python=in_python)
-    raise InvalidEvent(f"{name} is {in_words(value, in_python=in_python)}, expected {expected}")
+    raise InvalidEvent(f"{name} is {in_words(value, in_python=in_python)}, expected {expected}", pointer=f"/{name}")
 
 
 def _refuse_label(labels: object, *, in_python: bool) -> None:
@@ -269,7 +271,8 @@ def _refuse_label(labels: object, *, in_python: bool) -> None:
     for name, value in labels.items():
         if isinstance(name, str) and not isinstance(value, str):
             said = in_words(value, in_python=in_python)
-            raise InvalidEvent(f"the label {in_words(name)} is {said}, expected a string or a number")
+            place = f"/labels{_pointer(name)}"
+            raise InvalidEvent(f"the label {in_words(name)} is {said}, expected a string or a number", pointer=place)
 
 
 def _is_text(value: object) -> bool:
@@ -321,6 +324,11 @@ def _is_span(value: object) -> bool:
 
 
 _SPAN_WORDS: Final = "a number of seconds above 0, up to 366 days, or a span such as 30m"
+
+
+def _pointer(key: object) -> str:
+    """A key as the step of a JSON pointer, cut where it is long."""
+    return "/" + str(key)[:LONGEST].replace("~", "~0").replace("/", "~1")
 
 
 def _unknown_keys(keys: list[Any]) -> str:

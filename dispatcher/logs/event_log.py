@@ -39,6 +39,7 @@ _WARNINGS: Final = {
     "slack.paused",
     "slack.scope_missing",
     "template.failed",
+    "tokens.refused",
     "dead_letters.trimmed",
     "credential.refused",
     "limits.refused",

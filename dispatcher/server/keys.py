@@ -268,6 +268,11 @@ class Keys:
         return self._key("dead:bytes")
 
     @cached_property
+    def audit(self) -> str:
+        """STREAM, the last 1,000 actions of operators; permanent."""
+        return self._key("audit")
+
+    @cached_property
     def decisions(self) -> tuple[str, str, str, str]:
         """HASHES, id -> decision: of what a limit suppressed, its older part, of all others, its older part.
 

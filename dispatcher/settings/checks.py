@@ -25,6 +25,7 @@ REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:
 _LANE_ENDINGS: Final = (":high", ":low", ":intermediate")
 _HEADER_SAFE: Final = re.compile(r"[!-~]+")
 _QUOTES: Final = ('"', "'")
+_HOST: Final = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
 
 
 def span(value: object) -> timedelta:
@@ -165,3 +166,15 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def host(value: str) -> str:
+    """An address or the name of a host, as a socket takes it."""
+    if not _HOST.fullmatch(value):
+        raise ValueError("expected an address or the name of a host, without a port")
+    return value
+
+
+def hosts(value: object) -> object:
+    """Names of hosts parted by commas, as a tuple."""
+    return tuple(filter(None, map(str.strip, value.lower().split(",")))) if isinstance(value, str) else value

@@ -175,6 +175,22 @@ class Settings(BaseSettings):
         8, description="Posts in flight per process."
     )
 
+    serve_host: Annotated[str, AfterValidator(checks.host), Meaning("an address or the name of a host")] = Field(
+        "127.0.0.1", description="Where `dispatcher serve` listens; beyond loopback only with tokens."
+    )
+
+    serve_port: Annotated[int, Field(ge=0, le=65_535), Meaning("a port from 0 to 65535")] = Field(
+        8910, description="The port of `dispatcher serve`; 0 takes a free one."
+    )
+
+    serve_tokens_file: Annotated[File | None, Meaning("a file")] = Field(
+        None, description="Who may do what over HTTP: a line `NAME SCOPES SECRET` for each token."
+    )
+
+    serve_trusted_hosts: Annotated[
+        tuple[str, ...], BeforeValidator(checks.hosts), Meaning("names of hosts, parted by commas", default="")
+    ] = Field((), description="Hosts beside loopback that `dispatcher serve` answers to without tokens.")
+
     @classmethod
     def isolated(cls, **values: Any) -> Self:  # noqa: ANN401  the fields check the values
         """Settings from these values and the defaults alone; the environment and ``.env`` are not looked at.

@@ -84,11 +84,14 @@ class EnqueueCalls:
         row = f"{_LANES[event.priority]}{remembered}{known}\n{event.category}: {text}\n{seal(event)}"
         return Job(self._job_prefix + job_id, row)
 
-    def enqueue(self, jobs: Sequence[Job], now_us: int | None) -> tuple[list[str], Arguments]:
+    def enqueue(
+        self, jobs: Sequence[Job], now_us: int | None, *, all_or_nothing: bool = False
+    ) -> tuple[list[str], Arguments]:
         """Keys and arguments; ``now_us`` replaces the server's clock."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         keys = [*self._head, *[job.key for job in jobs]]
-        return keys, [*self._facts, now, "" if now_us is None else now_us, *[job.row for job in jobs]]
+        given = "" if now_us is None else now_us
+        return keys, [*self._facts, now, given, int(all_or_nothing), *[job.row for job in jobs]]
 
     def read(self, answer: bytes | str | Sequence[bytes | str]) -> list[Enqueued]:
         """What became of each job.

@@ -9,7 +9,7 @@ import redis.asyncio
 from dispatcher.core.event import Event
 from dispatcher.server.connection import AsyncScript, Client, Script, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
-from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job, foreign_queue, text_of, wrong_layout
+from dispatcher.store.enqueue import Arguments, EnqueueCalls, Enqueued, Job, foreign_queue, text_of, wrong_layout
 from dispatcher.store.rq_keys import QueueKeys
 
 __all__ = ["AsyncIntake", "Enqueued", "Intake", "claim_namespace", "wrong_layout"]
@@ -59,8 +59,15 @@ class AsyncIntake:
 
     async def enqueue_jobs(self, jobs: Sequence[Job]) -> list[Enqueued]:
         """As ``Intake.enqueue_jobs``."""
+        return await self._call(self.calls.enqueue(jobs, None))
+
+    async def enqueue_whole(self, jobs: Sequence[Job]) -> list[Enqueued]:
+        """As ``enqueue_jobs``, but where one is ``FULL``, none is enqueued; the rest says what would have become."""
+        return await self._call(self.calls.enqueue(jobs, None, all_or_nothing=True))
+
+    async def _call(self, call: tuple[list[str], Arguments]) -> list[Enqueued]:
         with translate_refusals(self._client):
-            return self.calls.read(await self._script(*self.calls.enqueue(jobs, None)))
+            return self.calls.read(await self._script(*call))
 
 
 def claim_namespace(client: Client, keys: Keys, queue: QueueKeys) -> None:

@@ -43,10 +43,12 @@ def short(value: object) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if SAMPLES[page]], ids=short)
 def test_the_samples_of_a_page_run_one_after_another(page: Path, tmp_path: Path, own_server: RedisServer) -> None:
-    port = free_port()
+    port, serving = free_port(), free_port()
     places = {
         "dispatcher slack-stand-in": f"dispatcher slack-stand-in --port {port}",
         "127.0.0.1:8901": f"127.0.0.1:{port}",
+        "dispatcher serve": f"dispatcher serve --port {serving}",
+        "127.0.0.1:8910": f"127.0.0.1:{serving}",
         "redis://127.0.0.1:6379/0": own_server.url,
     }
     with Reader(tmp_path, places) as reader:

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
+from dispatcher.app.documents.facts import read_status
 from dispatcher.app.readers import Readers
-from dispatcher.cli.status.facts import read_status
 from dispatcher.core.kept import Bounds
 from dispatcher.limiter import Limiter
 from dispatcher.settings.limits_file import read_limits

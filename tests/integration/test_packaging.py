@@ -107,7 +107,7 @@ def test_the_metadata_say_what_an_index_and_pip_ask_for(built: Built) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload() == (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "embedded"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "embedded", "serve"}
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     found = contents(built.wheel)
     assert found[f"{DIST_INFO}/licenses/LICENSE"] == (CHECKOUT / "LICENSE").read_bytes()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN, When
+from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.outcomes import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dispatcher.app.servers import Server
     from dispatcher.cli.dead.replaying import Chosen, Tally
     from dispatcher.cli.dead.waiting import Endings
+    from dispatcher.core.past import When
     from dispatcher.settings.plain import AnySettings
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
 
@@ -113,7 +114,9 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
         kept = letters.count()
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        terminal.print_json({"dead_letters": [document(letter) for letter in found], "more": more, "kept": kept})
+        from dispatcher.app.documents.events import letter_document
+
+        terminal.print_json({"dead_letters": [letter_document(letter) for letter in found], "more": more, "kept": kept})
         return DONE
     if not found:
         terminal.say("no dead letter matches" if kept else "there are no dead letters")
@@ -142,7 +145,9 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
         _say_unknown(terminal, [id_])
         return DOES_NOT_HOLD
     if as_json:
-        terminal.print_json({**document(letter), **payload_document(letter)})
+        from dispatcher.app.documents.events import letter_document, payload_document
+
+        terminal.print_json({**letter_document(letter), **payload_document(letter)})
         return DONE
     from dispatcher.cli.dead.view import details, payload_text
 
@@ -221,49 +226,13 @@ def purge(  # noqa: PLR0913 - click's signature: one for each option
     many it would remove, and exits 2. The totals go on counting what was removed. Exit 1 if one of the IDS is unknown.
     """
     selection = Selection(ids, everything, limit, filters)
-    with _open(terminal, filters["category"], quiet=as_json) as (letters, *_):
+    with _open(terminal, filters["category"], quiet=as_json) as (letters, settings, server):
         chosen = _choose(letters, selection)
-        _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
+        count = _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
+        if count:
+            audited(settings, server, "dead purge", count=count)
     _say_unknown(terminal, chosen.unknown)
     return DOES_NOT_HOLD if chosen.unknown else DONE
-
-
-def document(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as JSON has it, but its payload; instants are seconds since 1970."""
-    import time
-
-    from dispatcher.core.explain import clock_of, ended
-    from dispatcher.core.limits import US
-
-    return {
-        "id": letter.name,
-        "job_id": letter.id,
-        "at": letter.at_us / US,
-        "category": letter.category,
-        "reason": letter.reason,
-        "code": letter.code,
-        "detail": letter.detail,
-        "sentence": ended(letter.decision(), clock_of(time.time_ns() // 1_000)),
-        "scope": letter.scope,
-        "limit": letter.limit,
-        "fits_at": letter.fits_at_us and letter.fits_at_us / US,
-        "attempts": letter.attempts,
-        "replays": letter.replays,
-        "first_seen": letter.seen_us and letter.seen_us / US,
-        "payload_bytes": len(letter.payload),
-    }
-
-
-def payload_document(letter: DeadLetter) -> dict[str, Any]:
-    """The event as an object, None where the payload is none, and the payload as it lay on the queue."""
-    from base64 import b64encode
-
-    event = letter.event()
-    try:
-        payload, encoding = letter.payload.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        payload, encoding = b64encode(letter.payload).decode("ascii"), "base64"
-    return {"event": event and event.to_payload(), "payload": payload, "payload_encoding": encoding}
 
 
 @contextmanager
@@ -341,6 +310,8 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
     speaking = None if as_json else terminal
     with Interruption() as interruption:
         tally = replay_all(opened.letters, chosen, to, interruption)
+        if tally.ids:
+            audited(opened.settings, opened.server, "dead replay", about=to or "", count=len(tally.ids))
         endings, broken_off = Endings(tally.ids), None
         if timeout_s is None:
             _say_tally(speaking, tally)
@@ -394,8 +365,8 @@ def _wait(
     wait(endings, open_explanations(opened.settings, opened.server), timeout_s, interruption)
 
 
-def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes: bool, as_json: bool) -> None:
-    """Remove exactly those that were found, once that is agreed to, and say how many.
+def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes: bool, as_json: bool) -> int:
+    """Remove exactly those that were found, once that is agreed to, and say how many; returns it.
 
     Raises ``Ended`` where it is not.
     """
@@ -412,6 +383,7 @@ def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes:
         terminal.print_json({"removed": removed, "unknown": chosen.unknown})
     else:
         terminal.print(f"{removed} removed")
+    return removed
 
 
 def _agree(terminal: Terminal, found: Sequence[DeadLetter], *, as_json: bool) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dispatcher.cli.context import (
-    limits_document,
     limits_named,
     near,
     server_to_look_at,
@@ -22,8 +21,6 @@ from dispatcher.cli.limits.history import history
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.cli.status.facts import Status
-    from dispatcher.core.policy import CategoryRule, Policy
     from dispatcher.settings.environment import Settings
     from dispatcher.store.versions import Version
 
@@ -79,9 +76,9 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
 
     The categories are those of the limits file, then those that have been seen and follow its defaults.
     """
+    from dispatcher.app.documents.facts import read_status
     from dispatcher.app.limits import limits_to_look_at
     from dispatcher.app.readers import build_readers, open_versions
-    from dispatcher.cli.status.facts import read_status
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
@@ -93,7 +90,9 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
         status = read_status(build_readers(settings, server), in_force.policy, lately=False)
         shown = server.shown
     if as_json:
-        terminal.print_json({**limits_document(settings, in_force), **document(status, in_force.policy)})
+        from dispatcher.app.documents.status import limits_document, use_document
+
+        terminal.print_json({**limits_document(settings, in_force), **use_document(status, in_force.policy)})
         return DONE
     from dispatcher.cli.limits.view import use_of_limits
 
@@ -128,43 +127,3 @@ def _version_there(settings: Settings) -> Version | None:
             return open_versions(settings, server).in_force()
     except (ConfigError, GateUnavailable):
         return None
-
-
-def document(status: Status, policy: Policy) -> dict[str, Any]:
-    """The use of the limits as JSON has it; ``in_file`` says whether the category is named there."""
-    from dispatcher.cli.status import category_documents, global_documents
-    from dispatcher.core.event import CATEGORY
-
-    return {
-        "global": {"limits": global_documents(status)},
-        "categories": {
-            name: {
-                "in_file": policy.knows(name),
-                "on_limit": policy.rule(name).on_limit.value,
-                "channel": policy.rule(name).channel,
-                "limits": category_documents(status, name),
-                "per_label": _per_label(policy.rule(name)),
-            }
-            for name in status.categories
-            if CATEGORY.fullmatch(name)
-        },
-        "unknown_categories": "reject" if policy.reject_unknown else "accept",
-        "defaults": {
-            "on_limit": policy.defaults.on_limit.value,
-            "channel": policy.defaults.channel,
-            "limits": [str(limit) for limit in policy.defaults.limits],
-            "per_label": _per_label(policy.defaults),
-        },
-    }
-
-
-def _per_label(rule: CategoryRule) -> dict[str, list[str]]:
-    """The limits by label; those that are not enforced end in ``shadow``."""
-    labels = dict.fromkeys((*rule.per_label, *rule.label_shadows))
-    return {
-        label: [
-            *(str(limit) for limit in rule.per_label.get(label, ())),
-            *(f"{limit} shadow" for limit in rule.label_shadows.get(label, ())),
-        ]
-        for label in labels
-    }

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dispatcher.cli.context import near, origin, server_to_look_at, settings_in_force
+from dispatcher.cli.context import audited, near, origin, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.limits import LimitsFile
+    from dispatcher.app.servers import Server
     from dispatcher.settings.content import Content
     from dispatcher.settings.differences import Change
+    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.versions import Published, Version, Versions
 
 
@@ -73,6 +75,7 @@ def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bo
         was = versions.in_force()
         content = proposed.content
         done = _publish(versions, content, str(Path.cwd() / file), if_version)
+        _audit(settings, server, "limits apply", done, str(file))
     if as_json:
         facts = {"version": done.number, "was": was and was.number, "file": str(file), "known": done.known}
         terminal.print_json(facts)
@@ -103,6 +106,7 @@ def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:
         read_limits(chosen.content, f"limits version {version}")  # workers could not follow what cannot be read
         content = Content(chosen.content, chosen.digest, chosen.source)
         done = _publish(versions, content, f"version {version}")
+        _audit(settings, server, "limits rollback", done, f"version {version}")
     if as_json:
         terminal.print_json({"version": done.number, "was": was and was.number, "says": version})
         return
@@ -130,6 +134,11 @@ def _publish(versions: Versions, content: Content, file: str, if_version: int | 
         return done
     found = "no version is" if done.number is None else f"version {done.number} is"
     raise Ended(DOES_NOT_HOLD, f"{found} in force, expected version {if_version}: nothing has changed")
+
+
+def _audit(settings: AnySettings, server: Server, what: str, done: Published, source: str) -> None:
+    if done.is_new:
+        audited(settings, server, what, about=f"version {done.number}", why=f"from {source}")
 
 
 def _say_published(terminal: Terminal, done: Published, said_by: int | None) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,13 +16,13 @@ from dispatcher.cli.send.sending import Queue, counts, open_queue
 from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, InputLine, read_lines
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
+from dispatcher.core.strict_json import read_json
 from dispatcher.errors import InvalidEvent, QueueUnavailable
 from dispatcher.producer.chunks import CHUNK
 from dispatcher.store.enqueue import Enqueued
 
 STDIN: Final = 0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
-_SHOWN: Final = 80
 _SURELY_SMALL: Final = MAX_EVENT_BYTES // 6  # written as JSON, a byte becomes at most \u0000
 
 
@@ -135,34 +133,10 @@ class _Sender:
 def _event(line: InputLine) -> Event:
     if line.content is None:
         raise InvalidEvent(f"longer than {MAX_LINE_BYTES} bytes, expected an event of at most {MAX_EVENT_BYTES}")
-    try:
-        payload = json.loads(
-            line.content.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_object
-        )
-    except UnicodeDecodeError as error:
-        raise InvalidEvent(f"not UTF-8 at byte {error.start + 1}, expected a JSON object") from error
-    except json.JSONDecodeError as error:
-        raise InvalidEvent(f"not JSON at character {error.pos + 1} ({error.msg}), expected a JSON object") from error
-    except RecursionError as error:
-        raise InvalidEvent("nested too deeply") from error
-    except ValueError as error:
-        raise InvalidEvent(f"holds a number of more than {sys.get_int_max_str_digits()} digits") from error
-    event = Event.from_payload(payload)
+    event = Event.from_payload(read_json(line.content))
     if event.blocks or len(line.content) > _SURELY_SMALL:
         encode_event(event)
     return event
-
-
-def _refuse_constant(name: str) -> None:
-    raise InvalidEvent(f"not JSON ({name} is no number), expected a JSON object")
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise InvalidEvent(f"the key {twice[:_SHOWN]!r} stands more than once in an object, expected it once")
-    return found
 
 
 def _size_of_stdin() -> int | None:

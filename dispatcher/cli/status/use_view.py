@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
+from dispatcher.app.documents.recent import NOTHING, Lately
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar
 from dispatcher.cli.instants import span
-from dispatcher.cli.status.facts import COUNTS, Shadowed, Status
-from dispatcher.cli.status.recent import NOTHING, Lately
 from dispatcher.core.kept import NO_CATEGORY
 from dispatcher.core.limits import US, Kind, Limit, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE

@@ -13,10 +13,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.live import Live
 from rich.text import Text
 
+from dispatcher.app.documents.facts import Status
 from dispatcher.cli.drawing import Filling
 from dispatcher.cli.instants import clock
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.status.facts import Status
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.core.rendering import one_line

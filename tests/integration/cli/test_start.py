@@ -60,6 +60,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "pause",
         "resume",
         "send",
+        "serve",
         "slack-stand-in",
         "status",
         "unmute",

@@ -170,7 +170,7 @@ def enqueue(redis: Database, stage: Stage, *rows: str | bytes, most: str = "10",
     """Call enqueue.lua with rows as they are; ``jobs`` where their number is to differ from that of the rows."""
     keys, _ = stage.intake.calls.enqueue([], None)
     names = [f"rq:job:j{n}" for n in range(jobs or len(rows))]
-    answer: bytes = Script(redis, "enqueue")([*keys, *names], ["1", "stage", most, "2026-01-01", at, *rows])
+    answer: bytes = Script(redis, "enqueue")([*keys, *names], ["1", "stage", most, "2026-01-01", at, 0, *rows])
     return answer
 
 

@@ -63,6 +63,10 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         "log_format": "auto",
         "batch": 128,
         "senders": 8,
+        "serve_host": "127.0.0.1",
+        "serve_port": 8910,
+        "serve_tokens_file": None,
+        "serve_trusted_hosts": (),
     }
     assert warnings == ()
 
@@ -713,6 +717,8 @@ def test_every_variable_is_documented() -> None:
         "DISPATCHER_LOG_FORMAT": "auto",
         "DISPATCHER_BATCH": "128",
         "DISPATCHER_SENDERS": "8",
+        "DISPATCHER_SERVE_HOST": "127.0.0.1",
+        "DISPATCHER_SERVE_PORT": "8910",
     }
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from dispatcher.app.documents.recent import MINUTES, Recent, recent_of
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.readers import Readers
-from dispatcher.cli.status.recent import MINUTES, Recent, recent_of
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy

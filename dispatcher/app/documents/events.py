@@ -1,0 +1,54 @@
+"""Events as JSON has them: explained, parked, dead; instants are seconds since 1970."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from dataclasses import asdict
+from typing import Any
+
+from dispatcher.core.explain import Explanation, clock_of, ended
+from dispatcher.core.limits import US
+from dispatcher.store.dead_letters import DeadLetter
+from dispatcher.store.parked_events import ParkedEvent
+
+
+def explained_document(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON has it: every field, null where nothing is known; instants are seconds since 1970."""
+    return {**asdict(explanation), "state": explanation.state.value}
+
+
+def parked_document(parked_event: ParkedEvent) -> dict[str, Any]:
+    """A parked event as JSON has it: what ``explain`` says, and when it expires; instants are seconds since 1970."""
+    return {**explained_document(parked_event.explanation), "expires_at": parked_event.deadline_us / US}
+
+
+def letter_document(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as JSON has it, but its payload; instants are seconds since 1970."""
+    return {
+        "id": letter.name,
+        "job_id": letter.id,
+        "at": letter.at_us / US,
+        "category": letter.category,
+        "reason": letter.reason,
+        "code": letter.code,
+        "detail": letter.detail,
+        "sentence": ended(letter.decision(), clock_of(time.time_ns() // 1_000)),
+        "scope": letter.scope,
+        "limit": letter.limit,
+        "fits_at": letter.fits_at_us and letter.fits_at_us / US,
+        "attempts": letter.attempts,
+        "replays": letter.replays,
+        "first_seen": letter.seen_us and letter.seen_us / US,
+        "payload_bytes": len(letter.payload),
+    }
+
+
+def payload_document(letter: DeadLetter) -> dict[str, Any]:
+    """The event as an object, None where the payload is none, and the payload as it lay on the queue."""
+    event = letter.event()
+    try:
+        payload, encoding = letter.payload.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:
+        payload, encoding = b64encode(letter.payload).decode("ascii"), "base64"
+    return {"event": event and event.to_payload(), "payload": payload, "payload_encoding": encoding}

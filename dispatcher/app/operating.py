@@ -1,0 +1,90 @@
+"""What operators look at and do, over one client that stays: for ``dispatcher serve``."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+
+from dispatcher.app.limits import LimitsFile, limits_to_look_at
+from dispatcher.app.readers import Readers, workers_of
+from dispatcher.app.servers import Server, keys_of
+from dispatcher.core.policy import Policy
+from dispatcher.core.units import US
+from dispatcher.limiter.blocking import Limiter
+from dispatcher.server.connection import connect, translate_outages
+from dispatcher.server.keys import LAYOUT_VERSION
+from dispatcher.server.writing import write_refusal
+from dispatcher.settings.content import policy_if_readable
+from dispatcher.settings.environment import Settings
+from dispatcher.store.audit import Audit
+from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.enqueue import text_of, wrong_layout
+from dispatcher.store.explanations import Explanations
+from dispatcher.store.operator_controls import Muting, Pausing
+from dispatcher.store.parked_events import ParkedEvents
+from dispatcher.store.snapshot import Books
+from dispatcher.store.versions import Versions
+
+
+class Desk:
+    """The namespace as operators reach it. Blocking; threads may share it. Each call of the client is bounded."""
+
+    def __init__(self, settings: Settings, server: Server, *, timeout_s: float) -> None:
+        self.settings = settings
+        self._keys, self._queue = keys_of(settings)
+        self._client = connect(server.url, timeout_s=timeout_s)
+
+    def check(self) -> None:
+        """Return where the namespace is one of ours; raises ``ConfigError``, and ``GateUnavailable``."""
+        with translate_outages():
+            layout = self._client.get(self._keys.layout)
+        if layout is not None and (found := text_of(layout)) != LAYOUT_VERSION:
+            raise wrong_layout(found, self._keys.namespace)
+
+    @cached_property
+    def audit(self) -> Audit:
+        """The trail of what operators did."""
+        return Audit(self._client, self._keys)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """The dead letters."""
+        return DeadLetters(self._client, self._keys, self._queue)
+
+    @cached_property
+    def explanations(self) -> Explanations:
+        """What explains events."""
+        return Explanations(self._client, self._keys, self._queue, read_limits=policy_if_readable)
+
+    @cached_property
+    def pausing(self) -> Pausing:
+        """What pauses and resumes."""
+        return Pausing(self._client, self._keys)
+
+    @cached_property
+    def muting(self) -> Muting:
+        """What mutes categories."""
+        return Muting(self._client, self._keys)
+
+    @cached_property
+    def versions(self) -> Versions:
+        """The versions of the limits."""
+        return Versions(self._client, self._keys)
+
+    @cached_property
+    def readers(self) -> Readers:
+        """What only looks."""
+        return Readers(
+            Books(self._client, self._keys, self._queue),
+            Limiter(self._client, namespace=self.settings.namespace),
+            partial(workers_of, self._client, self._queue),
+            partial(write_refusal, self._client, self._keys.layout),
+        )
+
+    def limits(self) -> LimitsFile:
+        """The limits in force; before any are, those of the file."""
+        return limits_to_look_at(self.settings, self.versions)
+
+    def parked(self, policy: Policy) -> ParkedEvents:
+        """The parked events, as these limits see them."""
+        remember_us = round(self.settings.dedup_window.total_seconds() * US)
+        return ParkedEvents(self._client, self._keys, self._queue, policy, remember_us=remember_us)

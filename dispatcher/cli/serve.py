@@ -1,0 +1,129 @@
+"""``dispatcher serve``: events in, and operation, over HTTP."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dispatcher.cli.exits import DONE
+from dispatcher.cli.interruption import Interruption
+from dispatcher.cli.terminal import Terminal
+from dispatcher.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from dispatcher.app.servers import Server
+    from dispatcher.logs.event_log import EventLog
+    from dispatcher.settings.environment import Settings
+    from dispatcher.web.auth import Guard
+
+PACKAGES: Final = ("starlette", "uvicorn", "prometheus_client")
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", help="Where to listen; 127.0.0.1 unless DISPATCHER_SERVE_HOST is set.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="8910 unless DISPATCHER_SERVE_PORT is set; 0 a free one.")
+@click.option(
+    "--tokens", type=click.Path(path_type=Path), metavar="FILE", help="Who may do what: NAME SCOPES SECRET in a line."
+)
+@click.pass_obj
+def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path | None) -> int:
+    """Take events over HTTP, and let operators look.
+
+    Without tokens it listens on loopback only. SIGTERM and Ctrl-C finish what is in hand; SIGHUP reads the tokens
+    again. Any number may run: nothing is kept in the process.
+    """
+    try:
+        with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
+            check_packages()
+            _serve(terminal, interruption, host, port, tokens)
+    except KeyboardInterrupt:
+        pass
+    return DONE
+
+
+def check_packages() -> None:
+    """Raise ``ConfigError`` where the extra is not installed."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"'dispatcher serve' needs {', '.join(missing)}, which the extra 'serve' brings: "
+            "pip install 'notification-dispatcher[serve]', in a checkout pip install '.[serve]'"
+        )
+
+
+def _serve(
+    terminal: Terminal, interruption: Interruption, host: str | None, port: int | None, tokens: Path | None
+) -> None:
+    from dispatcher.app.servers import open_server
+    from dispatcher.logs.event_log import process_log
+    from dispatcher.settings.loading import load_settings
+    from dispatcher.web.auth import Guard, is_loopback
+    from dispatcher.worker.keeper import keep_server
+
+    settings, warnings = load_settings()
+    terminal.hide(settings.secrets())
+    host = settings.serve_host if host is None else host
+    guard = Guard(tokens or settings.serve_tokens_file, settings.serve_trusted_hosts)
+    if not guard.has_tokens and not is_loopback(host):
+        raise ConfigError(
+            f"the address {host} can be reached from elsewhere, and there are no tokens: set "
+            "DISPATCHER_SERVE_TOKENS_FILE or --tokens to a file with a line NAME SCOPES SECRET, or listen on 127.0.0.1"
+        )
+    with (
+        process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, _),
+        open_server(settings, start=True) as server,
+    ):
+        for warning in (*warnings, *server.warnings):
+            log.say("setting.warning", detail=warning)
+        if settings.redis_url is None:
+            keep_server(settings.data_dir, log.say)
+        _run(settings, server, guard, log, interruption, host, settings.serve_port if port is None else port)
+
+
+def _run(  # noqa: PLR0913, PLR0917 - what was put together above
+    settings: Settings, server: Server, guard: Guard, log: EventLog, interruption: Interruption, host: str, port: int
+) -> None:
+    from dispatcher.app.operating import Desk
+    from dispatcher.app.serving import Readiness, connect_ingest, open_intake
+    from dispatcher.producer.target import ANSWER_TIMEOUT_S
+    from dispatcher.web.app import App
+    from dispatcher.web.ingest import Ingest
+    from dispatcher.web.operating import Operating
+    from dispatcher.web.reading import Reading
+    from dispatcher.web.server import listen, run, url_of
+    from dispatcher.web.threads import Threads
+
+    def build() -> Starlette:
+        client = connect_ingest(server)
+        desk = Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)
+        return App(
+            guard=guard,
+            ingest=Ingest(open_intake(settings, client)),
+            reading=Reading(desk, threads),
+            operating=Operating(desk, threads, log),
+            readiness=Readiness(settings, client),
+            log=log,
+        ).build()
+
+    def begun() -> None:
+        interruption.hand_over()
+        log.say("serve.started", url=url_of(listening), server=server.shown, tokens=guard.has_tokens)
+
+    def hung_up() -> bool:
+        if interruption.hangup.is_end():
+            return True
+        try:
+            guard.reread()
+            log.say("tokens.read")
+        except ConfigError as error:
+            log.say("tokens.refused", faults=list(error.problems))
+        return False
+
+    with listen(host, port) as listening, Threads() as threads:
+        run(build, listening, begun=begun, hung_up=hung_up)
+    log.say("serve.stopped")

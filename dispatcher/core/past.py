@@ -1,0 +1,40 @@
+"""Instants of the past as people type them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from typing import Final, TypeAlias
+
+from dispatcher.core.units import US, parse_duration
+
+When: TypeAlias = Callable[[int], int]
+"""An instant of the past as somebody typed it: given the present instant it returns the one that is meant."""
+
+_DAYS_BACK: Final = {"today": 0, "yesterday": 1}
+
+
+def read_when(text: str, zone: tzinfo | None = None) -> When:
+    """The instant in ``2h`` (that long ago), ``2026-11-21``, ``2026-11-21T08:00``, ``yesterday`` or ``today``.
+
+    A day stands for its first instant. What names no zone is in ``zone`` (None: that of this machine). Instants are
+    microseconds since 1970. Raises ``ValueError``.
+    """
+
+    def first_of_day(now_us: int) -> int:
+        day = datetime.fromtimestamp(now_us / US, UTC).astimezone(zone).date() - timedelta(_DAYS_BACK[text])
+        return round(datetime.combine(day, time(), zone).timestamp() * US)
+
+    if text in _DAYS_BACK:
+        return first_of_day
+    with suppress(ValueError):
+        span_us = parse_duration(text)
+        return lambda now_us: now_us - span_us
+    try:
+        named = datetime.fromisoformat(text)
+        at_us = round((named if named.tzinfo else named.replace(tzinfo=zone)).timestamp() * US)
+    except (ValueError, OverflowError):
+        expected = "2h (that long ago), 2026-11-21, 2026-11-21T08:00, yesterday or today"
+        raise ValueError(f"{text!r}, expected a time such as {expected}") from None
+    return lambda _: at_us

@@ -1,0 +1,160 @@
+"""The routes: what is asked for under which path, by whom, and within which bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from dispatcher.errors import ConfigError, GateUnavailable
+from dispatcher.web.auth import Guard, Scope
+from dispatcher.web.bounds import Endpoint, Handler, bounded
+from dispatcher.web.ingest import Ingest
+from dispatcher.web.openapi import description
+from dispatcher.web.operating import Operating
+from dispatcher.web.problems import HEADERS, Problem, ProblemResponse, unavailable
+from dispatcher.web.reading import Reading
+
+READY_S: Final = 2.0
+
+
+class Readiness(Protocol):
+    """Whether events can be taken."""
+
+    async def why_not(self) -> str | None:
+        """Why the server cannot be used now, in words; None where it can. Raises ``GateUnavailable``."""
+        ...
+
+
+class Log(Protocol):
+    """Where a defect is told."""
+
+    def failed(self, error: Exception) -> None:
+        """With its traceback."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """What the routes need; ``build`` makes the ASGI application of it."""
+
+    guard: Guard
+    ingest: Ingest
+    reading: Reading
+    operating: Operating
+    readiness: Readiness
+    log: Log
+
+    def build(self) -> Starlette:
+        """The application."""
+        ingest, reading, operating = self.ingest, self.reading, self.operating
+        routes = [
+            _at("/v1/events", POST=self._ingests(ingest.post_events)),
+            _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
+            _at("/v1/status", GET=self._reads(reading.status)),
+            _at("/v1/limits", GET=self._reads(reading.limits)),
+            _at("/v1/limits/check", POST=self._reads(operating.check_limits)),
+            _at("/v1/limits/apply", POST=self._operates(operating.apply_limits)),
+            _at("/v1/parked", GET=self._reads(reading.parked)),
+            _at("/v1/parked/cancel", POST=self._operates(operating.cancel)),
+            _at("/v1/dead", GET=self._reads(reading.dead)),
+            _at("/v1/dead/replay", POST=self._operates(operating.replay)),
+            _at("/v1/dead/purge", POST=self._operates(operating.purge)),
+            _at("/v1/dead/{id:path}", GET=self._reads(reading.dead_letter)),
+            *(
+                _at(path, PUT=self._operates(operating.pause), DELETE=self._operates(operating.resume))
+                for path in ("/v1/pause", "/v1/pause/{category}")
+            ),
+            _at(
+                "/v1/mutes/{category}",
+                PUT=self._operates(operating.mute),
+                DELETE=self._operates(operating.unmute),
+            ),
+            _at("/v1/audit", GET=self._reads(reading.audit)),
+            _at("/-/healthy", GET=bounded(_healthy)),
+            _at("/-/ready", GET=bounded(self._ready)),
+            _at("/openapi.json", GET=bounded(_described)),
+        ]
+        return Starlette(
+            routes=routes,
+            exception_handlers={
+                Problem: _told,
+                ConfigError: _told_by_redis,
+                HTTPException: _told_by_starlette,
+                Exception: self._failed,
+            },
+        )
+
+    def _ingests(self, handler: Handler) -> Endpoint:
+        return self.guard.opens(Scope.INGEST)(bounded(handler))
+
+    def _reads(self, handler: Handler) -> Endpoint:
+        return self.guard.opens(Scope.READ)(bounded(handler))
+
+    def _operates(self, handler: Handler) -> Endpoint:
+        return self.guard.opens(Scope.OPERATE)(bounded(handler))
+
+    async def _ready(self, _request: Request, _body: bytes) -> Response:
+        try:
+            async with asyncio.timeout(READY_S):
+                reason = await self.readiness.why_not()
+        except (GateUnavailable, ConfigError) as error:
+            reason = str(error)
+        except TimeoutError:
+            reason = f"Redis did not answer within {READY_S:g} s"
+        if reason is not None:
+            raise unavailable(reason)
+        return JSONResponse({"status": "ready"})
+
+    async def _failed(self, _request: Request, error: Exception) -> Response:
+        self.log.failed(error)
+        return ProblemResponse(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of the dispatcher; its log tells more")
+
+
+def _at(path: str, **by_method: Endpoint) -> Route:
+    """A path with the endpoint of each of its methods; others are answered with 405 and these."""
+
+    async def endpoint(request: Request) -> Response:
+        response = await by_method["GET" if request.method == "HEAD" else request.method](request)
+        response.headers.update(HEADERS)
+        return response
+
+    return Route(path, endpoint, methods=list(by_method))
+
+
+async def _healthy(_request: Request, _body: bytes) -> Response:
+    return JSONResponse({"status": "alive"})
+
+
+async def _described(_request: Request, _body: bytes) -> Response:
+    return JSONResponse(description())
+
+
+async def _told(_request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)  # noqa: S101 - what Starlette looks up by its class
+    return problem.response()
+
+
+async def _told_by_redis(_request: Request, error: Exception) -> Response:
+    """Redis answers and will not have it, or the limits in force cannot be read: mended, the same request does."""
+    return unavailable(str(error)).response()
+
+
+async def _told_by_starlette(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as above
+    headers: Mapping[str, str] = error.headers or {}
+    return ProblemResponse(error.status_code, _WORDS.get(HTTPStatus(error.status_code), error.detail), dict(headers))
+
+
+_WORDS: Final = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this path; GET /openapi.json lists what there is",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this path has other methods: see the header Allow",
+}

@@ -1,0 +1,113 @@
+"""What a request asks for: fields of its query or of its JSON object, each looked at, each fault told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from starlette.requests import Request
+
+from dispatcher.core.event import in_words
+from dispatcher.core.strict_json import read_json
+from dispatcher.errors import InvalidEvent
+from dispatcher.web.problems import Problem
+
+MOST_WORDS: Final = 200
+"""Characters of a reason, as on the command line."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Asked:
+    """Fields by name. Each is taken once; ``done`` refuses those that nobody took, and tells all faults."""
+
+    _given: dict[str, Any]
+    _faults: list[dict[str, object]] = field(default_factory=list)
+    _known: list[str] = field(default_factory=list)
+    _found: set[str] = field(default_factory=set)
+
+    @classmethod
+    def in_query(cls, request: Request) -> Asked:
+        """The fields of the query."""
+        return cls(dict(request.query_params))
+
+    @classmethod
+    def in_body(cls, body: bytes) -> Asked:
+        """The fields of a JSON object; none of an empty body."""
+        try:
+            value = read_json(body) if body.strip() else {}
+        except InvalidEvent as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"the body is {error}") from error
+        if not isinstance(value, Mapping):
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is {in_words(value)}, expected a JSON object")
+        return cls(dict(value))
+
+    def take(self, name: str, read: Callable[[Any], T | None], expected: str) -> T | None:
+        """The value that ``read`` makes of a field, None where it is not there. A ``ValueError`` is a fault."""
+        self._known.append(name)
+        value = self._given.pop(name, None)
+        if value is None:
+            return None
+        self._found.add(name)
+        try:
+            return read(value)
+        except (ValueError, TypeError, OverflowError):
+            self.fault(name, f"{name} is {in_words(value)}, expected {expected}")
+            return None
+
+    def text(self, name: str, most: int = MOST_WORDS) -> str | None:
+        """A field of printable text."""
+
+        def read(value: object) -> str:
+            if not isinstance(value, str) or not 1 <= len(value.strip()) <= most or not value.isprintable():
+                raise ValueError
+            return value.strip()
+
+        return self.take(name, read, f"1 to {most} printable characters")
+
+    def count(self, name: str, most: int, usual: int) -> int:
+        """A field that is a whole number from 1 on."""
+
+        def read(value: object) -> int:
+            number = int(value) if isinstance(value, str) and value.isdecimal() else value
+            if type(number) is not int or not 1 <= number <= most:
+                raise ValueError
+            return number
+
+        found = self.take(name, read, f"a whole number from 1 to {most}")
+        return usual if found is None else found
+
+    def flag(self, name: str) -> bool:
+        """A field that is true or false."""
+
+        def read(value: object) -> bool:
+            if value not in {True, False, "true", "false"}:
+                raise ValueError
+            return value in {True, "true"}
+
+        return bool(self.take(name, read, "true or false"))
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether there is any so far."""
+        return bool(self._faults)
+
+    def has(self, *names: str) -> bool:
+        """Whether any of these was taken and found, or is still to be taken."""
+        return bool(self._found & set(names)) or not self._given.keys().isdisjoint(names)
+
+    def fault(self, name: str, detail: str) -> None:
+        """One more."""
+        self._faults.append({"index": 0, "pointer": f"/{name}", "detail": detail})
+
+    def done(self) -> None:
+        """Raise ``Problem`` where there is a fault, or a field that is not known."""
+        for name in self._given:
+            expected = f"expected one of {', '.join(sorted(self._known))}" if self._known else "expected none"
+            self.fault(name, f"{in_words(name)} is not known here, {expected}")
+        if self._faults:
+            detail = str(self._faults[0]["detail"])
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=self._faults)

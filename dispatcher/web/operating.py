@@ -1,0 +1,301 @@
+"""The routes that change something: dead letters, parked events, pauses, mutes, limits.
+
+Each leaves an entry in the trail. A request works for ``WORK_S`` at most. What it did not come to is left as it was:
+``more`` says so, and the same request again goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dispatcher.app.limits import LimitsFile
+from dispatcher.app.operating import Desk
+from dispatcher.core.event import CATEGORY
+from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.units import US, normal_channel, seconds_of
+from dispatcher.errors import ConfigError
+from dispatcher.logs.event_log import EventLog
+from dispatcher.settings.describe import sentences
+from dispatcher.settings.limits_file import read_limits
+from dispatcher.store.audit import Action
+from dispatcher.store.dead_letters import DeadLetter, Replayed
+from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent
+from dispatcher.store.versions import Unless
+from dispatcher.web.asked import Asked
+from dispatcher.web.auth import caller_of
+from dispatcher.web.problems import Problem
+from dispatcher.web.reading import dead_filter, letter_of, parked_filter
+from dispatcher.web.threads import Threads
+
+WORK_S: Final = 1.5
+MOST_IDS: Final = 500
+CHUNK: Final = 200
+"""Letters in one step on the server."""
+
+_MOST: Final = 1_000_000
+_BODY: Final = "body"
+
+T = TypeVar("T")
+
+
+class Operating:
+    """What operators do."""
+
+    def __init__(self, desk: Desk, threads: Threads, log: EventLog) -> None:
+        self._desk = desk
+        self._threads = threads
+        self._log = log
+
+    async def replay(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/dead/replay``: send dead letters through the limits again, the oldest first."""
+        asked = Asked.in_body(body)
+        to = asked.take("to", _channel, "a channel such as #ops")
+        find, dry_run = self._letters(asked)
+
+        def work() -> dict[str, Any]:
+            def act(chunk: Sequence[DeadLetter]) -> int:
+                return self._desk.dead_letters.replay(chunk, to).count(Replayed.DONE)
+
+            return self._in_chunks(request, "dead replay", "replayed", find(), None if dry_run else act, about=to or "")
+
+        return await self._do(work)
+
+    async def purge(self, _request: Request, body: bytes) -> Response:
+        """``POST /v1/dead/purge``: remove dead letters for good."""
+        find, dry_run = self._letters(Asked.in_body(body))
+
+        def work() -> dict[str, Any]:
+            act = None if dry_run else self._desk.dead_letters.purge
+            return self._in_chunks(_request, "dead purge", "purged", find(), act)
+
+        return await self._do(work)
+
+    async def cancel(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/parked/cancel``: end parked events without a post."""
+        asked = Asked.in_body(body)
+        wanted, (ids, limit, dry_run) = parked_filter(asked), _selection(asked, ("category", "reason", "channel"))
+        who = caller_of(request).name
+
+        def work() -> dict[str, Any]:
+            events = self._desk.parked(self._desk.limits().policy)
+
+            def act(chunk: Sequence[ParkedEvent]) -> int:
+                results = events.cancel(events.by_ids([each.id for each in chunk]), who)
+                done = [settlement for result, settlement in results if result is Cancelled.DONE]
+                self._log.settled(done)
+                return len(done)
+
+            found: Iterable[ParkedEvent] = (
+                islice(events.find(wanted(events)), limit)
+                if ids is None
+                else events.by_ids([events.explain(id_).job_id for id_ in ids])
+            )
+            act_or_not = None if dry_run else act
+            return self._in_chunks(request, "parked cancel", "cancelled", found, act_or_not, size=PAGE)
+
+        return await self._do(work)
+
+    async def pause(self, request: Request, body: bytes) -> Response:
+        """``PUT /v1/pause[/{category}]``: post nothing, or nothing of a category."""
+        what = _category(request) or EVERYTHING
+        asked = Asked.in_body(body)
+        why = asked.text("why") or ""
+        asked.done()
+
+        def work() -> None:
+            self._desk.pausing.pause(what, caller_of(request).name, why)
+            self._note(request, "pause", about=what, why=why)
+
+        return await self._do(work)
+
+    async def resume(self, request: Request, _body: bytes) -> Response:
+        """``DELETE /v1/pause[/{category}]``: let it go on; 404 where it is not paused."""
+        what = _category(request) or EVERYTHING
+
+        def work() -> None:
+            if not self._desk.pausing.resume(what):
+                raise Problem(HTTPStatus.NOT_FOUND, f"{'posting' if what == EVERYTHING else what} is not paused")
+            self._note(request, "resume", about=what)
+
+        return await self._do(work)
+
+    async def mute(self, request: Request, body: bytes) -> Response:
+        """``PUT /v1/mutes/{category}``: suppress a category ``for`` a time, and ``why``."""
+        category = str(_category(request))
+        asked = Asked.in_body(body)
+        for_s, why = asked.take("for", seconds_of, "a span such as 2h"), asked.text("why")
+        if for_s is None:
+            asked.fault("for", "for is missing or none, expected a span such as 2h")
+        if why is None:
+            asked.fault("why", "why is missing or none, expected a reason in a few words")
+        asked.done()
+
+        def work() -> dict[str, Any]:
+            who = caller_of(request).name
+            until_us = self._desk.muting.mute(category, round((for_s or 0) * US), who, why or "")
+            self._note(request, "mute", about=category, why=why or "")
+            return {"category": category, "until": until_us / US, "who": who, "why": why}
+
+        return await self._do(work)
+
+    async def unmute(self, request: Request, _body: bytes) -> Response:
+        """``DELETE /v1/mutes/{category}``: end a mute; 404 where there is none."""
+        category = str(_category(request))
+
+        def work() -> None:
+            if not self._desk.muting.unmute(category):
+                raise Problem(HTTPStatus.NOT_FOUND, f"{category} is not muted")
+            self._note(request, "unmute", about=category)
+
+        return await self._do(work)
+
+    async def check_limits(self, _request: Request, body: bytes) -> Response:
+        """``POST /v1/limits/check``: every rule of a limits file as a sentence, or its faults."""
+        limits = await self._threads.run(lambda: _limits(body))
+        return JSONResponse({"rules": sentences(limits.policy), "warnings": list(limits.warnings)})
+
+    async def apply_limits(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/limits/apply``: put a limits file in force, with ``if_version`` only in place of that version."""
+        asked = Asked.in_query(request)
+        if_version = asked.count("if_version", _MOST, 0) or None
+        asked.done()
+
+        def work() -> dict[str, Any]:
+            content, who, versions = _limits(body).content, caller_of(request).name, self._desk.versions
+            was = versions.in_force()
+            done = versions.publish(
+                content.text,
+                content.digest,
+                content.source,
+                by=who,
+                file="HTTP",
+                unless=Unless.SAME,
+                if_version=if_version,
+            )
+            if if_version is not None and not done.is_new and done.number != if_version:
+                detail = f"version {done.number} is in force, expected version {if_version}: nothing has changed"
+                raise Problem(HTTPStatus.PRECONDITION_FAILED, detail)
+            if done.is_new:
+                self._note(request, "limits apply", about=f"version {done.number}")
+            return {"version": done.number, "was": was and was.number, "known": done.known}
+
+        return await self._do(work)
+
+    def _letters(self, asked: Asked) -> tuple[Callable[[], Iterable[DeadLetter]], bool]:
+        """What finds the dead letters that are meant, and whether they are only counted."""
+        wanted = dead_filter(asked)
+        ids, limit, dry_run = _selection(asked, ("category", "reason", "code", "since", "before"))
+        letters = self._desk.dead_letters
+
+        def find() -> Iterable[DeadLetter]:
+            if ids is None:
+                return islice(letters.find(wanted(letters)), limit)
+            found = {letter.entry: letter for id_ in ids if (letter := letter_of(letters, id_)) is not None}
+            return sorted(found.values(), key=lambda letter: (letter.at_us, letter.entry))
+
+        return find, dry_run
+
+    def _in_chunks(  # noqa: PLR0913 - what is done, and how it is told
+        self,
+        request: Request,
+        what: str,
+        done_word: str,
+        found: Iterable[T],
+        act: Callable[[Sequence[T]], int] | None,
+        *,
+        about: str = "",
+        size: int = CHUNK,
+    ) -> dict[str, Any]:
+        """Act on all in chunks, as long as there is time; without ``act`` they are only counted."""
+        ends_s = time.monotonic() + WORK_S
+        matched = done = 0
+        is_more = False
+        try:
+            for chunk in _chunks(found, size):
+                if time.monotonic() > ends_s:
+                    is_more = True
+                    break
+                matched += len(chunk)
+                done += 0 if act is None else act(chunk)
+        finally:
+            if done:
+                self._note(request, what, about=about, count=done)
+        return {"matched": matched, done_word: done, "dry_run": act is None, "more": is_more}
+
+    def _note(self, request: Request, what: str, *, about: str = "", why: str = "", count: int | None = None) -> None:
+        self._desk.audit.note(Action(caller_of(request).name, "http", what, about, why, count))
+
+    async def _do(self, work: Callable[[], dict[str, Any] | None]) -> Response:
+        def checked() -> dict[str, Any] | None:
+            self._desk.check()
+            return work()
+
+        answer = await self._threads.run(checked)
+        return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer)
+
+
+def _selection(asked: Asked, filters: Sequence[str]) -> tuple[list[str] | None, int | None, bool]:
+    """The ids that are meant, or None for those of the filters or all; how many at most; whether only to count."""
+    has_filter = asked.has(*filters, "older_than")
+    ids = asked.take("ids", _ids, f"a list of at most {MOST_IDS} ids")
+    everything = asked.flag("all")
+    limit = asked.count("limit", _MOST, 0) or None
+    dry_run = asked.flag("dry_run")
+    if [ids is not None, everything, has_filter].count(True) != 1 and not asked.has_faults:
+        asked.fault("ids", f"which ones are meant: give ids, or some of {', '.join(filters)}, or all as true")
+    asked.done()
+    return ids, limit, dry_run
+
+
+def _ids(value: object) -> list[str]:
+    if not isinstance(value, list) or len(value) > MOST_IDS or not all(isinstance(each, str) for each in value):
+        raise ValueError
+    return value
+
+
+def _channel(value: object) -> str:
+    if not isinstance(value, str) or not value.strip("# "):
+        raise ValueError
+    return normal_channel(value)
+
+
+def _category(request: Request) -> str | None:
+    category: str | None = request.path_params.get("category")
+    if category is not None and CATEGORY.fullmatch(category) is None:
+        detail = f"{category!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+    return category
+
+
+def _limits(body: bytes) -> LimitsFile:
+    from pathlib import Path
+
+    try:
+        limits = read_limits(body.decode("utf-8-sig"), _BODY)
+    except UnicodeDecodeError as error:
+        raise Problem(HTTPStatus.BAD_REQUEST, f"the body is not UTF-8 at byte {error.start + 1}") from None
+    except ConfigError as error:
+        errors = [_fault(problem) for problem in error.problems]
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the limits have faults", errors=errors) from error
+    return LimitsFile(limits.policy, Path("HTTP"), limits.warnings, limits.content)
+
+
+def _fault(problem: str) -> dict[str, object]:
+    """A sentence such as ``body:12:5: WORDS`` in its parts."""
+    name, line, column, *rest = (*problem.split(":", 3), "", "", "")
+    if name == _BODY and line.isdecimal() and column.isdecimal():
+        return {"line": int(line), "column": int(column), "detail": rest[0].strip()}
+    return {"detail": problem}
+
+
+def _chunks(found: Iterable[T], size: int) -> Iterator[Sequence[T]]:
+    source = iter(found)
+    while chunk := list(islice(source, size)):
+        yield chunk

@@ -1,0 +1,160 @@
+"""The routes that only look: the objects of the commands' ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from itertools import islice
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dispatcher.app.documents.events import explained_document, letter_document, parked_document, payload_document
+from dispatcher.app.documents.facts import COUNTS, read_status
+from dispatcher.app.documents.status import limits_document, status_document, use_document
+from dispatcher.app.operating import Desk
+from dispatcher.core.explain import State
+from dispatcher.core.past import read_when
+from dispatcher.core.units import US, seconds_of
+from dispatcher.store.audit import KEPT
+from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
+from dispatcher.store.explanations import ids_of
+from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.web.asked import Asked
+from dispatcher.web.problems import Problem
+from dispatcher.web.threads import Threads
+
+MOST_SHOWN: Final = 1_000
+SHOWN: Final = 50
+
+_TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00"
+_SORTED: Final = frozenset(COUNTS)
+
+
+class Reading:
+    """What is there, as JSON."""
+
+    def __init__(self, desk: Desk, threads: Threads) -> None:
+        self._desk = desk
+        self._threads = threads
+
+    async def event(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/events/{id}``: what happened to an event; 404 where nothing is known of it."""
+        id_ = request.path_params["name"]
+        told = await self._threads.run(lambda: self._desk.explanations.explain(id_))
+        if told.state is State.UNKNOWN:
+            raise Problem(HTTPStatus.NOT_FOUND, told.sentence)
+        return JSONResponse(explained_document(told))
+
+    async def status(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/status``: ``category`` is a pattern of names, ``sort`` a count."""
+        asked = Asked.in_query(request)
+        pattern = asked.text("category")
+        sort = asked.take("sort", _one_of_the_counts, f"one of {', '.join(COUNTS)}")
+        asked.done()
+
+        def look() -> Mapping[str, Any]:
+            limits = self._desk.limits()
+            facts = read_status(self._desk.readers, limits.policy).of(pattern, sort)
+            return {"limits": limits_document(self._desk.settings, limits), **status_document(facts)}
+
+        return await self._look(look)
+
+    async def limits(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/limits``: the limits in force, and how much of each is used."""
+        Asked.in_query(request).done()
+
+        def look() -> Mapping[str, Any]:
+            limits = self._desk.limits()
+            status = read_status(self._desk.readers, limits.policy)
+            return {**limits_document(self._desk.settings, limits), **use_document(status, limits.policy)}
+
+        return await self._look(look)
+
+    async def parked(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/parked``: what waits; the one that expires first comes first."""
+        asked = Asked.in_query(request)
+        wanted = parked_filter(asked)
+        limit = asked.count("limit", MOST_SHOWN, SHOWN)
+        asked.done()
+
+        def look() -> Mapping[str, Any]:
+            events = self._desk.parked(self._desk.limits().policy)
+            found = list(islice(events.find(wanted(events)), limit + 1))
+            shown = [parked_document(each) for each in found[:limit]]
+            return {"parked": shown, "more": len(found) > limit, "total": events.count()}
+
+        return await self._look(look)
+
+    async def dead(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/dead``: the dead letters, the newest first."""
+        asked = Asked.in_query(request)
+        wanted = dead_filter(asked)
+        limit = asked.count("limit", MOST_SHOWN, SHOWN)
+        asked.done()
+
+        def look() -> Mapping[str, Any]:
+            letters = self._desk.dead_letters
+            found = list(islice(letters.find(wanted(letters), newest_first=True), limit + 1))
+            shown = [letter_document(letter) for letter in found[:limit]]
+            return {"dead_letters": shown, "more": len(found) > limit, "kept": letters.count()}
+
+        return await self._look(look)
+
+    async def dead_letter(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/dead/{id}``: everything about one dead letter."""
+        id_ = request.path_params["id"]
+        letter = await self._threads.run(lambda: letter_of(self._desk.dead_letters, id_))
+        if letter is None:
+            raise Problem(HTTPStatus.NOT_FOUND, f"there is no dead letter of the id {id_!r}")
+        return JSONResponse({**letter_document(letter), **payload_document(letter)})
+
+    async def audit(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/audit``: what operators did, the newest first."""
+        asked = Asked.in_query(request)
+        limit = asked.count("limit", KEPT, SHOWN)
+        asked.done()
+        return await self._look(lambda: {"audit": self._desk.audit.newest(limit)})
+
+    async def _look(self, look: Callable[[], Mapping[str, Any]]) -> Response:
+        def checked() -> Mapping[str, Any]:
+            self._desk.check()
+            return look()
+
+        return JSONResponse(await self._threads.run(checked))
+
+
+def dead_filter(asked: Asked) -> Callable[[DeadLetters], Filter]:
+    """Which dead letters are meant; ages count from the server's now."""
+    category, reason, code = (asked.text(name) for name in ("category", "reason", "code"))
+    since, before = (asked.take(name, read_when, _TIME) for name in ("since", "before"))
+
+    def wanted(letters: DeadLetters) -> Filter:
+        now_us = letters.now_us() if since or before else 0
+        return Filter(category, reason, code, since and since(now_us), before and before(now_us))
+
+    return wanted
+
+
+def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
+    """Which parked events are meant."""
+    category, reason, channel = (asked.text(name) for name in ("category", "reason", "channel"))
+    older_s = asked.take("older_than", seconds_of, "a span such as 2h")
+
+    def wanted(events: ParkedEvents) -> ParkedFilter:
+        before_us = None if older_s is None else events.now_us() - round(older_s * US)
+        return ParkedFilter(category, reason, channel, before_us)
+
+    return wanted
+
+
+def letter_of(letters: DeadLetters, id_: str) -> DeadLetter | None:
+    """The dead letter of an id, the producer's or the one on the queue."""
+    return next((letter for name in ids_of(id_) if (letter := letters.get(name)) is not None), None)
+
+
+def _one_of_the_counts(value: str) -> str:
+    if value not in _SORTED:
+        raise ValueError
+    return value

@@ -1,0 +1,111 @@
+"""Runs the application on a socket until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+
+from dispatcher.errors import ConfigError
+from dispatcher.web.bounds import ANSWER_S, BODY_S, KEEP_ALIVE_S, MOST_HEAD, BoundedProtocol
+
+_BACKLOG: Final = 1024
+_STOP_S: Final = round(BODY_S + ANSWER_S) + 1
+"""What is in hand at a stop is finished: a body that has begun, and its answer."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises ``ConfigError``."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"{host} port {port} cannot be listened on: {error.strerror or error}") from None
+
+
+def url_of(listening: socket.socket) -> str:
+    """The address of a socket that listens."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(
+    build: Callable[[], Starlette],
+    listening: socket.socket,
+    *,
+    begun: Callable[[], None],
+    hung_up: Callable[[], bool],
+) -> None:
+    """Serve until SIGTERM or SIGINT; then what is in hand is finished.
+
+    ``build`` makes the application in the event loop; ``begun`` is called when signals are heard. ``hung_up`` is
+    called at SIGHUP, and says whether that ends the run as well.
+    """
+    asyncio.run(_run(build, listening, begun, hung_up))
+
+
+async def _run(
+    build: Callable[[], Starlette],
+    listening: socket.socket,
+    begun: Callable[[], None],
+    hung_up: Callable[[], bool],
+) -> None:
+    server = server_of(build())
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.should_exit = True
+
+    def hangup() -> None:
+        if hung_up():
+            stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, hangup)
+    begun()
+    await server.serve([listening])
+
+
+def server_of(app: Starlette) -> uvicorn.Server:
+    """The server of an application, within our bounds; ``should_exit`` stops it in order."""
+    _quiet()
+    config = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MOST_HEAD,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    return _Server(config)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its own way with signals, which ends the process by them."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """See uvicorn; the loop hears signals."""
+        yield
+
+
+def _quiet() -> None:
+    """What uvicorn has to say is told by answers, and a defect by the log."""
+    log: Any = logging.getLogger("uvicorn")
+    log.propagate = False
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())

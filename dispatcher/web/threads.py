@@ -1,0 +1,41 @@
+"""Blocking work of operators in a few threads, each within the deadline of its request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from dispatcher.errors import GateUnavailable
+from dispatcher.web.problems import unavailable
+
+MOST: Final = 4
+
+T = TypeVar("T")
+
+
+class Threads:
+    """Where blocking calls run; a context manager, whose end waits for what runs.
+
+    A thread that a request no longer waits for goes on to its end.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(MOST, thread_name_prefix="operator")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns; raises what it raises, and ``Problem`` where Redis is away."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except GateUnavailable as error:
+            raise unavailable(str(error)) from error

@@ -1,0 +1,145 @@
+"""Who may do what: tokens, scopes, hosts, and the pages of other sites."""
+
+from __future__ import annotations
+
+import base64
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatcher.errors import ConfigError
+from dispatcher.web.auth import read_tokens
+from tests.support.commands import run
+from tests.support.processes import until
+from tests.support.servers import RedisServer
+from tests.support.serving import TOKENS, Serving
+
+EVENT = {"category": "errors", "text": "disk full"}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("tokens") / "tokens"
+    path.write_text(TOKENS, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def guarded(shared_server: RedisServer, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with Serving(shared_server.url, tmp_path_factory.mktemp("guarded"), "--tokens", str(tokens)) as serving:
+        yield serving
+
+
+def status(serving: Serving, **headers: str) -> int:
+    return serving.post("/v1/events", EVENT, **headers).status_code
+
+
+def basic(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("authorization", "expected"),
+    [
+        ("Bearer secret-of-shop", 202),
+        ("bearer  secret-of-shop", 202),
+        (basic("anybody:secret-of-shop"), 202),
+        (basic(":secret-of-shop"), 202),
+        ("Bearer secret-of-eve", 403),
+        ("Bearer secret-of-sho", 401),
+        ("Bearer shop", 401),
+        ("Bearer", 401),
+        ("Basic %%%", 401),
+        (basic("secret-of-shop"), 401),
+        ("Digest secret-of-shop", 401),
+    ],
+)
+def test_a_token_opens_what_its_scopes_name(guarded: Serving, authorization: str, expected: int) -> None:
+    answer = guarded.post("/v1/events", EVENT, Authorization=authorization)
+    assert answer.status_code == expected
+    assert ("www-authenticate" in answer.headers) == (expected == 401)
+    assert "secret-of" not in answer.text
+
+
+def test_without_a_token_only_health_is_told(guarded: Serving) -> None:
+    assert status(guarded) == 401
+    with guarded.client() as client:
+        assert client.get("/-/healthy").json() == {"status": "alive"}
+
+
+def test_two_tokens_have_idempotency_keys_of_their_own(guarded: Serving, tokens: Path) -> None:
+    tokens.write_text(TOKENS + "shed ingest secret-of-shed\n", encoding="utf-8")
+    guarded.signal(signal.SIGHUP)
+    until(lambda: status(guarded, Authorization="Bearer secret-of-shed") == 202, "the tokens to be read again")
+    ids = [
+        guarded.post("/v1/events", EVENT, Idempotency_Key="k", Authorization=f"Bearer secret-of-{name}").json()["ids"]
+        for name in ("shop", "shed", "shop")
+    ]
+    assert ids[0] == ids[2] != ids[1]
+    tokens.write_text("shop nothing secret-of-shop\n", encoding="utf-8")
+    guarded.signal(signal.SIGHUP)
+    refused = guarded.await_line("tokens.refused")
+    assert "line 1: a scope that is not known" in refused["faults"][0]
+    assert status(guarded, Authorization="Bearer secret-of-shed") == 202, "the tokens that were read last stay"
+    assert "secret-of" not in guarded.stderr()
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost:8910", 202), ("127.9.9.9", 202), ("[::1]:1", 202), ("evil.example", 403), ("localhost.evil", 403)],
+)
+def test_without_tokens_only_loopbacks_own_names_are_answered(serving: Serving, host: str, expected: int) -> None:
+    assert status(serving, Host=host) == expected
+    with serving.client() as client:
+        assert client.get("/-/healthy", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost"}, 202),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 403),
+        ({"Origin": "http://localhost"}, 202),
+        ({"Origin": "http://localhost:81"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+    ids=str,
+)
+def test_a_page_of_another_site_changes_nothing(serving: Serving, headers: dict[str, str], expected: int) -> None:
+    assert status(serving, Host="localhost", **headers) == expected
+
+
+def test_a_trusted_host_is_answered_without_tokens(redis_url: str, tmp_path: Path) -> None:
+    with Serving(redis_url, tmp_path, DISPATCHER_SERVE_TRUSTED_HOSTS="Events.internal, other") as serving:
+        assert status(serving, Host="events.internal:8910") == 202
+        assert status(serving, Host="evil.example") == 403
+
+
+def test_beyond_loopback_it_does_not_start_without_tokens(redis_url: str) -> None:
+    result = run("serve", "--host", "0.0.0.0", DISPATCHER_REDIS_URL=redis_url)  # noqa: S104 - it is refused
+    assert result.code == 78
+    assert "DISPATCHER_SERVE_TOKENS_FILE or --tokens" in result.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("shop ingest", "line 1: 2 words, expected three: NAME SCOPES SECRET"),
+        ("\nshop ingest,all hidden", "line 2: a scope that is not known, expected some of ingest, read, operate"),
+        ("s/p ingest hidden", "line 1: a name of other characters"),
+        ("a ingest hidden\na read hidden2", "line 2: the name or the secret of another line"),
+        ("a ingest hidden\nb read hidden", "line 2: the name or the secret of another line"),
+        ("# nobody\n", "names no token"),
+    ],
+)
+def test_a_tokens_file_is_refused_with_the_line_and_without_its_secrets(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_tokens(path)
+    assert words in str(caught.value)
+    assert "hidden" not in str(caught.value)

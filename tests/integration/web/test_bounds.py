@@ -1,0 +1,180 @@
+"""What one peer may cost: bytes, seconds and connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import uvicorn
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dispatcher.app.operating import Desk
+from dispatcher.app.servers import Server
+from dispatcher.app.serving import Readiness, open_intake
+from dispatcher.logs.event_log import build_event_log
+from dispatcher.settings.environment import Settings
+from dispatcher.web import bounds
+from dispatcher.web.app import App
+from dispatcher.web.auth import Guard
+from dispatcher.web.ingest import Ingest
+from dispatcher.web.operating import Operating
+from dispatcher.web.reading import Reading
+from dispatcher.web.server import listen, server_of
+from dispatcher.web.threads import Threads
+from tests.support.processes import PATIENCE_S, until
+from tests.support.serving import Raw, Serving
+
+HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: text/plain")
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of a server in this process whose spans of time are short; it needs no Redis until an event is whole."""
+    for name in ("HEAD_S", "BODY_S", "ANSWER_S", "KEEP_ALIVE_S", "READ_S"):
+        monkeypatch.setattr(bounds, name, 0.2)
+    with running(redis_url="redis://127.0.0.1:1") as port:
+        yield port
+
+
+@contextmanager
+def running(redis_url: str) -> Iterator[int]:
+    settings = Settings.isolated()
+
+    async def serve() -> None:
+        client = Redis.from_url(redis_url)
+        desk = Desk(settings, Server(redis_url, "nowhere"), timeout_s=0.2)
+        log, threads = build_event_log(), Threads()
+        app = App(
+            guard=Guard(None),
+            ingest=Ingest(open_intake(settings, client)),
+            reading=Reading(desk, threads),
+            operating=Operating(desk, threads, log),
+            readiness=Readiness(settings, client),
+            log=log,
+        ).build()
+        app.router.routes.append(Route("/sleep", bounds.bounded(sleep)))
+        servers.append(server_of(app))
+        await servers[0].serve([listening])
+
+    async def sleep(_request: Request, _body: bytes) -> Response:
+        await asyncio.Event().wait()
+        return Response()
+
+    servers: list[uvicorn.Server] = []
+    with listen("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        servers[0].should_exit = True
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), "the server ends although peers are connected"
+
+
+@contextmanager
+def connected(port: int) -> Iterator[Raw]:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+        yield Raw(connection)
+
+
+def test_a_slow_head_is_cut(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.connection.sendall(b"POST /v1/events HTTP/1.1\r\nHost:")
+        code, text = peer.answer()
+    assert code == 408
+    assert "the head of the request took over" in text
+
+
+def test_a_slow_body_is_cut(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.send(*HEAD, "Content-Length: 10", body=b"12345")
+        code, text = peer.answer()
+    assert code == 408
+    assert "the body took over" in text
+
+
+def test_an_endless_body_is_cut_after_its_refusal_too(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.send(*HEAD, "Content-Length: 999999999", body=b"12345")
+        assert peer.answer()[0] == 413
+
+
+def test_a_connection_that_is_kept_and_not_used_ends(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.send("GET /-/healthy HTTP/1.1", "Host: localhost")
+        assert peer.answer()[0] == 200
+
+
+def test_what_gets_no_answer_in_time_is_503(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.send("GET /sleep HTTP/1.1", "Host: localhost", "Connection: close")
+        code, text = peer.answer()
+    assert code == 503
+    assert "retry-after: 2" in text
+
+
+def test_an_event_is_refused_in_time_where_redis_is_away(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.send(*HEAD, "Content-Length: 1", "Connection: close", body=b"x")
+        code, text = peer.answer()
+    assert code == 503
+    assert "retry-after: 2" in text
+    assert '"ids":[],"rest_from":0' in text
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["X-Bomb: " + "x" * 20_000], 431),
+        ([f"X-{n}: x" for n in range(4_000)], 431),
+        (["Content-Length: x"], 400),
+        (["no colon"], 400),
+        (["Transfer-Encoding: gzip"], 501),
+    ],
+    ids=["one header", "many headers", "a length that is none", "no header", "an encoding"],
+)
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in pieces"])
+def test_a_head_that_is_too_large_or_none_is_refused(
+    serving: Serving, lines: list[str], expected: int, *, at_once: bool
+) -> None:
+    head = "\r\n".join((*HEAD, "Connection: close", *lines, "", "")).encode()
+    with serving.raw() as peer:
+        for piece in [head] if at_once else [head[:9_000], head[9_000:]]:
+            peer.connection.sendall(piece)
+        assert peer.answer()[0] == expected
+
+
+def test_a_body_over_4_mb_is_413_also_where_its_length_is_not_said(serving: Serving) -> None:
+    assert serving.post("/v1/events", b" " * (bounds.MOST_BODY + 1)).status_code == 413
+    pieces = iter([b" " * 1_000_000] * 5)
+    with serving.client() as client:
+        assert client.post("/v1/events", content=pieces).status_code == 413
+
+
+def test_more_than_512_connections_are_refused_and_those_before_are_served(serving: Serving) -> None:
+    with ExitStack() as stack:
+        peers = [stack.enter_context(serving.raw()) for _ in range(bounds.MOST_CONNECTIONS)]
+        with serving.raw() as late:
+            code, text = late.answer()
+        assert code == 503
+        assert "retry-after: 2" in text
+        peers[-1].send("GET /-/healthy HTTP/1.1", "Host: localhost", "Connection: close")
+        assert peers[-1].answer()[0] == 200
+    with serving.client() as client:
+        until(lambda: client.get("/-/healthy").status_code == 200, "the others to be gone")
+
+
+def test_requests_in_one_packet_are_answered_in_order(serving: Serving) -> None:
+    with serving.raw() as peer:
+        one = "\r\n".join((*HEAD, "X-Id: {}", "Content-Length: 1", "", "x"))
+        last = one.replace("X-Id", "Connection: close\r\nX-Id")
+        peer.connection.sendall("".join([one.format("p1"), one.format("p2"), last.format("p3")]).encode())
+        _, text = peer.answer()
+    assert [text.find(f'"ids":["p{n}"]') for n in (1, 2, 3)] == sorted(text.find(f'"ids":["p{n}"]') for n in (1, 2, 3))
+    assert text.count("202 Accepted") == 3

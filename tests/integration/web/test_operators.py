@@ -1,0 +1,248 @@
+"""Looking and operating over HTTP: the objects of the commands, what is changed, and the trail of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dispatcher.settings.limits_file import read_policy
+from tests.support.commands import run
+from tests.support.dead_letters import buried, bury, numbered, on_lanes
+from tests.support.deferral import run as work
+from tests.support.servers import Database, RedisServer
+from tests.support.serving import TOKENS, Serving
+from tests.support.stage import Stage
+
+LIMITS = 'defaults: {limits: [1/1d], on_limit: defer, channel: "#all"}\n'
+
+
+@pytest.fixture(scope="module")
+def desk(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    cwd: Path = tmp_path_factory.mktemp("desk")
+    (cwd / "tokens").write_text(TOKENS, encoding="utf-8")
+    with Serving(shared_server.url, cwd, "--tokens", "tokens") as serving:
+        yield serving
+
+
+@pytest.fixture
+def olga(desk: Serving, redis_url: str) -> Iterator[httpx.Client]:
+    """An operator, on an empty database."""
+    del redis_url
+    with desk.client("secret-of-olga") as client:
+        yield client
+
+
+def said(*arguments: str, redis_url: str) -> Any:  # noqa: ANN401 - JSON
+    """What a command prints with ``--json``."""
+    return json.loads(run(*arguments, "--json", DISPATCHER_REDIS_URL=redis_url).out)
+
+
+def alike(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Without what another instant, or another current folder, changes."""
+    text = re.sub(r'"(now|next_free_s|file|sentence)": ("[^"]*"|[0-9.]+)', r'"\1": 0', json.dumps(value))
+    return json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("/v1/status", ["status"]),
+        ("/v1/status?category=e*&sort=dead", ["status", "--category", "e*", "--sort", "dead"]),
+        ("/v1/limits", ["limits", "show"]),
+        ("/v1/dead", ["dead", "list"]),
+        (
+            "/v1/dead?category=errors&since=2h&limit=2",
+            ["dead", "list", "--category", "errors", "--since", "2h", "--limit=2"],
+        ),
+        ("/v1/dead/e1", ["dead", "show", "e1"]),
+        ("/v1/events/e1", ["explain", "e1"]),
+        ("/v1/parked", ["parked", "list"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_read_is_what_the_command_prints(
+    olga: httpx.Client, redis: Database, redis_url: str, path: str, command: list[str]
+) -> None:
+    bury(redis, numbered(3), ago_s=60)
+    answer = olga.get(path)
+    assert answer.status_code == 200
+    assert alike(answer.json()) == alike(said(*command, redis_url=redis_url))
+
+
+@pytest.mark.parametrize("path", ["/v1/events/none", "/v1/dead/none"])
+def test_what_is_not_known_is_404(olga: httpx.Client, path: str) -> None:
+    assert olga.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer"),
+    [
+        ("/v1/dead?limit=0", "/limit"),
+        ("/v1/dead?since=soon", "/since"),
+        ("/v1/parked?older_than=x", "/older_than"),
+        ("/v1/status?sort=size", "/sort"),
+        ("/v1/audit?whom=olga", "/whom"),
+    ],
+)
+def test_a_question_with_a_fault_is_told_with_its_place(olga: httpx.Client, path: str, pointer: str) -> None:
+    answer = olga.get(path)
+    assert (answer.status_code, [fault["pointer"] for fault in answer.json()["errors"]]) == (422, [pointer])
+
+
+def test_a_replay_is_counted_first_and_then_done(olga: httpx.Client, redis: Database) -> None:
+    bury(redis, [*numbered(250), {"category": "deploys", "text": "x", "id": "d"}])
+    wanted = {"category": "errors"}
+    counted = olga.post("/v1/dead/replay", json={**wanted, "dry_run": True}).json()
+    assert counted == {"matched": 250, "replayed": 0, "dry_run": True, "more": False}
+    assert on_lanes(redis) == []
+    done = olga.post("/v1/dead/replay", json={**wanted, "to": "ops"}).json()
+    assert done == {"matched": 250, "replayed": 250, "dry_run": False, "more": False}
+    assert on_lanes(redis) == [f"e{n}" for n in range(250)]
+    assert buried(redis) == ["d"]
+
+
+def test_dead_letters_are_purged_by_id_or_all_up_to_a_limit(olga: httpx.Client, redis: Database) -> None:
+    bury(redis, numbered(5))
+    assert olga.post("/v1/dead/purge", json={"ids": ["e3", "none"]}).json()["purged"] == 1
+    assert olga.post("/v1/dead/purge", json={"all": True, "limit": 2}).json()["purged"] == 2
+    assert buried(redis) == ["e2", "e4"]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"ids": ["a"], "all": True}, {"category": "a", "all": True}, {"ids": "a"}, {"all": "yes"}, {"id": "a"}]
+)
+def test_what_is_meant_must_be_said_once(olga: httpx.Client, body: dict[str, object]) -> None:
+    for path in ("/v1/dead/replay", "/v1/dead/purge", "/v1/parked/cancel"):
+        assert olga.post(path, json=body).status_code == 422
+
+
+def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redis: Database, tmp_path: Path) -> None:
+    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
+    stage = Stage(redis, read_policy(LIMITS, "limits.yaml")[0])
+    stage.clock.now_us = time.time_ns() // 1_000
+    ann = stage.worker("ann")
+    stage.send("one", "two", "three", category="reports")
+    work(ann)
+    stage.redis.delete(stage.keys.leases)
+    with (
+        Serving(
+            shared_server.url,
+            tmp_path,
+            "--tokens",
+            "tokens",
+            DISPATCHER_NAMESPACE="stage",
+            DISPATCHER_QUEUE="q",
+            DISPATCHER_LIMITS_FILE="limits.yaml",
+        ) as serving,
+        serving.client("secret-of-olga") as olga,
+    ):
+        listed = olga.get("/v1/parked?category=reports").json()["parked"]
+        assert {each["id"] for each in listed} == {"two", "three"}
+        told = olga.post("/v1/parked/cancel", json={"category": "reports", "dry_run": True}).json()
+        assert told == {"matched": 2, "cancelled": 0, "dry_run": True, "more": False}
+        assert olga.post("/v1/parked/cancel", json={"ids": ["two"]}).json()["cancelled"] == 1
+        assert olga.post("/v1/parked/cancel", json={"all": True}).json()["cancelled"] == 1
+        assert olga.get("/v1/parked").json()["total"] == 0
+        assert "by olga" in olga.get("/v1/events/two").json()["sentence"]
+    assert {line["event_id"] for line in serving.named("event.settled")} == {"two", "three"}
+
+
+def test_pauses_and_mutes_begin_and_end(olga: httpx.Client) -> None:
+    assert olga.put("/v1/pause", json={"why": "a move"}).status_code == 204
+    assert olga.put("/v1/pause/errors").status_code == 204
+    muted = olga.put("/v1/mutes/chatter", json={"for": "2h", "why": "a deploy"})
+    assert (muted.status_code, muted.json()["who"]) == (200, "olga")
+    status = olga.get("/v1/status").json()
+    assert status["paused"]["detail"] == "paused by olga: a move"
+    assert [each["category"] for each in status["paused_categories"]] == ["errors"]
+    assert [(each["category"], each["why"], each["who"]) for each in status["muted"]] == [
+        ("chatter", "a deploy", "olga")
+    ]
+    ends = ("/v1/pause", "/v1/pause/errors", "/v1/mutes/chatter")
+    assert [olga.delete(path).status_code for path in ends] == [204, 204, 204]
+    assert [olga.delete(path).status_code for path in ends] == [404, 404, 404]
+    assert olga.put("/v1/mutes/chatter", json={"for": "soon"}).status_code == 422
+    assert olga.put("/v1/pause/a b").status_code == 422
+
+
+def test_limits_are_checked_and_put_in_force(olga: httpx.Client) -> None:
+    good = b"global: {limits: [100/30m]}\ndefaults: {limits: [10/30m]}\n"
+    rules = olga.post("/v1/limits/check", content=good).json()["rules"]
+    assert any("at most 100 in any 30 minutes" in rule for rule in rules)
+    bad = olga.post("/v1/limits/apply", content=b"global:\n  limits: [10/30]\nchanels: {}\n")
+    assert bad.status_code == 422
+    assert [(fault["line"], fault["column"]) for fault in bad.json()["errors"]] == [(2, 12), (3, 1)]
+    assert olga.post("/v1/limits/apply", content=good).json() == {"version": 1, "was": None, "known": None}
+    other = good.replace(b"100", b"50")
+    assert olga.post("/v1/limits/apply?if_version=2", content=other).status_code == 412
+    assert olga.post("/v1/limits/apply?if_version=1", content=other).json()["version"] == 2
+    assert olga.get("/v1/limits").json()["by"] == "olga"
+
+
+def test_every_action_of_command_and_http_leaves_an_entry(olga: httpx.Client, redis: Database, redis_url: str) -> None:
+    bury(redis, numbered(4))
+    olga.put("/v1/pause", json={"why": "a move"})
+    olga.delete("/v1/pause")
+    olga.post("/v1/dead/replay", json={"ids": ["e0"]})
+    olga.post("/v1/dead/replay", json={"ids": ["e1"], "dry_run": True})
+    for line in (
+        "pause chatter",
+        "resume chatter",
+        "mute chatter --for 2h --why x",
+        "unmute chatter",
+        "dead purge e1 --yes",
+        "dead replay e2",
+    ):
+        run(*line.split(), DISPATCHER_REDIS_URL=redis_url)
+    trail = olga.get("/v1/audit").json()["audit"]
+    assert [(each["whence"], each["what"], each["about"], each["count"]) for each in reversed(trail)] == [
+        ("http", "pause", "*", None),
+        ("http", "resume", "*", None),
+        ("http", "dead replay", "", 1),
+        ("cli", "pause", "chatter", None),
+        ("cli", "resume", "chatter", None),
+        ("cli", "mute", "chatter", None),
+        ("cli", "unmute", "chatter", None),
+        ("cli", "dead purge", "", 1),
+        ("cli", "dead replay", "", 1),
+    ]
+    assert (trail[-1]["who"], trail[-1]["why"]) == ("olga", "a move")
+    assert abs(trail[0]["at"] - time.time()) < 60
+    assert len(olga.get("/v1/audit?limit=2").json()["audit"]) == 2
+
+
+def test_scopes_part_reading_from_operating(desk: Serving) -> None:
+    with desk.client("secret-of-eve") as eve, desk.client("secret-of-shop") as shop:
+        assert eve.get("/v1/status").status_code == 200
+        assert eve.put("/v1/pause").status_code == 403
+        assert shop.get("/v1/status").status_code == 403
+
+
+def test_without_tokens_nobody_operates(serving: Serving) -> None:
+    with serving.client() as client:
+        assert client.get("/v1/status").status_code == 200
+        answer = client.put("/v1/pause")
+    assert answer.status_code == 403
+    assert "DISPATCHER_SERVE_TOKENS_FILE" in answer.json()["detail"]
+
+
+def test_the_description_names_every_route_and_each_answers_as_it_says(desk: Serving) -> None:
+    with desk.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+        for path, methods in paths.items():
+            real = re.sub(r"\{\w+\}", "x", path)
+            for method, operation in methods.items():
+                status = client.request(method, real).status_code
+                assert (status == 401) == ("security" in operation), f"{method} {path}"
+            unknown = {"get", "post", "put", "delete"} - methods.keys()
+            allowed = client.request("PATCH", real)
+            assert allowed.status_code == 405
+            assert not unknown & set(allowed.headers["allow"].lower().split(", ")) or path.startswith("/v1/events/")

@@ -1,0 +1,155 @@
+"""The process: what its end, its death and an outage of Redis leave behind, and what it says of itself."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dispatcher.cli import serve
+from dispatcher.errors import ConfigError
+from dispatcher.server.keys import Keys
+from tests.integration.web.test_ingest import queued
+from tests.support.commands import run
+from tests.support.processes import until
+from tests.support.servers import Database, RedisServer, free_port
+from tests.support.serving import Serving
+
+EVENT = {"category": "errors", "text": "disk full"}
+
+
+class Load:
+    """Clients that send events with ids, each again until it is accepted; ``accepted`` are those ids."""
+
+    def __init__(self, url: str, clients: int = 4) -> None:
+        self.accepted: list[str] = []
+        self.retries = 0
+        self._url = url
+        self._ends = threading.Event()
+        self._threads = [threading.Thread(target=self._send, args=(n,)) for n in range(clients)]
+
+    def _send(self, client: int) -> None:
+        number = 0
+        with httpx.Client(base_url=self._url, timeout=5) as http:
+            while not self._ends.is_set():
+                event_id = f"c{client}-{number}"
+                try:
+                    answer = http.post("/v1/events", json=[{**EVENT, "id": event_id}])
+                except httpx.HTTPError:
+                    self.retries += 1
+                    self._ends.wait(0.01)
+                    continue
+                if answer.status_code == 202:
+                    self.accepted.append(event_id)
+                    number += 1
+                else:
+                    assert answer.status_code == 503, answer.text
+                    self.retries += 1
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            until(lambda: len(self.accepted) > 50, "events to be accepted")
+            yield
+        finally:
+            self._ends.set()
+            for thread in self._threads:
+                thread.join(20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_process_that_ends_under_load_loses_and_doubles_nothing(
+    redis_url: str, redis: Database, tmp_path: Path, number: signal.Signals
+) -> None:
+    port = free_port()
+    with Serving(redis_url, tmp_path, port=port) as first:
+        load = Load(first.url)
+        with load.running():
+            first.signal(number)
+            assert first.wait() == (0 if number is signal.SIGTERM else -number)
+            before = len(load.accepted)
+            with Serving(redis_url, tmp_path, port=port) as second:
+                assert second.url == first.url
+                until(lambda: len(load.accepted) > before + 50, "events to be accepted again")
+    found = queued(redis)
+    assert len(found) == len(set(found))
+    assert set(load.accepted) <= set(found)
+    assert len(set(found) - set(load.accepted)) <= 4, "of each client at most the one that it was sending at the end"
+    assert [line["event"] for line in first.lines()][-1] == (
+        "serve.stopped" if number is signal.SIGTERM else "serve.started"
+    )
+
+
+def test_a_restart_of_redis_under_load_loses_and_doubles_nothing(own_server: RedisServer, tmp_path: Path) -> None:
+    with Serving(own_server.url, tmp_path) as serving:
+        load = Load(serving.url)
+        with load.running():
+            own_server.restart()
+            before = len(load.accepted)
+            until(lambda: len(load.accepted) > before + 50, "events to be accepted again")
+    with own_server.client() as client:
+        found = queued(client)
+    assert len(found) == len(set(found))
+    assert set(load.accepted) <= set(found)
+
+
+def test_what_is_in_hand_at_a_stop_is_finished(redis_url: str, redis: Database, tmp_path: Path) -> None:
+    with Serving(redis_url, tmp_path) as serving, serving.raw() as peer:
+        peer.send("POST /v1/events/errors HTTP/1.1", "Host: localhost", "X-Id: late", "Content-Length: 4", body=b"di")
+        assert _listens(serving.url), "the head was read before"
+        serving.signal(signal.SIGTERM)
+        until(lambda: not _listens(serving.url), "the end of listening")
+        peer.connection.sendall(b"sk")
+        assert peer.answer()[0] == 202
+        assert serving.wait() == 0
+    assert queued(redis) == ["late"]
+
+
+def _listens(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/-/healthy", timeout=1).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_it_is_ready_when_redis_answers_and_limits_are_in_force(own_server: RedisServer, tmp_path: Path) -> None:
+    with Serving(own_server.url, tmp_path) as serving, serving.client() as client:
+        answer = client.get("/-/ready")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        assert "no limits are in force" in answer.json()["detail"]
+        with own_server.client() as redis:
+            redis.set(Keys("dispatcher").limits_version, "1-x")
+        assert client.get("/-/ready").json() == {"status": "ready"}
+        own_server.stop()
+        assert client.get("/-/ready").status_code == 503
+        assert client.get("/-/healthy").status_code == 200
+        own_server.start()
+
+
+def test_a_full_server_is_a_reason_to_come_again(tmp_path: Path) -> None:
+    with (
+        RedisServer(options=("--maxmemory", "1mb")) as server,
+        Serving(server.url, tmp_path) as serving,
+    ):
+        answer = serving.post("/v1/events", EVENT)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert "Redis is full" in answer.json()["detail"]
+
+
+def test_a_port_in_use_is_named(serving: Serving, redis_url: str) -> None:
+    result = run("serve", "--port", str(serving.port), DISPATCHER_REDIS_URL=redis_url)
+    assert result.code == 78
+    assert f"127.0.0.1 port {serving.port} cannot be listened on" in result.err
+
+
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "uvicorn" else object())
+    with pytest.raises(ConfigError, match=r"needs uvicorn, .* pip install 'notification-dispatcher\[serve\]'"):
+        serve.check_packages()
