@@ -279,7 +279,9 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
     found = chosen.events
     if found and not yes:
         _agree(terminal, found, as_json=as_json)
-    log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
+    log = build_event_log(
+        level=settings.log_level, style=settings.log_format, text=settings.log_text, secrets=settings.secrets()
+    )
     tally = _Tally()
     with Interruption() as interruption:
         try:
