@@ -91,7 +91,7 @@ def dispatch_one(job_id: str, data: str) -> str:
     sink = build_sink(settings)
     owner = f"job.{_owner()}"
     with (
-        process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, _),
+        process_log(settings.log_level, settings.log_format, settings.secrets(), text=settings.log_text) as (log, _),
         open_server(settings, start=False) as server,
     ):
         events = log.of(owner)

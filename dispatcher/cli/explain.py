@@ -9,9 +9,12 @@ import click
 from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.terminal import Terminal
+from dispatcher.core.rendering import one_line
 
 CUT: Final = "…"
 """What a log line for people has after the beginning of a generated id."""
+
+_LONGEST_TEXT: Final = 200
 
 
 @click.command()
@@ -38,5 +41,7 @@ def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     else:
         if explanation.id.startswith(asked) and explanation.id != asked:
             terminal.say(f"id {explanation.id}")
+        if explanation.text:
+            terminal.say(f"text {one_line(explanation.text, _LONGEST_TEXT)}")
         terminal.tell(explanation.sentence)
     return DOES_NOT_HOLD if explanation.state is State.UNKNOWN else DONE

@@ -52,11 +52,19 @@ def _channel(text: str) -> str:
     return text
 
 
+def _words(text: str) -> tuple[str, ...]:
+    found = tuple(text.casefold().split())
+    if not found:
+        raise ValueError(f"{text!r}, expected words such as 'disk full'")
+    return found
+
+
 CATEGORY_NAME: Final = Parsed("CATEGORY", _category)
 CHANNEL: Final = Parsed("CHANNEL", _channel)
 WHEN: Final = Parsed("TIME", read_when)
 SPAN_US: Final = Parsed("SPAN", lambda text: round(seconds_of(text) * US))
 SPAN_S: Final = Parsed("SPAN", seconds_of)
+WORDS: Final = Parsed("WORDS", _words)
 
 
 def words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:

@@ -13,7 +13,7 @@ import click
 from dispatcher.cli.context import audited, limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import SPAN_US, operator
+from dispatcher.cli.options import SPAN_US, WORDS, operator
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import Reason
 from dispatcher.errors import GateUnavailable
@@ -52,6 +52,7 @@ _reason = click.option(
 )
 _channel = click.option("--channel", metavar="NAME", help="Only for this channel.")
 _older_than = click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h.")
+_text = click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -68,7 +69,8 @@ class Selection:
         given = [bool(self.ids), self.everything, any(value is not None for value in self.filters.values())]
         if not any(given):
             raise click.UsageError(
-                "Which parked events? Give their ids, or --category, --reason, --channel or --older-than, or --all."
+                "Which parked events? "
+                "Give their ids, or --category, --reason, --channel, --older-than or --text, or --all."
             )
         if sum(given) > 1 or (self.ids and self.limit):
             raise click.UsageError("Give either ids, or filters, or --all, not several of these.")
@@ -105,6 +107,7 @@ def parked() -> None:
 @_reason
 @_channel
 @_older_than
+@_text
 @click.option("--limit", type=click.IntRange(1), metavar="N", default=SHOWN, show_default=True, help="At most N.")
 @_as_json
 @click.pass_obj
@@ -164,6 +167,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 @_reason
 @_channel
 @_older_than
+@_text
 @click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N, those that expire first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -243,17 +247,18 @@ def _open(
         yield open_parked_events(settings, server, limits.policy), settings, server
 
 
-def _filter(
+def _filter(  # noqa: PLR0913, PLR0917 - one for each option
     events: ParkedEvents,
     category: str | None = None,
     reason: str | None = None,
     channel: str | None = None,
     older_than: int | None = None,
+    words: tuple[str, ...] | None = None,
 ) -> ParkedFilter:
     from dispatcher.store.parked_events import ParkedFilter
 
     seen_before_us = None if older_than is None else events.now_us() - older_than
-    return ParkedFilter(category, reason, channel, seen_before_us)
+    return ParkedFilter(category, reason, channel, seen_before_us, words or ())
 
 
 def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was asked
@@ -274,7 +279,9 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
     found = chosen.events
     if found and not yes:
         _agree(terminal, found, as_json=as_json)
-    log = build_event_log(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
+    log = build_event_log(
+        level=settings.log_level, style=settings.log_format, text=settings.log_text, secrets=settings.secrets()
+    )
     tally = _Tally()
     with Interruption() as interruption:
         try:

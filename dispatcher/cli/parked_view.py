@@ -6,34 +6,43 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, plain_table
+from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
 from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import Clock, Explanation, clock_of
 from dispatcher.core.limits import US
-from dispatcher.core.rendering import one_line
+from dispatcher.core.rendering import one_line, text_of
 from dispatcher.store.parked_events import ParkedEvent
+
+_READABLE_TEXT: Final = 20
 
 
 def listing(events: Sequence[ParkedEvent]) -> Fitting:
-    """Each in one line, or in a few below each other where there is little room; an id is always whole."""
-    return Fitting(lambda: _in_lines(events), lambda: _in_blocks(events))
+    """Each in one line, or in a few below each other where there is little room; an id is always whole.
+
+    In a line the text gives way, down to its beginning.
+    """
+    return Fitting(lambda: _in_lines(events), lambda: _in_lines(events), lambda: _in_blocks(events))
 
 
 def _in_lines(events: Sequence[ParkedEvent]) -> Table:
     table = plain_table()
     for heading in (_since(), "Id", "Category", "Channel", "Reason", "Expected"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("What it waits for")
+    table.add_column("Text")
+    table.add_column("What it waits for", no_wrap=True)
     clock = clock_of(_now_us())
     for each in events:
         told = each.explanation
         facts = [told.id, told.category or "", told.channel or "", told.reason or "", _expected(told, clock)]
-        table.add_row(clock(each.seen_us), *(Text(one_line(fact, 400)) for fact in (*facts, told.sentence)))
+        row: list[RenderableType] = [OneLine(one_line(fact, 400)) for fact in facts]
+        row += [OneLine(_text(each), shortest=_READABLE_TEXT), OneLine(one_line(told.sentence, 400), "dim")]
+        table.add_row(clock(each.seen_us), *row)
     return table
 
 
@@ -41,15 +50,20 @@ def _in_blocks(events: Sequence[ParkedEvent]) -> Table:
     table = plain_table()
     table.add_column(_since(), no_wrap=True)
     table.add_column("Expected", no_wrap=True)
-    table.add_column("Id, then category, channel and reason", overflow="fold")
+    table.add_column("Id, category, channel, reason, text", overflow="fold")
     clock = clock_of(_now_us())
     for each in events:
         told = each.explanation
         facts = [Text(one_line(fact)) for fact in (told.category, told.channel, told.reason) if fact]
         sentence = Text(one_line(told.sentence, 400), "dim")
-        group = Group(Text(one_line(told.id), "bold"), Text("  ").join(facts), sentence)
-        table.add_row(clock(each.seen_us), _expected(told, clock), group)
+        parts: list[RenderableType] = [Text(one_line(told.id), "bold"), Text("  ").join(facts)]
+        parts += [cut(text)] if (text := _text(each)) else []
+        table.add_row(clock(each.seen_us), _expected(told, clock), Group(*parts, sentence))
     return table
+
+
+def _text(parked: ParkedEvent) -> str:
+    return "" if parked.event is None else one_line(text_of(parked.event))
 
 
 def _expected(told: Explanation, clock: Clock) -> str:

@@ -75,7 +75,7 @@ def _serve(
             "DISPATCHER_SERVE_TOKENS_FILE or --tokens to a file with a line NAME SCOPES SECRET, or listen on 127.0.0.1"
         )
     with (
-        process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, _),
+        process_log(settings.log_level, settings.log_format, settings.secrets(), text=settings.log_text) as (log, _),
         open_server(settings, start=True) as server,
     ):
         for warning in (*warnings, *server.warnings):

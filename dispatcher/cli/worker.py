@@ -70,7 +70,10 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
         except ConfigError as error:  # the reason may stand among the warnings
             raise ConfigError(*error.problems, warnings=(*warnings, *error.warnings)) from error
         with (
-            process_log(settings.log_level, settings.log_format, settings.secrets()) as (log, lines),
+            process_log(settings.log_level, settings.log_format, settings.secrets(), text=settings.log_text) as (
+                log,
+                lines,
+            ),
             open_server(settings, start=True) as server,
         ):
             yield Job(settings, limits, server, sink, log, lines, (*warnings, *server.warnings), burst, interruption)

@@ -81,7 +81,7 @@ class Explanation:
 
     Of an event that waits for room in a limit: ``used`` of ``max`` slots are used in ``window_s`` seconds, ``place`` is
     its place in line from 1, and ``expected_at`` when it goes if nothing changes: exact for the first in line, an
-    estimate for the others.
+    estimate for the others. ``text`` is the event's; after its end, the beginning of it that is kept.
     """
 
     id: str
@@ -111,6 +111,8 @@ class Explanation:
     detail: str | None = None
     ts: str | None = None
     dead_letter: bool = False
+    text: str | None = None
+    labels: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

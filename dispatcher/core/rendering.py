@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dispatcher.core.event import Event
@@ -51,6 +51,21 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
         except TemplateFailed as error:
             fault = str(error)
     return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.identity, fault)
+
+
+def text_of(event: Event) -> str:
+    """What an event says, as its producer wrote it: its text, or the words of its blocks where it has none."""
+    if event.text.strip():
+        return event.text
+    return unescape("\n".join(_words([_block(block, quiet=False) for block in event.blocks])))
+
+
+def has_words(event: Event | None, words: Sequence[str]) -> bool:
+    """Whether each of the ``words``, case-folded, stands in what the event says; no word stands in no event."""
+    if not words:
+        return True
+    text = "" if event is None else text_of(event).casefold()
+    return all(word in text for word in words)
 
 
 def _templated(  # noqa: PLR0913, PLR0917 - what a template is told

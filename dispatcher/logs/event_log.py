@@ -16,11 +16,13 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from dispatcher.core import explain
+from dispatcher.core.event import Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied, LeftOut, Part, Reason
 from dispatcher.core.outcomes import DeadLettered, Dropped, Parked, Prefiltered, Sent, Settlement, Step, Told, Turned
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer
@@ -91,21 +93,25 @@ def build_log(
     return logger
 
 
-def build_event_log(
+def build_event_log(  # noqa: PLR0913 - figures and sinks by name
     *,
     level: Literal["debug", "info", "warning", "error"] = "info",
     style: Literal["auto", "console", "json"] = "auto",
+    text: int = 0,
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
     lines: Lines | None = None,
 ) -> EventLog:
-    """What a worker tells, on a logger of ``build_log``; lines of JSON about events are written by the batch."""
+    """What a worker tells, on a logger of ``build_log``; lines of JSON about events are written by the batch.
+
+    Lines about an event have up to ``text`` characters of what it says.
+    """
     known, out = Secrets(secrets), stream or sys.stderr
     lines = lines or StreamLines(out)
     log = build_log(level=level, style=style, secrets=known, stream=out, lines=lines)
     if _is_for_people(style, out) or LEVELS[level] > LEVELS["info"]:
-        return EventLog(log, secrets=known)
-    return EventLog(log, LineBatch(lines, secrets=known), secrets=known)
+        return EventLog(log, secrets=known, text=text)
+    return EventLog(log, LineBatch(lines, secrets=known), secrets=known, text=text)
 
 
 @contextmanager
@@ -113,13 +119,15 @@ def process_log(
     level: Literal["debug", "info", "warning", "error"],
     style: Literal["auto", "console", "json"],
     secrets: Iterable[str],
+    *,
+    text: int = 0,
 ) -> Iterator[tuple[EventLog, LineBuffer]]:
     """The log of a process whose work must not wait for a reader, on stderr, and what stands between the two.
 
     At the end of the context the reader gets ``LAST_LINES_S`` for what is left.
     """
     lines = LineBuffer(sys.stderr)
-    log = build_event_log(level=level, style=style, secrets=secrets, lines=lines)
+    log = build_event_log(level=level, style=style, text=text, secrets=secrets, lines=lines)
     lines.tell = lambda count: log.say("log.lines_left_out", count=count, pid=os.getpid())
     try:
         yield log, lines
@@ -189,19 +197,24 @@ class EventLog:
         clock: Callable[[], int] = _now_us,
         *,
         secrets: Secrets | None = None,
+        text: int = 0,
     ) -> None:
-        """``secrets`` are those that ``log`` and ``batch`` keep out of their lines."""
+        """``secrets`` are those that ``log`` and ``batch`` keep out of their lines.
+
+        Lines about an event have up to ``text`` characters of what it says.
+        """
         self._log = log
         self._batch = batch
         self._secrets = Secrets() if secrets is None else secrets
         self._told: set[str] = set()
         """What is said once: what is wrong with a template or a token is wrong for every event."""
         self._clock = clock
+        self._most_text = text
 
     def of(self, worker: str) -> EventLog:
         """The same log, in which each line names the worker."""
         batch = None if self._batch is None else self._batch.of(worker)
-        return EventLog(self._log.bind(worker=worker), batch, self._clock, secrets=self._secrets)
+        return EventLog(self._log.bind(worker=worker), batch, self._clock, secrets=self._secrets, text=self._most_text)
 
     def hide(self, secrets: Iterable[str]) -> None:
         """From now on these stand in no line either."""
@@ -218,6 +231,8 @@ class EventLog:
                     self.say(line[0], **line[1])
                 continue
             entry = {**subject_facts(settlement.subject), **facts_of(settlement)}
+            if self._most_text and isinstance(settlement.subject, Leased):
+                entry["text"] = self._text(settlement.subject.event)
             if isinstance(settlement.outcome, Parked):
                 parked.append(entry)
             else:
@@ -240,7 +255,11 @@ class EventLog:
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
-        self._suppressed("dropped", ((leased.name, leased.event.category, denied) for leased, denied in events))
+        entries = self._suppressed("dropped", ((each.name, each.event.category, denied) for each, denied in events))
+        if self._most_text:
+            for entry, (leased, _) in zip(entries, events, strict=True):
+                entry["text"] = self._text(leased.event)
+        self._write_all("event.settled", entries)
 
     def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
         """``event.settled`` for events that were dropped as they were taken: by the hundred, of a few categories."""
@@ -255,12 +274,17 @@ class EventLog:
 
     def digested(self, events: Sequence[Suppressed]) -> None:
         """``event.settled`` for events that have ended in a digest."""
-        self._suppressed("digested", events)
+        self._write_all("event.settled", self._suppressed("digested", events))
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
         own = [each for each in events if each.candidate.leased.is_digest_message]
-        self._write_all("event.parked", [waiting_facts(each) for each in events if each not in own])
+        others = [each for each in events if each not in own]
+        entries = [waiting_facts(each) for each in others]
+        if self._most_text:
+            for entry, each in zip(entries, others, strict=True):
+                entry["text"] = self._text(each.candidate.leased.event)
+        self._write_all("event.parked", entries)
         for each in own:
             telling = each.candidate.leased.id.partition(":")[0]
             self.say(f"{telling}.parked", category=each.candidate.leased.event.category, reason=each.reason.value)
@@ -296,8 +320,15 @@ class EventLog:
         """A defect of ours, with its traceback."""
         self._log.error("worker.failed", exc_info=error)
 
-    def _suppressed(self, outcome: str, events: Iterable[tuple[str, str, Denied]]) -> None:
-        """``event.settled`` for events that a limit has suppressed: many of one denial, one after another."""
+    def _text(self, event: Event) -> str:
+        """The beginning of what an event says. Secrets go first: a cut could leave a part of one."""
+        text = text_of(event)
+        for secret in self._secrets.texts:
+            text = text.replace(secret, HIDDEN)
+        return one_line(text, self._most_text)
+
+    def _suppressed(self, outcome: str, events: Iterable[tuple[str, str, Denied]]) -> list[dict[str, object]]:
+        """The facts of events that a limit has suppressed: many of one denial, one after another."""
         now = self._now()
         known: dict[int, dict[str, object]] = {}
         entries = []
@@ -306,7 +337,7 @@ class EventLog:
             if facts is None:
                 facts = known[id(denied)] = _denial_facts(denied, outcome, now)
             entries.append({"event_id": name, "category": category, **facts})
-        self._write_all("event.settled", entries)
+        return entries
 
     def _now(self) -> tuple[int, Clock]:
         now_us = self._clock()

@@ -22,6 +22,7 @@ _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _WIDTH: Final = 80
 _NARROWEST: Final = 40
+_LAST: Final = ("id", "detail", "text")
 
 
 class TerminalLine:
@@ -106,9 +107,9 @@ def _width(stream: TextIO) -> int:
 
 
 def _in_order(entry: EventDict) -> list[tuple[str, Any]]:
-    """What is known, with the id and sentences last."""
+    """What is known, with the id, sentences and the text last."""
     facts = [(key, _span(value) if key.endswith("_in") else value) for key, value in entry.items() if value is not None]
-    return sorted(facts, key=lambda fact: ("id", "detail").index(fact[0]) if fact[0] in {"id", "detail"} else -1)
+    return sorted(facts, key=lambda fact: _LAST.index(fact[0]) if fact[0] in _LAST else -1)
 
 
 def _span(seconds: object) -> str:

@@ -167,6 +167,11 @@ class Settings(BaseSettings):
         Meaning("auto, console or json"),
     ] = Field("auto", description="Log lines for people or for machines; auto: console if stderr is a terminal.")
 
+    log_text: Annotated[int, Field(ge=0, le=200), Meaning("a whole number from 0 to 200")] = Field(
+        0,
+        description="Characters of an event's text in its log lines; 0: none, because texts may be private.",
+    )
+
     batch: Annotated[int, Field(ge=1, le=1024), Meaning("a whole number from 1 to 1024")] = Field(
         128, description="Events per round trip."
     )

@@ -40,6 +40,7 @@ _PLAIN: Final = {
     "sink": "slack|console",
     "log_level": "debug|info|warning|error",
     "log_format": "auto|console|json",
+    "log_text": "0|[1-9][0-9]?|1[0-9]{2}|200",
     "batch": "[1-9][0-9]{0,2}",
     "senders": "[1-9][0-9]?",
 }

@@ -13,6 +13,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
 from dispatcher.core.kept import NO_CATEGORY, Bounds
 from dispatcher.core.limits import US, Lane
+from dispatcher.core.rendering import has_words
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
@@ -98,7 +99,7 @@ class DeadLetter:
 class Filter:
     """Which dead letters are meant; a field left out matches all.
 
-    They died at ``since_us`` or later, and before ``before_us``.
+    They died at ``since_us`` or later, and before ``before_us``. All ``words``, case-folded, stand in the event's text.
     """
 
     category: str | None = None
@@ -106,6 +107,7 @@ class Filter:
     code: str | None = None
     since_us: int | None = None
     before_us: int | None = None
+    words: tuple[str, ...] = ()
 
     def matches(self, letter: DeadLetter) -> bool:
         """Whether the letter is meant."""
@@ -115,6 +117,7 @@ class Filter:
             and (self.code is None or letter.code == self.code)
             and (self.since_us is None or letter.at_us >= self.since_us)
             and (self.before_us is None or letter.at_us < self.before_us)
+            and (not self.words or has_words(letter.event(), self.words))
         )
 
 

@@ -54,7 +54,8 @@ class Decisions:
         """Since when no decision is missing; None where nothing is kept."""
         with translate_outages():
             found: list[Any] = [self._client.xrange(log, count=1) for log in self._logs]
-        began, cut = [], []
+        began: list[int] = []
+        cut: list[int] = []
         for rows in filter(None, found):
             first = _decisions_of(rows[0])
             number = int(rows[0][0].partition(b"-")[0])

@@ -48,11 +48,17 @@ def shown_of(event: Event) -> str:
 
     The text is cut, and long labels are left out.
     """
-    text = " ".join(event.text[: 4 * SHOWN_CHARS].split())
+    text = " ".join((event.text or _words_of(event))[: 4 * SHOWN_CHARS].split())
     labels = dict(event.labels)
     if sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS:
         labels = {}
     return encode([text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", labels]).decode()[1:-1]
+
+
+def _words_of(event: Event) -> str:
+    from dispatcher.core.rendering import text_of as words_of  # few events have blocks alone
+
+    return words_of(event)
 
 
 class Enqueued(IntEnum):

@@ -13,6 +13,7 @@ from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, c
 from dispatcher.core.limits import US, Lane, Reason, is_utf8, shown
 from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.core.policy import Policy, limit_reason
+from dispatcher.core.rendering import text_of
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode, decode_answer
@@ -233,6 +234,8 @@ class _Telling:
         channel = self._header.get("channel") or (event and event.channel)
         shown = asked or (event.id if event else None) or found.id
         self._base = Explanation(shown, found.id, State.UNKNOWN, "", category=category, channel=channel or None)
+        if event is not None:
+            self._base = replace(self._base, text=text_of(event), labels=dict(event.labels))
 
     def explanation(self) -> Explanation:
         seen_us = int(self._facts.get("seen") or 0)
@@ -386,6 +389,8 @@ class _Telling:
             channel=decision.channel or self._base.channel,
             fits_at=_seconds(decision.fits_at_us),
             dead_letter=kept,
+            text=decision.text if self._base.text is None else self._base.text,
+            labels=dict(decision.labels) if self._base.labels is None and decision.text else self._base.labels,
             **{name: getattr(decision, name) for name in _SAME},
         )
 

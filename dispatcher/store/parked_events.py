@@ -13,6 +13,7 @@ from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import Dropped, Settlement
 from dispatcher.core.policy import Policy
+from dispatcher.core.rendering import has_words
 from dispatcher.core.tally import is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
@@ -45,12 +46,16 @@ class ParkedEvent:
 
 @dataclass(frozen=True, slots=True)
 class ParkedFilter:
-    """Which parked events are meant; a field left out matches all. ``seen_before_us`` is an instant."""
+    """Which parked events are meant; a field left out matches all. ``seen_before_us`` is an instant.
+
+    All ``words``, case-folded, stand in the event's text.
+    """
 
     category: str | None = None
     reason: str | None = None
     channel: str | None = None
     seen_before_us: int | None = None
+    words: tuple[str, ...] = ()
 
     def matches(self, parked: ParkedEvent) -> bool:
         """Whether the event is meant."""
@@ -60,6 +65,7 @@ class ParkedFilter:
             and self.reason in {None, told.reason}
             and self.channel in {None, told.channel}
             and (self.seen_before_us is None or parked.seen_us <= self.seen_before_us)
+            and has_words(parked.event, self.words)
         )
 
 

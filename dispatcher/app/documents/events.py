@@ -7,8 +7,10 @@ from base64 import b64encode
 from dataclasses import asdict
 from typing import Any
 
+from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision, Explanation, clock_of, ended
 from dispatcher.core.limits import US
+from dispatcher.core.rendering import text_of
 from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.store.parked_events import ParkedEvent
 
@@ -38,8 +40,13 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 
 def parked_document(parked_event: ParkedEvent) -> dict[str, Any]:
-    """A parked event as JSON has it: what ``explain`` says, and when it expires; instants are seconds since 1970."""
-    return {**explained_document(parked_event.explanation), "expires_at": parked_event.deadline_us / US}
+    """A parked event as JSON has it: what ``explain`` says, when it expires, and what it says."""
+    expires_at = parked_event.deadline_us / US
+    return {
+        **explained_document(parked_event.explanation),
+        "expires_at": expires_at,
+        **_said_document(parked_event.event),
+    }
 
 
 def letter_document(letter: DeadLetter) -> dict[str, Any]:
@@ -60,7 +67,15 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
         "replays": letter.replays,
         "first_seen": letter.seen_us and letter.seen_us / US,
         "payload_bytes": len(letter.payload),
+        **_said_document(letter.event()),
     }
+
+
+def _said_document(event: Event | None) -> dict[str, Any]:
+    """What an event says, and its labels; both None where there is no event."""
+    if event is None:
+        return {"text": None, "labels": None}
+    return {"text": text_of(event), "labels": dict(event.labels)}
 
 
 def payload_document(letter: DeadLetter) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN
+from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN, WORDS
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.outcomes import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -47,6 +47,7 @@ _FILTERS: Final = (
         "--since", type=WHEN, help="Only those that died then or later: 2h (that long ago), 2026-11-21, yesterday."
     ),
     click.option("--before", "--until", "before", type=WHEN, help="Only those that died before then: today."),
+    click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case."),
 )
 _SELECTION: Final = (
     click.argument("ids", nargs=-1),
@@ -79,7 +80,8 @@ class Selection:
         given = [bool(self.ids), self.everything, any(value is not None for value in self.filters.values())]
         if not any(given):
             raise click.UsageError(
-                "Which dead letters? Give their ids, or --category, --reason, --code, --since or --before, or --all."
+                "Which dead letters? "
+                "Give their ids, or --category, --reason, --code, --since, --before or --text, or --all."
             )
         if sum(given) > 1 or (self.ids and self.limit):
             raise click.UsageError("Give either ids, or filters, or --all, not several of these.")
@@ -255,7 +257,8 @@ def _filter(letters: DeadLetters, options: Mapping[str, Any]) -> Filter:
     since_us, before_us = since and since(now_us), before and before(now_us)
     if since_us is not None and before_us is not None and since_us >= before_us:
         raise click.UsageError("--since is not earlier than --before: no dead letter can match.")
-    return Filter(options["category"], options["reason"], options["code"], since_us, before_us)
+    words: tuple[str, ...] = options["words"] or ()
+    return Filter(options["category"], options["reason"], options["code"], since_us, before_us, words)
 
 
 def _choose(letters: DeadLetters, selection: Selection) -> Chosen:

@@ -6,41 +6,53 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli.drawing import Fitting, OneLine, plain_table
+from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
 from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import clock_of, ended, why
 from dispatcher.core.kept import NO_CATEGORY
 from dispatcher.core.limits import US
-from dispatcher.core.rendering import one_line
+from dispatcher.core.rendering import one_line, text_of
 from dispatcher.store.dead_letters import DeadLetter
 
 _LONGEST_PAYLOAD: Final = 4_000
 _READABLE: Final = 30
+_READABLE_TEXT: Final = 20
 
 
 def listing(letters: Sequence[DeadLetter]) -> Fitting:
-    """Each in one line, or in a few below each other where there is little room; an id is always whole."""
-    return Fitting(lambda: _in_lines(letters), lambda: _in_lines(letters), lambda: _in_blocks(letters))
+    """Each in one line, or in a few below each other where there is little room; an id is always whole.
+
+    Where a line has too little room for all, detail and tries give way: ``show`` has them.
+    """
+    whole = partial(_in_lines, letters, is_whole=True)
+    return Fitting(whole, whole, partial(_in_lines, letters, is_whole=False), lambda: _in_blocks(letters))
 
 
-def _in_lines(letters: Sequence[DeadLetter]) -> Table:
-    """A column that no letter fills is left out."""
-    has_attempts = any(letter.attempts for letter in letters)
+def _in_lines(letters: Sequence[DeadLetter], *, is_whole: bool) -> Table:
+    """A column that no letter fills is left out; where it is not whole, detail and tries too."""
+    has_attempts = is_whole and any(letter.attempts for letter in letters)
+    texts = [_text(letter) for letter in letters]
     table = plain_table()
     for heading in (f"Died ({zone(_now_us() / US)})", "Id", "Category", "Reason"):
         table.add_column(OneLine(heading), no_wrap=True)
-    table.add_column("Detail")
+    if any(texts):
+        table.add_column("Text")
+    if is_whole:
+        table.add_column("Detail")
     if has_attempts:
         table.add_column("Tries", justify="right", no_wrap=True)
-    for letter in letters:
+    for letter, text in zip(letters, texts, strict=True):
         row: list[RenderableType] = [OneLine(_short(letter.at_us)), OneLine(one_line(letter.name)), _category(letter)]
-        row += [OneLine(_reason(letter), "red"), OneLine(_why(letter), shortest=_READABLE)]
+        row.append(OneLine(_reason(letter), "red"))
+        row += [OneLine(text, shortest=_READABLE_TEXT)] if any(texts) else []
+        row += [OneLine(_why(letter), "dim", _READABLE)] if is_whole else []
         if has_attempts:
             row.append(Text(str(letter.attempts), "" if letter.attempts else "dim"))
         table.add_row(*row)
@@ -50,12 +62,13 @@ def _in_lines(letters: Sequence[DeadLetter]) -> Table:
 def _in_blocks(letters: Sequence[DeadLetter]) -> Table:
     table = plain_table()
     table.add_column(f"Died ({zone(_now_us() / US)})", no_wrap=True)
-    table.add_column("Id, then category and reason", overflow="fold")
+    table.add_column("Id, then category and reason, text, detail", overflow="fold")
     for letter in letters:
         facts = [_category(letter), Text(_reason(letter), "red")]
         facts += [Text(f"{letter.attempts} tries")] if letter.attempts else []
-        detail = Text(_why(letter), "dim")
-        table.add_row(_short(letter.at_us), Group(Text(one_line(letter.name), "bold"), Text("  ").join(facts), detail))
+        parts: list[RenderableType] = [Text(one_line(letter.name), "bold"), Text("  ").join(facts)]
+        parts += [cut(text)] if (text := _text(letter)) else []
+        table.add_row(_short(letter.at_us), Group(*parts, Text(_why(letter), "dim")))
     return table
 
 
@@ -126,6 +139,11 @@ def _category(letter: DeadLetter) -> Text:
 
 def _reason(letter: DeadLetter) -> str:
     return one_line(f"{letter.reason}: {letter.code}" if letter.code else letter.reason)
+
+
+def _text(letter: DeadLetter) -> str:
+    event = letter.event()
+    return "" if event is None else one_line(text_of(event))
 
 
 def _why(letter: DeadLetter) -> str:

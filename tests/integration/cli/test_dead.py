@@ -109,6 +109,8 @@ FILTERS: Final = [
     pytest.param(("--since", "2h"), ["one", "two words", "three", "raw", "lost"], id="since"),
     pytest.param(("--since", "4h", "--before", "2h"), ["old"], id="before"),
     pytest.param(("--category", "deploys", "--since", "4h", "--reason", "limit:category"), ["old"], id="several"),
+    pytest.param(("--text", "TEXT a"), ["two words"], id="all words in any case and order"),
+    pytest.param(("--text", "one three"), [], id="no letter has both words"),
     pytest.param(("--category", "nobody"), [], id="nothing matches"),
 ]
 CHOICES: Final = [
@@ -134,7 +136,10 @@ class TestList:
         shown = dead("list", "--limit", "1", "--category", "errors")
         assert "there are more than these 1: --limit N shows N, of all kinds 6 are kept" in shown.err
 
-    def test_each_letter_is_a_line_that_does_nothing_to_a_terminal(self, dead: Dead, redis_url: str) -> None:
+    def test_each_letter_is_a_line_that_does_nothing_to_a_terminal(
+        self, dead: Dead, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "200")
         result = dead("list")
         assert (result.code, result.err) == (0, f"dispatcher: namespace dispatcher on {shown_url(redis_url)}\n")
         lines = {id_: line for line in result.out.splitlines() for id_ in ALL if re.search(rf"[0-9] +{id_} ", line)}
@@ -144,6 +149,28 @@ class TestList:
         assert "category errors had used 10 of 10 in 30 min; it would have fitted at " in lines["two words"]
         assert "(unreadable)" in lines["raw"]
         assert "\x1b" not in result.out
+
+    @pytest.mark.parametrize(("width", "detail"), [(60, "detail"), (80, ""), (120, "Detail")])
+    def test_the_text_has_room_in_each_width_and_the_detail_gives_way_before_it(
+        self, dead: Dead, monkeypatch: pytest.MonkeyPatch, width: int, detail: str
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = dead("list", "--category", "errors").out
+        assert r"a \x1b[31m[red]text" in out
+        assert max(map(len, out.splitlines())) <= width
+        assert re.findall("[Dd]etail", out.splitlines()[0]) == ([detail] if detail else [])
+
+
+def test_a_letter_of_blocks_is_found_and_shown_by_their_words(redis: Database, dead: Dead) -> None:
+    section = {"type": "section", "text": {"type": "plain_text", "text": "disk <full> & slow"}}
+    bury(redis, [{"category": "errors", "blocks": [section], "labels": {"host": "db1"}}])
+    (letter,) = dead.json("list", "--text", "<FULL> slow")["dead_letters"]
+    assert (letter["text"], letter["labels"]) == ("disk <full> & slow", {"host": "db1"})
+
+
+def test_words_that_are_none_are_refused(dead: Dead) -> None:
+    result = dead("purge", "--text", " ", "--yes")
+    assert (result.code, "' ', expected words such as 'disk full'" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("reason", DEADLY)
@@ -198,6 +225,8 @@ class TestShow:
             "limit": "10/30m",
             "attempts": 0,
             "replays": 0,
+            "text": "a \x1b[31m[red]text",
+            "labels": {},
             "payload_encoding": "utf-8",
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import time
 from pathlib import Path
@@ -91,6 +92,8 @@ FILTERS: Final = [
     pytest.param(("--channel", "#ops"), {"report-2", "report-3"}, id="its own channel"),
     pytest.param(("--older-than", "1h"), {"deploy 2"}, id="age"),
     pytest.param(("--older-than", "2h"), set[str](), id="too young"),
+    pytest.param(("--text", "REPORT-3 text"), {"report-3"}, id="all words in any case and order"),
+    pytest.param(("--text", "deploy report"), set[str](), id="no event has both words"),
 ]
 
 
@@ -111,8 +114,26 @@ def test_a_list_says_of_each_what_it_waits_for(inside: InProcess, monkeypatch: p
     assert "Waits for room: category reports has used 1 of 1 in 1 d; number 2 in line" in lines["report-3"]
     assert (" ~" in lines["report-2"], " ~" in lines["report-3"]) == (False, True)
     assert "#ops" in lines["report-3"]
+    assert "text of report-3" in lines["report-3"]
     short = inside("parked", "list", "--limit", "1")
     assert "there are more than these 1: --limit N shows N, 3 are parked in all" in short.err
+
+
+@pytest.mark.usefixtures("stage")
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_text_is_cut_to_the_width_and_does_nothing_to_a_terminal(
+    stage: Stage, inside: InProcess, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    stage.send("first", category="deploys")
+    stage.send_unnamed("deploys", "\x1b[31m[red]text " + "x" * 300)
+    work(stage.worker("ann"))
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = inside("parked", "list").out
+    (line,) = (line for line in out.splitlines() if "[red]" in line)
+    assert re.fullmatch(r" +\\x1b\[31m\[red\]text x+…", line)
+    assert max(map(len, out.splitlines())) <= width
+    (found,) = inside.json("parked", "list")["parked"]
+    assert (found["text"][:5], len(found["text"]), found["labels"]) == ("\x1b[31m", 315, {})
 
 
 @pytest.mark.usefixtures("stage")

@@ -118,6 +118,21 @@ def test_the_line_of_an_event_says_what_explain_says(
     time.tzset()
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"), [(0, None), (20, r"disk \x1b[31mfull *…"), (200, r"disk \x1b[31mfull *** and more")]
+)
+def test_each_line_of_an_event_has_its_text_only_where_it_is_asked_for(most: int, expected: str | None) -> None:
+    leased = LEASED._replace(event=Event("errors", "disk\n\x1b[31mfull xoxb-secret and more", id="disk-1"))
+    parked = Settlement(leased, TERMS, Parked(Place.TIMER, Reason.RETRY, 2_000_000))
+
+    def tell(log: EventLog) -> None:
+        log.settled([Settlement(leased, TERMS, Sent(Receipt("#ops", "1.1"))), parked])
+        log.dropped([(leased, DENIED)])
+        log.waiting([Waiting(Candidate(leased, TERMS), Reason.PACE, None)])
+
+    assert [line.get("text") for line in lines(tell, text=most, secrets=["xoxb-secret"])] == [expected] * 4
+
+
 def test_the_line_of_a_duplicate_says_so_in_a_sentence() -> None:
     told = lines(lambda log: log.duplicates(["a", "b"]))
     assert [line["sentence"].endswith(": an event of this id came before.") for line in told] == [True, True]

@@ -23,6 +23,7 @@ PLAIN = {
     "DISPATCHER_SINK": "console",
     "DISPATCHER_LOG_LEVEL": "debug",
     "DISPATCHER_LOG_FORMAT": "json",
+    "DISPATCHER_LOG_TEXT": "80",
     "DISPATCHER_BATCH": "12",
     "DISPATCHER_SENDERS": "3",
     "PATH": "/usr/bin:~",
