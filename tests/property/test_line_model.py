@@ -70,6 +70,25 @@ def test_without_ids_each_waiter_is_admitted_at_the_very_instant(redis: Database
         assert {waiter.id_: waiter.admitted_us for waiter in waiters} == ideal_instants(waiters, {}, log)
 
 
+@pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
+@pytest.mark.parametrize("limits", LIMITS[2:], ids=" ".join)
+def test_waiters_for_several_slots_at_once_are_not_passed_by_and_go_when_all_of_these_are_free(
+    redis: Database, limits: tuple[str, ...], *, ids: bool
+) -> None:
+    for seed in range(6):
+        random, user = Random(seed), scope("user", *limits, ids=ids)
+        waiters = crowd(random, 40, user)
+        for waiter in waiters:
+            waiter.cost = random.choice([1, 1, 2, min(limit.max for limit in user.limits)])
+        releases = some_releases(random, waiters, 8) if ids and seed % 2 else {}
+        redis.flushall()
+        Line(redis, waiters, {at_us: (id_, (user,)) for at_us, id_ in releases.items()}).run()
+        assert {waiter.id_: waiter.admitted_us for waiter in waiters} == ideal_instants(waiters, releases, user)
+        assert not redis.exists(KEYS.waiters("user"))
+        assert redis.zrange(KEYS.promises("user"), 0, -1) in ([], [b"*"])
+        assert redis.pttl(KEYS.promises("user")) != -1
+
+
 def test_waiters_who_come_late_by_a_millisecond_keep_their_order(redis: Database) -> None:
     user = scope("user", "3/30s")
     waiters = crowd(Random(3), 40, user)

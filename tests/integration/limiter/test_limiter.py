@@ -271,6 +271,18 @@ def everything(limiter: Limiter, redis: Database) -> Database:
     return redis
 
 
+def test_the_largest_cost_is_charged_and_given_back_whole(limiter: Limiter, redis: Database) -> None:
+    scopes = [scope("a", "1500/1h"), scope("b", "1000/1h"), scope("c", "1500/1h")]
+    assert limiter.try_acquire(scopes, "x", cost=1_000)
+    assert not limiter.try_acquire(scopes[0], "y", cost=501)
+    assert limiter.try_acquire(scopes[0], "y", cost=500)
+    assert limiter.try_acquire(scopes, "x", cost=1_000), "the same id with the same cost takes no second slots"
+    assert [redis.zcard(KEYS.scope(each.name)) for each in scopes] == [1_500, 1_000, 1_000]
+    assert not limiter.release(scopes, "x")
+    assert limiter.release(scopes, "x", cost=1_000)
+    assert [redis.zcard(KEYS.scope(each.name)) for each in scopes] == [500, 0, 0]
+
+
 def test_no_key_is_without_a_lifetime(everything: Database) -> None:
     lifetimes = {key: everything.pttl(key) for key in everything.scan_iter()}
     assert len(lifetimes) >= 5
