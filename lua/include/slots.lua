@@ -40,13 +40,16 @@ local slots = module(function(slots)
     }
   end
 
-  -- The members of an id.
+  local names = {} -- of an id: its members
+
   local function members_of(id)
-    local members = { id }
-    for n = 1, costs[id] or 0 do
-      members[n] = string.format('%s#%04d', id, n)
+    if not names[id] then
+      names[id] = { id }
+      for n = 1, costs[id] or 0 do
+        names[id][n] = string.format('%s#%04d', id, n)
+      end
     end
-    return members
+    return names[id]
   end
 
   -- Learns what the id owns in a sorted set: the score of its slots, and of an id with a cost how many are stored.
