@@ -89,6 +89,14 @@ def test_waiters_for_several_slots_at_once_are_not_passed_by_and_go_when_all_of_
         assert redis.pttl(KEYS.promises("user")) != -1
 
 
+def test_a_waiter_for_two_slots_sleeps_on_when_one_is_given_back(redis: Database) -> None:
+    user = scope("user", "3/1h")
+    waiters = [Waiter(id_, (user,), START_US + n) for n, id_ in enumerate("abc")]
+    two = Waiter("two", (user,), START_US + 9, cost=2)
+    Line(redis, [*waiters, two], {START_US + 5 * US: ("a", (user,)), START_US + 9 * US: ("b", (user,))}).run()
+    assert (two.admitted_us, two.rings) == (START_US + 9 * US, 1)
+
+
 def test_waiters_who_come_late_by_a_millisecond_keep_their_order(redis: Database) -> None:
     user = scope("user", "3/30s")
     waiters = crowd(Random(3), 40, user)
