@@ -14,6 +14,8 @@
 --                "drains": true | absent: charge on a full server (maxmemory) too; its callers free more than they take,
 --                "ahead": [KEYS position, ...] | absent: scopes (sets) of which the instant is wanted from which on they have room
 --                for one more after all this,
+--                "cost": of a single request: how many slots it takes of each scope at once, all or none (include/slots.lua);
+--                absent: one,
 --                "version": string | absent,
 --                "left": true | absent: of a single request, say what is left in each window of each scope if it is admitted,
 --                "scopes", "stores": see include/decide.lua,
@@ -47,6 +49,9 @@ end
 -- @include log
 -- @include decide
 -- @include batch
+if call.cost then
+  slots.costs[call.requests[1][1]] = call.cost
+end
 local _, verdicts, rest = decide_batch(call, now)
 plan.commit()
 return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. rest .. '}'

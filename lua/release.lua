@@ -1,7 +1,8 @@
 -- Gives the slots of one id back and wakes the waiter who can have its slot earlier now.
 --
 -- KEYS     one sorted set for each scope; then as many "waiters", then as many "promises" (include/waiters.lua)
--- ARGV[1]  JSON {"now": us | absent, "scopes": see include/decide.lua, "id", "bells": what the channels of bells begin with}
+-- ARGV[1]  JSON {"now": us | absent, "scopes": see include/decide.lua, "id", "cost": how many slots it took at once | absent: one,
+--                "bells": what the channels of bells begin with}
 -- Returns  how many of the scopes had a slot of this id. The same call again changes nothing. A key of another type
 --          is refused before anything is given back.
 -- @include prelude
@@ -17,9 +18,10 @@ waiters.open(scopes)
 for _, key in ipairs(KEYS) do
   redis.call('ZCARD', key)
 end
+slots.costs[call.id] = call.cost
 local released = 0
 for _, scope in ipairs(scopes) do
-  scope.own[call.id] = tonumber(redis.call('ZSCORE', scope.key, call.id) or nil)
+  slots.look_up(scope, call.id)
   if scope.own[call.id] then
     released = released + 1
     slots.give_back(scope, call.id)

@@ -5,8 +5,9 @@
 --          order (include/waiters.lua)
 -- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua,
 --                "bells": what the channels of bells begin with,
---                "turns": [{"request": [id, scope, ...], "token": the waiter, "arrived": string of us | absent: the
---                  "arrived" of its first answer, "step":
+--                "turns": [{"request": [id, scope, ...], "cost": as in gate.lua,
+--                  "token": the waiter (include/waiters.lua),
+--                  "arrived": string of us | absent: the "arrived" of its first answer, "step":
 --                    "ask"    leave no trace when refused
 --                    "join"   wait in the line of the scope that frees up last (of alternatives: in all their lines)
 --                    "leave"  the last call of a waiter: admitted or not, out of every line
@@ -26,6 +27,9 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local scopes = gate.open(call, now)
 waiters.open(scopes)
+for _, turn in ipairs(call.turns) do
+  slots.costs[turn.request[1]] = turn.cost
+end
 gate.look_up(scopes, #call.turns, function(n) return call.turns[n].request end)
 for i = #scopes + 1, #KEYS do
   redis.call('ZCARD', KEYS[i])
@@ -76,6 +80,7 @@ local function place_waiter(turn, arrived, mine, waits, at)
     if waits[scope] then
       plan.zadd(scope.waiters, arrived, turn.token)
       plan.zadd(scope.promises, at + GRACE, turn.token)
+      waiters.note_cost(scope, turn.token, at + GRACE)
       plan.keep_alive(scope.waiters, at + GRACE - now)
       plan.keep_alive(scope.promises, at + GRACE - now)
     elseif waited then
@@ -106,7 +111,7 @@ local function answer_waiter(turn)
     return admitted
   end
   local at, denier, window, chosen = gate.decide(scopes, turn.request, now, function(scope, id)
-    return waiters.free_behind(scope, scope.before, slots.own(scope, id), id)
+    return waiters.free_behind(scope, scope.before + (turn.cost or 1) - 1, slots.own(scope, id), id)
   end)
   if not denier then
     gate.charge(scopes, turn.request, chosen)

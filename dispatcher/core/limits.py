@@ -46,6 +46,7 @@ __all__ = [
     "Scope",
     "Verdict",
     "all_scopes",
+    "digest_id",
     "format_duration",
     "is_utf8",
     "longest_of",
@@ -70,8 +71,11 @@ _SHOWN: Final = 40
 
 def slot_id(name: str) -> str:
     """The id that owns slots under a name; a long one becomes a digest of 96 bits: each scope pays for every byte."""
-    if len(name) <= SLOT_ID:
-        return name
+    return name if len(name) <= SLOT_ID else digest_id(name)
+
+
+def digest_id(name: str) -> str:
+    """A digest of 96 bits of a name, in 16 characters."""
     return urlsafe_b64encode(blake2b(name.encode(), digest_size=12).digest()).decode()
 
 

@@ -9,8 +9,11 @@ import secrets
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from dispatcher.core.limits import MAX_NAME, Demand, FirstOf, Scope, all_scopes, shown, slot_id
+from dispatcher.core.limits import MAX_NAME, Demand, FirstOf, Scope, all_scopes, digest_id, shown, slot_id
 from dispatcher.core.units import is_utf8
+
+MAX_COST: Final = 1_000
+"""Slots that one request takes at once: each is a member of a sorted set, and all are written in one call."""
 
 Scopes: TypeAlias = Demand | Iterable[Demand]
 """One scope, or several, each a slot that has to be free."""
@@ -95,6 +98,20 @@ def checked_id(id_: str | None) -> str:
     return id_
 
 
+def checked_cost(cost: int, demands: tuple[Demand, ...] = ()) -> int:
+    """How many slots a request takes at once; raises ``ValueError`` for more than each limit it asks can ever hold."""
+    if type(cost) is not int or not 1 <= cost <= MAX_COST:
+        raise ValueError(f"cost {shown(cost)}, expected a whole number from 1 to {MAX_COST}")
+    if cost > 1:
+        for scope in all_scopes(demands):
+            for limit in scope.limits:
+                if cost > limit.max:
+                    raise ValueError(
+                        f"cost {cost}, expected at most {limit.max}: scope {scope.name!r} has the limit {limit}"
+                    )
+    return cost
+
+
 def checked_timeout(timeout: float | None) -> float | None:
     """Seconds to wait, or None; raises ``ValueError`` for what is no number from 0 on."""
     if timeout is None:
@@ -127,9 +144,9 @@ def releasable(demands: tuple[Demand, ...]) -> list[Scope]:
     return scopes
 
 
-def slot_of(id_: str) -> str:
-    """The member that stands for an id: short, for it is paid for in each scope."""
-    return slot_id(id_)
+def slot_of(id_: str, cost: int = 1) -> str:
+    """What stands for an id in a scope: short, for each scope pays for it. With another cost it is another one."""
+    return slot_id(id_) if cost == 1 else digest_id(f"{cost} {id_}")
 
 
 def checked_scope(scope: Scope) -> Scope:

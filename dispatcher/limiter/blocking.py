@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 from redis import Redis
 from redis.cluster import RedisCluster
@@ -14,6 +15,7 @@ from dispatcher.core.limits import Admitted, Scope, Verdict, all_scopes
 from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
+    checked_cost,
     checked_id,
     checked_now,
     checked_requests,
@@ -30,7 +32,6 @@ from dispatcher.limiter.wire import (
     BATCH,
     Call,
     Calls,
-    Request,
     Usage,
     WaitAnswer,
     WaitingRequest,
@@ -50,8 +51,9 @@ class Limiter:
     whether a slot was charged is then unknown until the same id asks again. ``GateRefused`` says that Redis answers and
     refuses, ``ValueError`` and ``TypeError`` that an argument cannot be; nothing is written then.
 
-    ``scopes`` is one ``Scope`` or several, each a slot that has to be free; ``FirstOf`` asks for one of many. Threads
-    may share a limiter.
+    ``scopes`` is one ``Scope`` or several, each a slot that has to be free; ``FirstOf`` asks for one of many. With a
+    ``cost`` a request takes so many slots of each at once, all or none: at most 1,000, and at most the smallest ``max``
+    of the limits, else ``ValueError``. An id with another cost owns other slots. Threads may share a limiter.
     """
 
     def __init__(self, client: Client, *, namespace: str = "limiter", clock: Callable[[], int] | None = None) -> None:
@@ -67,24 +69,25 @@ class Limiter:
         self._release = Script(client, "release")
         self._reset = Script(client, "reset")
 
-    def try_acquire(
+    def try_acquire(  # noqa: PLR0913 - what one call may be told, by name
         self,
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        cost: int = 1,
         with_left: bool = False,
         version: str | None = None,
         now_us: int | None = None,
     ) -> Verdict:
-        """Charge one slot everywhere, or none. ``now_us`` replaces the server's clock.
+        """Charge ``cost`` slots everywhere, or none. ``now_us`` replaces the server's clock.
 
         ``with_left`` asks in the same call what each limit has left after that: see ``Admitted.left``. ``version`` is
         the version of the limits these scopes are from: ``StaleLimits`` when another one is in force.
         """
-        id_ = checked_id(id)
-        request = (slot_of(id_), checked_scopes(scopes))
+        id_, demands = checked_id(id), checked_scopes(scopes)
+        request = (slot_of(id_, checked_cost(cost, demands)), demands)
         fresh = id is None and self._once
-        call = self._calls.decide([request], fresh=fresh, version=checked_version(version), left=with_left)
+        call = self._calls.decide([request], fresh=fresh, version=checked_version(version), left=with_left, cost=cost)
         return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, [id_])[0]
 
     def try_acquire_many(
@@ -115,10 +118,12 @@ class Limiter:
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        cost: int = 1,
         now_us: int | None = None,
     ) -> Verdict:
         """What ``try_acquire`` would answer; charges nothing."""
-        call = self._calls.decide([(slot_of(checked_id(id)), checked_scopes(scopes))], peek=True)
+        id_, demands = checked_id(id), checked_scopes(scopes)
+        call = self._calls.decide([(slot_of(id_, checked_cost(cost, demands)), demands)], peek=True, cost=cost)
         return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, None)[0]
 
     def acquire(
@@ -126,6 +131,7 @@ class Limiter:
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        cost: int = 1,
         timeout: float | None = None,
     ) -> Admitted:
         """Wait until there is room and charge; behind all who wait longer for the same scope.
@@ -135,18 +141,18 @@ class Limiter:
         waiting holds up the next for a second, several side by side until the turn of the last of
         them. ``try_acquire`` passes by those who wait.
         """
-        id_ = checked_id(id)
-        request = (slot_of(id_), checked_scopes(scopes))
+        id_, demands = checked_id(id), checked_scopes(scopes)
+        request = (slot_of(id_, checked_cost(cost, demands)), demands)
         timeout = checked_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
-        turn = self._turn(request, "-", "ask")
+        turn = self._turn(WaitingRequest(request, "-", "ask", cost=cost))
         if turn.denied is None:
             return Admitted(id_)
         if timeout == 0:
             raise limited(turn.denied)
         with self._heard(ends) as waiter:
             if waiter is not None:
-                turn = self._wait_for_turn(request, waiter, ends)
+                turn = self._wait_for_turn(WaitingRequest(request, waiter.token, "join", cost=cost), waiter, ends)
         if turn.denied is not None:
             raise limited(turn.denied)
         return Admitted(id_)
@@ -157,17 +163,19 @@ class Limiter:
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        cost: int = 1,
         timeout: float | None = 0,
     ) -> Generator[Admitted, None, None]:
         """Run a block only when there is room: else raise ``RateLimited``, after ``timeout`` seconds as ``acquire``.
 
         The slot stays charged when the block fails: what it called has counted the call.
         """
-        yield self.acquire(scopes, id, timeout=timeout)
+        yield self.acquire(scopes, id, cost=cost, timeout=timeout)
 
-    def release(self, scopes: Scopes, id: str) -> bool:  # noqa: A002 - the field's word
-        """Give the slots of an id back; whether it had any. Who waits for them is woken."""
-        call = self._calls.release(slot_of(checked_id(id)), releasable(checked_scopes(scopes)))
+    def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - the field's word
+        """Give back the slots of an id, taken with that cost; whether it had any. Who waits for them is woken."""
+        slot = slot_of(checked_id(id), checked_cost(cost))
+        call = self._calls.release(slot, releasable(checked_scopes(scopes)), cost)
         return bool(self._ask(self._release, call))
 
     def reset(self, scopes: Scopes) -> int:
@@ -204,8 +212,8 @@ class Limiter:
             raise unauthorised(error) or error from error.__cause__
         return answer
 
-    def _turn(self, request: Request, token: str, step: str, arrived: str | None = None) -> WaitAnswer:
-        call = self._calls.wait([WaitingRequest(request, token, step, arrived)])
+    def _turn(self, waiting: WaitingRequest) -> WaitAnswer:
+        call = self._calls.wait([waiting])
         return read_turns(self._ask(self._wait, call), call)[0]
 
     @contextmanager
@@ -223,18 +231,18 @@ class Limiter:
                 raise unauthorised(error) or error from error.__cause__
             yield waiter
 
-    def _wait_for_turn(self, request: Request, waiter: Waiter, ends: float | None) -> WaitAnswer:
+    def _wait_for_turn(self, waiting: WaitingRequest, waiter: Waiter, ends: float | None) -> WaitAnswer:
         """The last answer: admitted, or the denial at the end of the time."""
-        step, arrived = "join", None
         try:
             while True:
-                turn = self._turn(request, waiter.token, step, arrived)
-                if turn.denied is None or step == "leave":
+                turn = self._turn(waiting)
+                if turn.denied is None or waiting.step == "leave":
                     return turn
-                arrived = turn.arrived
+                waiting = replace(waiting, arrived=turn.arrived)
                 waiter.wait(turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic()))
-                step = "leave" if ends is not None and time.monotonic() >= ends else "join"
+                if ends is not None and time.monotonic() >= ends:
+                    waiting = replace(waiting, step="leave")
         except BaseException:  # interrupted: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
-                self._turn(request, waiter.token, "quit", arrived)
+                self._turn(replace(waiting, step="quit"))
             raise

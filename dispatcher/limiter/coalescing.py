@@ -14,7 +14,7 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 Kind: TypeAlias = tuple[str | None, bool]
-"""Only questions of one kind go together: of one version, and all fresh or none."""
+"""Only questions of one kind go together: of one version, and all fresh or none; or a slot that is asked for alone."""
 
 
 class Coalescer(Generic[Question, Answer]):

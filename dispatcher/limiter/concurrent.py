@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis, RedisCluster
@@ -15,6 +16,7 @@ from dispatcher.core.limits import Admitted, Scope, Verdict, all_scopes
 from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
+    checked_cost,
     checked_id,
     checked_now,
     checked_requests,
@@ -69,7 +71,8 @@ class AsyncLimiter:
             self._decide, lambda asked: ((asked.version, asked.fresh), asked.request[1])
         )
         self._turns: Coalescer[WaitingRequest, WaitAnswer] = Coalescer(
-            self._take_turns, lambda asked: ((None, False), asked.request[1])
+            self._take_turns,
+            lambda asked: ((None if asked.cost == 1 else asked.request[0], False), asked.request[1]),
         )
         self._once = self._scripts["gate"].once
 
@@ -78,15 +81,16 @@ class AsyncLimiter:
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        cost: int = 1,
         with_left: bool = False,
         version: str | None = None,
     ) -> Verdict:
-        """As ``Limiter.try_acquire``; ``with_left`` asks alone, not together with other tasks."""
-        id_ = checked_id(id)
-        request = (slot_of(id_), checked_scopes(scopes))
-        if with_left:
-            fresh = id is None and self._once
-            call = self._calls.decide([request], fresh=fresh, version=checked_version(version), left=True)
+        """As ``Limiter.try_acquire``; with ``with_left`` or a ``cost`` it asks alone, not together with other tasks."""
+        id_, demands = checked_id(id), checked_scopes(scopes)
+        request = (slot_of(id_, checked_cost(cost, demands)), demands)
+        if with_left or cost > 1:
+            fresh, version = id is None and self._once, checked_version(version)
+            call = self._calls.decide([request], fresh=fresh, version=version, left=with_left, cost=cost)
             return read_verdicts(await self._call("gate", call), call, [id_])[0]
         return await self._decisions.ask(_Asked(id_, request, checked_version(version), id is None and self._once))
 
@@ -109,9 +113,10 @@ class AsyncLimiter:
             verdicts += read_verdicts(await self._call("gate", call, now_us), call, asked)
         return verdicts
 
-    async def peek(self, scopes: Scopes, id: str | None = None) -> Verdict:  # noqa: A002 - the field's word
+    async def peek(self, scopes: Scopes, id: str | None = None, *, cost: int = 1) -> Verdict:  # noqa: A002 - the field's word
         """As ``Limiter.peek``."""
-        call = self._calls.decide([(slot_of(checked_id(id)), checked_scopes(scopes))], peek=True)
+        id_, demands = checked_id(id), checked_scopes(scopes)
+        call = self._calls.decide([(slot_of(id_, checked_cost(cost, demands)), demands)], peek=True, cost=cost)
         return read_verdicts(await self._call("gate", call), call, None)[0]
 
     async def acquire(
@@ -119,20 +124,22 @@ class AsyncLimiter:
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        cost: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109 - the same surface as Limiter's; the wait itself needs it
     ) -> Admitted:
         """As ``Limiter.acquire``. A task that is cancelled leaves the line."""
-        id_ = checked_id(id)
-        request = (slot_of(id_), checked_scopes(scopes))
+        id_, demands = checked_id(id), checked_scopes(scopes)
+        request = (slot_of(id_, checked_cost(cost, demands)), demands)
         timeout = checked_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
-        turn = await self._turns.ask(WaitingRequest(request, "-", "ask"))
+        turn = await self._turns.ask(WaitingRequest(request, "-", "ask", cost=cost))
         if turn.denied is None:
             return Admitted(id_)
         if timeout != 0:
             async with self._heard(ends) as waiter:
                 if waiter is not None:
-                    turn = await self._wait_for_turn(request, waiter, ends)
+                    waiting = WaitingRequest(request, waiter.token, "join", cost=cost)
+                    turn = await self._wait_for_turn(waiting, waiter, ends)
         if turn.denied is not None:
             raise limited(turn.denied)
         return Admitted(id_)
@@ -143,14 +150,16 @@ class AsyncLimiter:
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
         *,
+        cost: int = 1,
         timeout: float | None = 0,  # noqa: ASYNC109 - the same surface as Limiter's
     ) -> AsyncGenerator[Admitted, None]:
         """As ``Limiter.ensure``, with ``async with``."""
-        yield await self.acquire(scopes, id, timeout=timeout)
+        yield await self.acquire(scopes, id, cost=cost, timeout=timeout)
 
-    async def release(self, scopes: Scopes, id: str) -> bool:  # noqa: A002 - the field's word
+    async def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - the field's word
         """As ``Limiter.release``."""
-        call = self._calls.release(slot_of(checked_id(id)), releasable(checked_scopes(scopes)))
+        slot = slot_of(checked_id(id), checked_cost(cost))
+        call = self._calls.release(slot, releasable(checked_scopes(scopes)), cost)
         return bool(await self._call("release", call))
 
     async def reset(self, scopes: Scopes) -> int:
@@ -208,20 +217,20 @@ class AsyncLimiter:
                 raise unauthorised(error) or error from error.__cause__
             yield waiter
 
-    async def _wait_for_turn(self, request: Request, waiter: AsyncWaiter, ends: float | None) -> WaitAnswer:
-        step, arrived = "join", None
+    async def _wait_for_turn(self, waiting: WaitingRequest, waiter: AsyncWaiter, ends: float | None) -> WaitAnswer:
         try:
             while True:
-                turn = await self._turns.ask(WaitingRequest(request, waiter.token, step, arrived))
-                if turn.denied is None or step == "leave":
+                turn = await self._turns.ask(waiting)
+                if turn.denied is None or waiting.step == "leave":
                     return turn
-                arrived = turn.arrived
+                waiting = replace(waiting, arrived=turn.arrived)
                 left_s = turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic())
                 await waiter.wait(left_s)
-                step = "leave" if ends is not None and time.monotonic() >= ends else "join"
+                if ends is not None and time.monotonic() >= ends:
+                    waiting = replace(waiting, step="leave")
         except BaseException:  # cancelled: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
-                await asyncio.shield(self._turns.ask(WaitingRequest(request, waiter.token, "quit", arrived)))
+                await asyncio.shield(self._turns.ask(replace(waiting, step="quit")))
             raise
 
 

@@ -44,6 +44,7 @@ class WaitingRequest:
     token: str
     step: str
     arrived: str | None = None
+    cost: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,9 @@ class Calls:
         version: str | None = None,
         shadows: Sequence[tuple[Scope, ...]] = (),
         left: bool = False,
+        cost: int = 1,
     ) -> Call:
-        """For gate.lua; ``shadows`` for admit.lua, those of each request.
+        """For gate.lua; ``shadows`` for admit.lua, those of each request; a ``cost`` for a request alone.
 
         Raises ``ValueError`` when one name stands in it with two different lists of limits.
         """
@@ -116,6 +118,8 @@ class Calls:
         for name, is_set in (("peek", peek), ("fresh", fresh), ("drains", drains), ("left", left)):
             if is_set:
                 facts[name] = True
+        if cost > 1:
+            facts["cost"] = cost
         if ahead:
             facts["ahead"] = [positions.position(scope) for scope in ahead]
         if version is None:
@@ -146,7 +150,9 @@ class Calls:
         turns: list[dict[str, Any]] = []
         for each in waiting:
             slot, demands = each.request
-            turn = {"request": [slot, *positions.of(demands)], "token": each.token, "step": each.step}
+            turn: dict[str, Any] = {"request": [slot, *positions.of(demands)], "token": each.token, "step": each.step}
+            if each.cost > 1:
+                turn |= {"cost": each.cost, "token": f"{each.token}*{each.cost}"}
             turns.append(turn if each.arrived is None else turn | {"arrived": each.arrived})
         return self._with_lines(positions.found, {"turns": turns})
 
@@ -154,9 +160,9 @@ class Calls:
         """For reset.lua."""
         return self._with_lines(scopes, {})
 
-    def release(self, slot: str, scopes: list[Scope]) -> Call:
+    def release(self, slot: str, scopes: list[Scope], cost: int = 1) -> Call:
         """For release.lua."""
-        return self._with_lines(scopes, {"id": slot})
+        return self._with_lines(scopes, {"id": slot} if cost == 1 else {"id": slot, "cost": cost})
 
     def usage(self, scopes: Sequence[Scope]) -> Call:
         """For usage.lua."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from dispatcher.core.limits import (
     US,
@@ -25,6 +25,7 @@ from dispatcher.core.limits import (
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.limiter.arguments import (
     Scopes,
+    checked_cost,
     checked_id,
     checked_now,
     checked_requests,
@@ -40,15 +41,18 @@ from dispatcher.limiter.wire import Usage, limited
 
 _BEGINS_US: Final = 1_700_000_000 * US
 
+_Owner: TypeAlias = tuple[str | int, int]
+"""An id, or the number of a request without one; and how many slots it takes at once."""
+
 
 class _Slots:
-    """What was charged, by the name of its scope: the instant of each id; a request without an id has a number."""
+    """What was charged, by the name of its scope: the instant of each owner's slots."""
 
     def __init__(self) -> None:
         self.now_us = _BEGINS_US
         self.is_away = False
         self.version: str | None = None
-        self._charged: dict[tuple[str, bool], dict[str | int, int]] = {}
+        self._charged: dict[tuple[str, bool], dict[_Owner, int]] = {}
         self._count = 0
 
     def call(self, version: str | None = None) -> None:
@@ -58,13 +62,16 @@ class _Slots:
         if version is not None and self.version not in {None, version}:
             raise StaleLimits(version, str(self.version))
 
-    def of(self, scope: Scope) -> dict[str | int, int]:
+    def of(self, scope: Scope) -> dict[_Owner, int]:
         return self._charged.setdefault((scope.name, scope.ids), {})
 
-    def decide(self, id_: str, demands: tuple[Demand, ...], *, charges: bool, with_left: bool = False) -> Verdict:
+    def decide(
+        self, id_: str, demands: tuple[Demand, ...], *, charges: bool, cost: int = 1, with_left: bool = False
+    ) -> Verdict:
+        owner = (id_, cost)
         latest_us, denied, chosen = self.now_us, None, []
         for demand in demands:
-            answers = [(*self._free_at(id_, scope), scope) for scope in _alternatives(demand)]
+            answers = [(*self._free_at(owner, scope), scope) for scope in _alternatives(demand)]
             free_us, limit, scope = min(answers, key=lambda answer: answer[0])  # of equals the first
             chosen.append(scope)
             if limit is not None and free_us > latest_us:
@@ -72,15 +79,15 @@ class _Slots:
         if denied is not None:
             return Denied(*denied, latest_us - self.now_us)
         for demand, scope in zip(demands, chosen, strict=True) if charges else ():
-            self._charge(id_, scope)
+            self._charge(owner, scope)
             for other in _alternatives(demand):
                 if other is not scope and other.ids:
-                    self.of(other).pop(id_, None)
+                    self.of(other).pop(owner, None)
         left = [Left(scope.name, each.limit, max(0, each.limit.max - each.used)) for scope, each in self._uses(demands)]
         return Admitted(id_ if charges else None, tuple(left) if with_left else None)
 
     def usage(self, scope: Scope) -> list[Usage]:
-        instants = self.of(scope).values()
+        instants = _instants(self.of(scope))
         return [
             Usage(
                 limit,
@@ -90,8 +97,8 @@ class _Slots:
             for limit in scope.limits
         ]
 
-    def release(self, id_: str, scopes: Iterable[Scope]) -> bool:
-        return sum(self.of(scope).pop(id_, None) is not None for scope in scopes) > 0
+    def release(self, owner: _Owner, scopes: Iterable[Scope]) -> bool:
+        return sum(self.of(scope).pop(owner, None) is not None for scope in scopes) > 0
 
     def reset(self, scopes: Iterable[Scope]) -> int:
         return sum(bool(self._charged.pop((scope.name, scope.ids), None)) for scope in scopes)
@@ -101,15 +108,15 @@ class _Slots:
             for usage in self.usage(scope):
                 yield scope, usage
 
-    def _free_at(self, id_: str, scope: Scope) -> tuple[int, Limit | None]:
-        others = [at_us for owner, at_us in self.of(scope).items() if owner != id_]
-        rooms = [(_room_at(others, limit, self.now_us), limit) for limit in scope.limits]
+    def _free_at(self, owner: _Owner, scope: Scope) -> tuple[int, Limit | None]:
+        others = _instants({other: at_us for other, at_us in self.of(scope).items() if other != owner})
+        rooms = [(_room_at(others, limit, self.now_us, owner[1]), limit) for limit in scope.limits]
         free_us, limit = max(rooms, key=lambda room: room[0], default=(self.now_us, None))  # of equals the first
         return free_us, limit
 
-    def _charge(self, id_: str, scope: Scope) -> None:
+    def _charge(self, owner: _Owner, scope: Scope) -> None:
         self._count += 1
-        self.of(scope)[id_ if scope.ids else self._count] = self.now_us
+        self.of(scope)[owner if scope.ids else (self._count, owner[1])] = self.now_us
 
 
 class FakeLimiter(Limiter):
@@ -141,20 +148,22 @@ class FakeLimiter(Limiter):
         """Let time pass."""
         self._slots.now_us += round(seconds * US)
 
-    def try_acquire(
+    def try_acquire(  # noqa: PLR0913 - what one call may be told, by name
         self,
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - as Limiter
         *,
+        cost: int = 1,
         with_left: bool = False,
         version: str | None = None,
         now_us: int | None = None,
     ) -> Verdict:
         """As ``Limiter.try_acquire``."""
         demands, id_ = checked_scopes(scopes), checked_id(id)
+        cost = checked_cost(cost, demands)
         self._slots.call(checked_version(version))
         with self._at(now_us):
-            return self._slots.decide(id_, demands, charges=True, with_left=with_left)
+            return self._slots.decide(id_, demands, charges=True, cost=cost, with_left=with_left)
 
     def try_acquire_many(
         self,
@@ -170,33 +179,48 @@ class FakeLimiter(Limiter):
         with self._at(now_us):
             return [self._slots.decide(id_, each, charges=True) for id_, each in zip(names, demands, strict=True)]
 
-    def peek(self, scopes: Scopes, id: str | None = None, *, now_us: int | None = None) -> Verdict:  # noqa: A002 - as Limiter
+    def peek(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - as Limiter
+        *,
+        cost: int = 1,
+        now_us: int | None = None,
+    ) -> Verdict:
         """As ``Limiter.peek``."""
         demands, id_ = checked_scopes(scopes), checked_id(id)
+        cost = checked_cost(cost, demands)
         self._slots.call()
         with self._at(now_us):
-            return self._slots.decide(id_, demands, charges=False)
+            return self._slots.decide(id_, demands, charges=False, cost=cost)
 
-    def acquire(self, scopes: Scopes, id: str | None = None, *, timeout: float | None = None) -> Admitted:  # noqa: A002 - as Limiter
+    def acquire(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - as Limiter
+        *,
+        cost: int = 1,
+        timeout: float | None = None,
+    ) -> Admitted:
         """As ``Limiter.acquire``; the clock moves to the instant at which there is room, or by ``timeout``."""
         id_, timeout = checked_id(id), checked_timeout(timeout)
-        verdict = self.try_acquire(scopes, id_)
+        verdict = self.try_acquire(scopes, id_, cost=cost)
         if isinstance(verdict, Denied):
             wait_s = verdict.retry_after_us / US
             if timeout is not None and wait_s > timeout:
                 self.forward(timeout)
                 raise limited(verdict)
             self._slots.now_us += verdict.retry_after_us
-            verdict = self.try_acquire(scopes, id_)
+            verdict = self.try_acquire(scopes, id_, cost=cost)
         if isinstance(verdict, Denied):
             raise limited(verdict)
         return verdict
 
-    def release(self, scopes: Scopes, id: str) -> bool:  # noqa: A002 - as Limiter
+    def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - as Limiter
         """As ``Limiter.release``."""
-        demands, id_ = releasable(checked_scopes(scopes)), checked_id(id)
+        demands, owner = releasable(checked_scopes(scopes)), (checked_id(id), checked_cost(cost))
         self._slots.call()
-        return self._slots.release(id_, demands)
+        return self._slots.release(owner, demands)
 
     def reset(self, scopes: Scopes) -> int:
         """As ``Limiter.reset``."""
@@ -238,11 +262,12 @@ class AsyncFakeLimiter(AsyncLimiter):
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - as AsyncLimiter
         *,
+        cost: int = 1,
         with_left: bool = False,
         version: str | None = None,
     ) -> Verdict:
         """As ``AsyncLimiter.try_acquire``."""
-        return self.blocking.try_acquire(scopes, id, with_left=with_left, version=version)
+        return self.blocking.try_acquire(scopes, id, cost=cost, with_left=with_left, version=version)
 
     async def try_acquire_many(
         self,
@@ -255,19 +280,20 @@ class AsyncFakeLimiter(AsyncLimiter):
         """As ``AsyncLimiter.try_acquire_many``."""
         return self.blocking.try_acquire_many(requests, ids, version=version, now_us=now_us)
 
-    async def peek(self, scopes: Scopes, id: str | None = None) -> Verdict:  # noqa: A002 - as AsyncLimiter
+    async def peek(self, scopes: Scopes, id: str | None = None, *, cost: int = 1) -> Verdict:  # noqa: A002 - as AsyncLimiter
         """As ``AsyncLimiter.peek``."""
-        return self.blocking.peek(scopes, id)
+        return self.blocking.peek(scopes, id, cost=cost)
 
     async def acquire(
         self,
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - as AsyncLimiter
         *,
+        cost: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109 - as AsyncLimiter
     ) -> Admitted:
         """As ``FakeLimiter.acquire``."""
-        return self.blocking.acquire(scopes, id, timeout=timeout)
+        return self.blocking.acquire(scopes, id, cost=cost, timeout=timeout)
 
     @asynccontextmanager
     async def ensure(
@@ -275,14 +301,15 @@ class AsyncFakeLimiter(AsyncLimiter):
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - as AsyncLimiter
         *,
+        cost: int = 1,
         timeout: float | None = 0,  # noqa: ASYNC109 - as AsyncLimiter
     ) -> AsyncGenerator[Admitted, None]:
         """As ``AsyncLimiter.ensure``."""
-        yield self.blocking.acquire(scopes, id, timeout=timeout)
+        yield self.blocking.acquire(scopes, id, cost=cost, timeout=timeout)
 
-    async def release(self, scopes: Scopes, id: str) -> bool:  # noqa: A002 - as AsyncLimiter
+    async def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - as AsyncLimiter
         """As ``AsyncLimiter.release``."""
-        return self.blocking.release(scopes, id)
+        return self.blocking.release(scopes, id, cost=cost)
 
     async def reset(self, scopes: Scopes) -> int:
         """As ``AsyncLimiter.reset``."""
@@ -308,7 +335,13 @@ def _leaves(at_us: int, limit: Limit) -> int:
     return at_us + limit.window_us
 
 
-def _room_at(instants: Iterable[int], limit: Limit, now_us: int) -> int:
-    """The first instant from now on at which fewer slots than ``max`` count."""
+def _instants(owners: dict[_Owner, int]) -> list[int]:
+    """The instant of each slot."""
+    return [at_us for (_, cost), at_us in owners.items() for _ in range(cost)]
+
+
+def _room_at(instants: Iterable[int], limit: Limit, now_us: int, cost: int = 1) -> int:
+    """The first instant from now on at which ``cost`` slots fit."""
     leaving = sorted(leaves for at_us in instants if (leaves := _leaves(at_us, limit)) > now_us)
-    return now_us if len(leaving) < limit.max else leaving[len(leaving) - limit.max]
+    room = limit.max - cost
+    return now_us if len(leaving) <= room else leaving[len(leaving) - room - 1]

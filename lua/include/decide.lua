@@ -27,13 +27,15 @@ local gate = module(function(gate)
       end
       return
     end
-    if count == 1 then
-      local id = request_of(1)[1]
-      for _, scope in ipairs(scopes) do
-        if scope.store.ids then
-          scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
-        else
-          scope.store.look(scope)
+    if count == 1 or next(slots.costs) then
+      for n = 1, count do
+        local id = request_of(n)[1]
+        for _, scope in ipairs(scopes) do
+          if scope.store.ids then
+            slots.look_up(scope, id)
+          else
+            scope.store.look(scope)
+          end
         end
       end
       return

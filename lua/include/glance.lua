@@ -1,8 +1,8 @@
 -- A single request for plain scopes, the most frequent call, is decided at a glance: half of the time goes into what the
--- general way defines and builds. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
+-- general way defines and builds. It has no cost. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
 -- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written.
 local function glance(call, now)
-  if call.ids or call.requests[2] or call.stores or call.peek or call.drains or call.ahead or call.left then
+  if call.ids or call.requests[2] or call.cost or call.stores or call.peek or call.drains or call.ahead or call.left then
     return
   end
   local request = call.requests[1]

@@ -4,6 +4,9 @@
 -- its deadline on a held slot counts as absent. Held slots count in windows of a minute or more and in fixed ones; shorter
 -- windows skip them.
 --
+-- An id with a cost owns several slots, members ID#0001, ID#0002, ... of one score. The trim drops the first of them first, so
+-- the last tells whether the id owns any. An id with a cost has 16 characters and no other id is longer, so no two share a member.
+--
 -- A view is one scope at one instant. Nothing is written before `slots.write`: a view knows what this call has charged (all at
 -- `now`) and which stored slots it has taken away, and counts as if both were written.
 local slots = module(function(slots)
@@ -11,6 +14,8 @@ local slots = module(function(slots)
   slots.MAX, slots.US, slots.KIND = MAX, US, KIND
   local HOLDING_WINDOW = 60000000
   local call = redis.call
+  local costs = {} -- of an id that takes several slots at once: how many
+  slots.costs = costs
   local SET = { ids = true } -- how the slots of a sorted set are kept; include/log.lua has two other ways
   slots.SET = SET
 
@@ -30,8 +35,34 @@ local slots = module(function(slots)
 
   function slots.open(key, windows, now, store)
     return {
-      key = key, windows = windows, now = now, store = store or SET, own = {}, added = {}, adding = 0, pending = {}, taken = {},
+      key = key, windows = windows, now = now, store = store or SET,
+      own = {}, owned = {}, added = {}, adding = 0, pending = {}, taken = {},
     }
+  end
+
+  local names = {} -- of an id: its members
+
+  local function members_of(id)
+    if not names[id] then
+      names[id] = { id }
+      for n = 1, costs[id] or 0 do
+        names[id][n] = string.format('%s#%04d', id, n)
+      end
+    end
+    return names[id]
+  end
+
+  -- Learns what the id owns in a sorted set: the score of its slots, and of an id with a cost how many are stored.
+  function slots.look_up(view, id)
+    if not costs[id] then
+      view.own[id] = tonumber(call('ZSCORE', view.key, id) or nil)
+      return
+    end
+    local scores, number = call('ZMSCORE', view.key, unpack(members_of(id))), 0
+    for _, score in ipairs(scores) do
+      number = number + (score and 1 or 0)
+    end
+    view.own[id], view.owned[id] = tonumber(scores[#scores] or nil), number
   end
 
   -- The largest of the scope's windows, by `field`.
@@ -85,7 +116,7 @@ local slots = module(function(slots)
 
   -- How many of the stored slots that this call leaves out (`own` and what it has taken away) are charged at `score` or later.
   local function left_out(view, score, own)
-    local number = own and own < HELD and (not score or own >= score) and 1 or 0
+    local number = own and own < HELD and (not score or own >= score) and view.size or 0
     for _, taken in ipairs(view.taken) do
       if taken < HELD and (not score or taken >= score) then
         number = number + 1
@@ -107,12 +138,12 @@ local slots = module(function(slots)
     end
   end
 
-  -- Score of the k-th newest charged slot, leaving out that of the id that asks, if it has one: `own` is its stored score,
-  -- or 'pending' where this call has charged it.
+  -- Score of the k-th newest charged slot, leaving out those of the id that asks, if it has any: `own` is their stored score,
+  -- or 'pending' where this call has charged them; `view.size` is how many they are.
   local function charged(view, k, own)
     local adding = view.adding
     if own == 'pending' then
-      own, adding = nil, adding - 1
+      own, adding = nil, adding - view.size
     end
     local ahead = view.ahead > 0 and view.ahead - left_out(view, view.now + 1, own) or 0
     if k <= ahead then
@@ -189,6 +220,7 @@ local slots = module(function(slots)
     if store.room_at then
       return store.room_at(view, window)
     end
+    view.size = own and (own == 'pending' and costs[id] or view.owned[id]) or 1
     if max > view.adding then -- room at a glance: even if all slots counted, too few of them have not left
       local score = stored(view, max - view.adding)
       if not score or (score < HELD and leaves(score, window) <= view.now) then
@@ -249,17 +281,21 @@ local slots = module(function(slots)
 
   -- Latest instant over the scope's windows, and which window that is. Kept: a denial changes nothing.
   function slots.room_at(view, own, id)
-    if not own and view.at then
+    local cost = id and costs[id]
+    if not own and not cost and view.at then
       return view.at, view.which
     end
     local at, which = 0, 1
     for i, window in ipairs(view.windows) do
+      if cost then -- all fit when one fits in a window that is smaller by the others
+        window = { window[MAX] - cost + 1, window[US], window[KIND] }
+      end
       local free = slots.window_room_at(view, window, own, id)
       if free > at then
         at, which = free, i
       end
     end
-    if not own then
+    if not own and not cost then
       view.at, view.which = at, which
     end
     return at, which
@@ -270,7 +306,7 @@ local slots = module(function(slots)
     return view.pending[id] and 'pending' or view.own[id]
   end
 
-  -- A slot of the id at `now`; one that it has moves there, never back behind where it was.
+  -- The slots of the id at `now`; those that it has move there, never back behind where they were.
   function slots.charge(view, id)
     view.at = nil
     local owned = view.own[id]
@@ -278,33 +314,47 @@ local slots = module(function(slots)
       view.is_renewed = true
       return
     end
-    if owned then
+    local moved = owned and (view.owned[id] or 1) or 0
+    for _ = 1, moved do
       view.taken[#view.taken + 1] = owned
     end
-    view.adding = view.adding + 1
-    view.added[view.adding] = id
-    if view.store.ids then
-      view.pending[id], view.own[id] = view.adding, view.now
-      view.moved = (view.moved or 0) + (owned and 1 or 0)
+    if not view.store.ids then
+      view.adding = view.adding + (costs[id] or 1)
+      return
     end
+    if costs[id] then
+      for _, member in ipairs(members_of(id)) do
+        view.adding = view.adding + 1
+        view.added[view.adding], view.pending[member] = member, view.adding
+      end
+    else
+      view.adding = view.adding + 1
+      view.added[view.adding] = id
+    end
+    view.pending[id], view.own[id] = view.adding, view.now
+    view.moved = (view.moved or 0) + moved
   end
 
-  -- The slot of the id goes back.
+  -- The slots of the id go back.
   function slots.give_back(view, id)
     view.at = nil
-    local place = view.pending[id]
-    if place then
-      view.added[place] = view.added[view.adding]
-      view.pending[view.added[place]] = place
-      view.added[view.adding], view.pending[id] = nil, nil
-      view.adding = view.adding - 1
-    elseif view.own[id] then
-      view.taken[#view.taken + 1] = view.own[id]
+    view.removed = view.removed or {}
+    local is_pending, is_stored = view.pending[id], view.own[id]
+    for _, member in ipairs(members_of(id)) do
+      local place = view.pending[member]
+      if place then
+        view.added[place] = view.added[view.adding]
+        view.pending[view.added[place]] = place
+        view.added[view.adding], view.pending[member] = nil, nil
+        view.adding = view.adding - 1
+      end
+      view.removed[#view.removed + 1] = member
+    end
+    for _ = 1, not is_pending and is_stored and (view.owned[id] or 1) or 0 do
+      view.taken[#view.taken + 1] = is_stored
       view.moved = (view.moved or 0) + 1
     end
-    view.own[id] = nil
-    view.removed = view.removed or {}
-    view.removed[#view.removed + 1] = id
+    view.pending[id], view.own[id] = nil, nil
   end
 
   -- What is charged ahead of a clock that was stepped back counts as charged now: for a pace, which need not fail closed.
@@ -360,11 +410,13 @@ local slots = module(function(slots)
     if view.adding > 0 or view.is_renewed then
       view.store.add(view)
     end
-    for _, id in ipairs(view.removed or {}) do
-      if not view.pending[id] then
-        plan.write('ZREM', view.key, id)
+    local gone = {}
+    for _, member in ipairs(view.removed or {}) do
+      if not view.pending[member] then
+        gone[#gone + 1] = member
       end
     end
+    plan.write_rows('ZREM', view.key, gone, 1)
   end
 
   -- Marks the slot of `id` as held until `deadline`; an id without a slot gets none.

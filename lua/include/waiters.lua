@@ -3,8 +3,10 @@
 --   waiters   ZSET  token -> microseconds of its arrival
 --   promises  ZSET  token -> instant at which it was told to ask again, and GRACE
 -- Both live as long as the last promise. One who does not come in time has died and loses its place, and so does one
--- whom nobody hears. A token is "BELL:NUMBER"; what is published on the channel of its bell wakes it before its instant.
+-- whom nobody hears. A token is "BELL:NUMBER", or "BELL:NUMBER*COST" of one who waits for several slots at once; what is published
+-- on the channel of its bell wakes it before its instant. The member "*" of promises is the last promise of those with a cost.
 local GRACE = 1000000
+local MOST_COSTS = 128 -- of so many who wait the costs are looked at, the first ones; the others count as one slot each
 local WORTH_A_RING = 1000 -- nobody is woken for less than this
 
 local waiters = module(function(waiters)
@@ -36,12 +38,34 @@ local waiters = module(function(waiters)
     return arrived or 0
   end
 
+  local function cost_of(token)
+    return tonumber(string.match(token, '%*(%d+)$') or 1)
+  end
+
+  -- Who has a cost is promised room at an instant.
+  function waiters.note_cost(scope, token, promise)
+    if cost_of(token) > 1 then
+      plan.zadd_higher(scope.promises, promise, '*')
+    end
+  end
+
+  -- How many slots those want who came before `arrived`.
+  local function wanted_before(scope, arrived)
+    local wanted = plan.zcount_below(scope.waiters, arrived)
+    if wanted > 0 and plan.zscore(scope.promises, '*') then
+      for _, token in ipairs(plan.zdue(scope.waiters, arrived - 1, MOST_COSTS)) do
+        wanted = wanted + cost_of(token) - 1
+      end
+    end
+    return wanted
+  end
+
   -- Whether the waiter lives: somebody listens for its bell.
   local function is_heard(token, bells)
     return redis.call('PUBSUB', 'NUMSUB', bells .. string.match(token, '^[^:]*'))[2] > 0
   end
 
-  -- How many wait who came before `arrived`, and the promise of the one directly before; the dead there are taken out.
+  -- How many slots those want who came before `arrived`, and the promise of the one directly before; the dead there are taken out.
   function waiters.before(scope, arrived, bells)
     while true do
       local token = plan.zprevious(scope.waiters, arrived)
@@ -49,14 +73,14 @@ local waiters = module(function(waiters)
         return 0, nil
       end
       if is_heard(token, bells) then
-        return plan.zcount_below(scope.waiters, arrived), plan.zscore(scope.promises, token) or scope.now
+        return wanted_before(scope, arrived), plan.zscore(scope.promises, token) or scope.now
       end
       waiters.leave(scope, token)
     end
   end
 
   -- The instant from which the scope has room for one more behind `before` others, and the window that says so. Exact while
-  -- each of them takes one slot as soon as it can; else no later than the true one.
+  -- each of them is taken as soon as it can be; else no later than the true one.
   function waiters.free_behind(scope, before, own, id)
     local at, which = 0, 1
     local MAX, US, KIND = slots.MAX, slots.US, slots.KIND
@@ -90,9 +114,9 @@ local waiters = module(function(waiters)
       end
     until heard
     local promised = (plan.zscore(scope.promises, token) or scope.now) - GRACE
-    local at = waiters.free_behind(scope, plan.zcount_below(scope.waiters, its_arrival))
+    local at = waiters.free_behind(scope, wanted_before(scope, its_arrival) + cost_of(token) - 1)
     if math.max(at, scope.now) + WORTH_A_RING < promised then
-      plan.publish(bells .. string.match(token, '^[^:]*'), token)
+      plan.publish(bells .. string.match(token, '^[^:]*'), (string.match(token, '^[^*]*')))
     end
   end
 end)

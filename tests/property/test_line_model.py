@@ -70,6 +70,33 @@ def test_without_ids_each_waiter_is_admitted_at_the_very_instant(redis: Database
         assert {waiter.id_: waiter.admitted_us for waiter in waiters} == ideal_instants(waiters, {}, log)
 
 
+@pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
+@pytest.mark.parametrize("limits", LIMITS[2:], ids=" ".join)
+def test_waiters_for_several_slots_at_once_are_not_passed_by_and_go_when_all_of_these_are_free(
+    redis: Database, limits: tuple[str, ...], *, ids: bool
+) -> None:
+    for seed in range(6):
+        random, user = Random(seed), scope("user", *limits, ids=ids)
+        waiters = crowd(random, 40, user)
+        for waiter in waiters:
+            waiter.cost = random.choice([1, 1, 2, min(limit.max for limit in user.limits)])
+        releases = some_releases(random, waiters, 8) if ids and seed % 2 else {}
+        redis.flushall()
+        Line(redis, waiters, {at_us: (id_, (user,)) for at_us, id_ in releases.items()}).run()
+        assert {waiter.id_: waiter.admitted_us for waiter in waiters} == ideal_instants(waiters, releases, user)
+        assert not redis.exists(KEYS.waiters("user"))
+        assert redis.zrange(KEYS.promises("user"), 0, -1) in ([], [b"*"])
+        assert redis.pttl(KEYS.promises("user")) != -1
+
+
+def test_a_waiter_for_two_slots_sleeps_on_when_one_is_given_back(redis: Database) -> None:
+    user = scope("user", "3/1h")
+    waiters = [Waiter(id_, (user,), START_US + n) for n, id_ in enumerate("abc")]
+    two = Waiter("two", (user,), START_US + 9, cost=2)
+    Line(redis, [*waiters, two], {START_US + 5 * US: ("a", (user,)), START_US + 9 * US: ("b", (user,))}).run()
+    assert (two.admitted_us, two.rings) == (START_US + 9 * US, 1)
+
+
 def test_waiters_who_come_late_by_a_millisecond_keep_their_order(redis: Database) -> None:
     user = scope("user", "3/30s")
     waiters = crowd(Random(3), 40, user)

@@ -8,8 +8,9 @@ from typing import Final, TypeAlias, assert_never
 
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, all_scopes
 from dispatcher.limiter import Limiter
+from dispatcher.limiter.arguments import slot_of
 from dispatcher.server.keys import Keys
 from tests.support.gate import Gate
 from tests.support.models import Charged, GateModel, has_quota, stored_slots
@@ -60,6 +61,16 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class AskSeveral:
+    """One call of the library for several slots of each scope at once: at most as many as its limits can hold."""
+
+    owner: int
+    wanted: tuple[Wanted, ...]
+    cost: int
+    peek: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """The owner's slots are held from now on."""
 
@@ -73,6 +84,7 @@ class Release:
 
     owner: int
     scopes: tuple[int, ...]
+    cost: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ class Change:
     limits: tuple[Limit, ...]
 
 
-Step: TypeAlias = Ask | Hold | Release | Shift | GoToEdge | GoToRetry | Change
+Step: TypeAlias = Ask | AskSeveral | Hold | Release | Shift | GoToEdge | GoToRetry | Change
 
 kinds = st.sampled_from([Kind.ROLLING, Kind.ROLLING, Kind.ROLLING, Kind.FIXED])
 limits = st.lists(
@@ -122,13 +134,26 @@ asks = st.builds(
     st.lists(st.tuples(owners, st.sampled_from(CHOICES)), min_size=1, max_size=9).map(tuple),
     st.sampled_from([False, False, False, True]),
 )
+several = st.builds(
+    AskSeveral,
+    st.sampled_from([0, 1, 2, FRESH]),
+    st.sampled_from(CHOICES),
+    st.sampled_from([2, 2, 3, 5]),
+    st.sampled_from([False, False, False, True]),
+)
 steps = st.one_of(
     asks,
     asks,
     asks,
     asks,
+    several,
     st.builds(Hold, st.integers(0, 6), st.sampled_from([1, 20 * US, 45 * US, 90 * US, 4_000 * US])),
-    st.builds(Release, st.integers(0, 6), st.sampled_from([(0,), (1,), (2,), (3, 4), (0, 3, 4)])),
+    st.builds(
+        Release,
+        st.integers(0, 6),
+        st.sampled_from([(0,), (1,), (2,), (3, 4), (0, 3, 4)]),
+        st.sampled_from([1, 1, 2, 3]),
+    ),
     st.builds(Shift, st.sampled_from([0, 1, 7 * US, 29 * US, 61 * US, 400 * US, -1, -3 * US, -9 * US, -50 * US])),
     st.builds(GoToEdge, st.integers(0, 4), st.integers(-1, 1)),
     st.builds(GoToRetry, st.sampled_from([-1, 0])),
@@ -171,9 +196,12 @@ class Walk:
                     self.slots.hold(self.keys.scope(scope.name), self._id(owner), until_us, self.now_us)
                     self.model.hold(self._id(owner), scope.name, until_us)
                 self._look()
-            case Release(owner, positions):
-                released = [self.model.release(self._id(owner), NAMES[at]) for at in positions]
-                assert self.limiter.release([self.scopes[at] for at in positions], self._id(owner)) is any(released)
+            case AskSeveral(owner, wanted, cost, peek):
+                self._ask_several(owner, self._demands(wanted), cost, peek=peek)
+            case Release(owner, positions, cost):
+                id_ = self._id(owner)
+                released = [self.model.release(slot_of(id_, cost), NAMES[at], cost) for at in positions]
+                assert self.limiter.release([self.scopes[at] for at in positions], id_, cost=cost) is any(released)
                 self._look()
             case Shift(by_us):
                 self.now_us += by_us
@@ -226,6 +254,21 @@ class Walk:
         for verdict in got:
             if isinstance(verdict, Denied):
                 self.retry_us = self.now_us + verdict.retry_after_us
+
+    def _ask_several(self, owner: int, demands: tuple[Demand, ...], cost: int, *, peek: bool) -> None:
+        cost = min(cost, *(limit.max for scope in all_scopes(demands) for limit in scope.limits))
+        written = self._written()
+        self.model.charged.clear()
+        id_ = None if owner == FRESH else self._id(owner)
+        got = (self.limiter.peek if peek else self.limiter.try_acquire)(demands, id_, cost=cost)
+        slot = slot_of(id_ or (got.id if isinstance(got, Admitted) else None) or "denied", cost)
+        assert got == (self.model.ask if peek else self.model.decide)(slot, demands, self.now_us, cost)
+        self.decided += 1
+        if peek or isinstance(got, Denied):
+            assert self._written() == written, "a call that admitted nothing wrote something"
+        if isinstance(got, Denied):
+            self.retry_us = self.now_us + got.retry_after_us
+        self._look()
 
     def _look(self) -> None:
         """What is stored is what the model holds, and every key has a lifetime of at least its longest window."""

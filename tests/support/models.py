@@ -51,19 +51,21 @@ class GateModel:
         self.charged: set[str] = set()
         """The scopes charged since whoever looks at it emptied it."""
 
-    def ask(self, id_: str, demands: Sequence[Demand], now_us: int) -> Verdict:
+    def ask(self, id_: str, demands: Sequence[Demand], now_us: int, cost: int = 1) -> Verdict:
         """The verdict, with nothing charged."""
-        return self._weigh(id_, demands, now_us)[0]
+        return self._weigh(_slots_of(id_, cost), demands, now_us)[0]
 
-    def decide(self, id_: str, demands: Sequence[Demand], now_us: int) -> Verdict:
+    def decide(self, id_: str, demands: Sequence[Demand], now_us: int, cost: int = 1) -> Verdict:
         """The verdict; admitted, the id's slots move to now, none of them back, and from one alternative to another."""
-        verdict, chosen = self._weigh(id_, demands, now_us)
+        owned = _slots_of(id_, cost)
+        verdict, chosen = self._weigh(owned, demands, now_us)
         if isinstance(verdict, Admitted):
             for demand, scope in zip(demands, chosen, strict=True):
-                self._charge(id_, scope, now_us)
+                for slot in owned:
+                    self._charge(slot, scope, now_us)
                 for other in _alternatives(demand):
                     if other is not scope:
-                        self.release(id_, other.name)
+                        self.release(id_, other.name, cost)
         return verdict
 
     def usage(self, scope: Scope, now_us: int) -> list[Usage]:
@@ -85,9 +87,9 @@ class GateModel:
         if id_ in self.slots[scope]:
             self.slots[scope][id_] = Held(until_us)
 
-    def release(self, id_: str, scope: str) -> bool:
-        """The id's slot goes back; whether it had one."""
-        return self.slots[scope].pop(id_, None) is not None
+    def release(self, id_: str, scope: str, cost: int = 1) -> bool:
+        """The id's slots go back; whether it had any."""
+        return sum(self.slots[scope].pop(slot, None) is not None for slot in _slots_of(id_, cost)) > 0
 
     def edges(self, scopes: Iterable[Scope], now_us: int) -> list[int]:
         """The instants after now at which some slot leaves some window."""
@@ -125,11 +127,11 @@ class GateModel:
         assert list(kept) == mine[:largest], f"the log {scope.name} holds {kept}, expected the newest of {mine}"
         self.logs[scope.name] = list(kept)[::-1]
 
-    def _weigh(self, id_: str, demands: Sequence[Demand], now_us: int) -> tuple[Verdict, list[Scope]]:
+    def _weigh(self, owned: Sequence[str], demands: Sequence[Demand], now_us: int) -> tuple[Verdict, list[Scope]]:
         """The verdict, and of each demand the scope that is charged or freed."""
         latest, denied, chosen = now_us, None, []
         for demand in demands:
-            answers = [(self._free_at(id_, scope, now_us), scope) for scope in _alternatives(demand)]
+            answers = [(self._free_at(owned, scope, now_us), scope) for scope in _alternatives(demand)]
             (free_us, limit), scope = min(answers, key=lambda answer: answer[0][0])  # of equals the first
             chosen.append(scope)
             if free_us > latest:
@@ -138,15 +140,15 @@ class GateModel:
             return Admitted(), chosen
         return Denied(denied[0], denied[1], latest - now_us), chosen
 
-    def _free_at(self, id_: str, scope: Scope, now_us: int) -> tuple[int, Limit | None]:
+    def _free_at(self, owned: Sequence[str], scope: Scope, now_us: int) -> tuple[int, Limit | None]:
         """The instant, from now on, at which every window has room, and the limit that says so last."""
         latest, last = now_us, None
-        others = self._against(id_, scope.name, now_us) if scope.ids else self._logged(scope.name)
+        others = self._against(owned, scope.name, now_us) if scope.ids else self._logged(scope.name)
         for limit in scope.limits:
             if has_quota(scope):
-                free_us = now_us + self._quota_usage(scope.name, limit, now_us).wait_us
+                free_us = now_us + self._quota_usage(scope.name, limit, now_us, len(owned)).wait_us
             else:
-                free_us = _room_at(others, limit, now_us)
+                free_us = _room_at(others, limit, now_us, len(owned))
             if free_us > latest:
                 latest, last = free_us, limit
         return latest, last
@@ -172,13 +174,13 @@ class GateModel:
             case other:
                 assert_never(other)
 
-    def _quota_usage(self, scope: str, limit: Limit, now_us: int) -> Usage:
+    def _quota_usage(self, scope: str, limit: Limit, now_us: int, cost: int = 1) -> Usage:
         """What the last window that was counted in holds; before it has begun, nobody finds room."""
         counted = self.quotas[scope].get(limit.window_us, [])
         current = now_us // limit.window_us
         last = max([current, *(at_us // limit.window_us for at_us in counted)])
         used = sum(at_us // limit.window_us == last for at_us in counted)
-        opens_us = (last if used < limit.max else last + 1) * limit.window_us
+        opens_us = (last if used + cost <= limit.max else last + 1) * limit.window_us
         return Usage(limit, used, max(0, opens_us - now_us))
 
     def _logged(self, scope: str) -> list[Slot]:
@@ -189,13 +191,13 @@ class GateModel:
             return [Charged(at_us) for instants in self.quotas[scope.name].values() for at_us in instants]
         return list(self.slots[scope.name].values()) if scope.ids else self._logged(scope.name)
 
-    def _against(self, id_: str, scope: str, now_us: int) -> list[Slot]:
-        """The slots in the id's way: those of others; if its own is held, of the held ones those that end before."""
+    def _against(self, owned: Sequence[str], scope: str, now_us: int) -> list[Slot]:
+        """The slots in an id's way: those of others; if its own is held, of the held ones those that end before."""
         slots = self.slots[scope]
-        others = {owner: slot for owner, slot in slots.items() if owner != id_}
-        match slots.get(id_):
+        others = {owner: slot for owner, slot in slots.items() if owner not in owned}
+        match slots.get(owned[0]):
             case Held(until_us) if until_us > now_us:
-                rank = (until_us, id_)
+                rank = (until_us, owned[0])
                 return [
                     slot for owner, slot in others.items() if isinstance(slot, Charged) or (slot.until_us, owner) < rank
                 ]
@@ -226,6 +228,11 @@ def most_in_any_window(instants_us: Iterable[int], window_us: int) -> int:
     return most
 
 
+def _slots_of(id_: str, cost: int) -> list[str]:
+    """The slots of an id, as they are stored."""
+    return [id_] if cost == 1 else [f"{id_}#{n:04d}" for n in range(1, cost + 1)]
+
+
 def _alternatives(demand: Demand) -> tuple[Scope, ...]:
     return demand.scopes if isinstance(demand, FirstOf) else (demand,)
 
@@ -247,11 +254,11 @@ def _departures(slots: Iterable[Slot], limit: Limit) -> list[int]:
     return departures
 
 
-def _room_at(slots: Iterable[Slot], limit: Limit, now_us: int) -> int:
-    """The smallest instant from now on at which fewer than ``max`` slots count, with nothing else happening."""
+def _room_at(slots: Iterable[Slot], limit: Limit, now_us: int, cost: int = 1) -> int:
+    """The smallest instant from now on at which ``cost`` slots fit, with nothing else happening."""
     departures = _departures(slots, limit)
     instants = [now_us, *sorted(at_us for at_us in departures if at_us > now_us)]
-    return next(at for at in instants if sum(leaves > at for leaves in departures) < limit.max)
+    return next(at for at in instants if sum(leaves > at for leaves in departures) + cost <= limit.max)
 
 
 def _charges(slots: Mapping[str, Slot]) -> list[int]:

@@ -31,6 +31,7 @@ class Waiter:
     id_: str
     demands: tuple[Demand, ...]
     arrives_us: int
+    cost: int = 1
     dies: bool = False
     frozen: bool = False
     quits_us: int | None = None
@@ -67,6 +68,7 @@ class Line:
         self._numbers = count()
         self._events: list[tuple[int, int, Callable[[int, int], None]]] = []
         self._by_token = {waiter.token: waiter for waiter in waiters}
+        self._costs = {waiter.id_: waiter.cost for waiter in waiters}
         for waiter in waiters:
             self._at(waiter.arrives_us, partial(self._arrive, waiter))
             if waiter.quits_us is not None:
@@ -118,14 +120,17 @@ class Line:
 
     def _give_back(self, id_: str, demands: tuple[Demand, ...], now_us: int, _: int) -> None:
         keys, facts = _call(demands, now_us)
-        self._release(keys=keys, args=[json.dumps(facts | {"id": id_})])
+        cost = self._costs[id_]
+        self._release(keys=keys, args=[json.dumps(facts | {"id": id_} | ({"cost": cost} if cost > 1 else {}))])
 
     def _take_turn(self, waiter: Waiter, step: str, now_us: int) -> int | None:
         """The microseconds until it is to come again; None when it was admitted."""
         keys, facts = _call(waiter.demands, now_us)
         positions = {scope.name: at + 1 for at, scope in enumerate(all_scopes(waiter.demands))}
         request = [waiter.id_, *[_position(demand, positions) for demand in waiter.demands]]
-        turn = {"request": request, "token": waiter.token, "step": step}
+        turn: dict[str, Any] = {"request": request, "token": waiter.token, "step": step}
+        if waiter.cost > 1:
+            turn |= {"cost": waiter.cost, "token": f"{waiter.token}*{waiter.cost}"}
         if waiter.arrived is not None:
             turn["arrived"] = waiter.arrived
         (answer,) = json.loads(self._wait(keys=keys, args=[json.dumps(facts | {"turns": [turn]})]))["turns"]
@@ -150,6 +155,7 @@ class Line:
 def ideal_instants(waiters: Sequence[Waiter], releases: dict[int, str], scope: Scope) -> dict[str, int]:
     """When each waiter for one scope is admitted if the first of the line always goes as soon as there is room."""
     model, line, admitted = GateModel(), list[Waiter](), dict[str, int]()
+    costs = {waiter.id_: waiter.cost for waiter in waiters}
     arrivals = defaultdict[int, list[Waiter]](list)
     for waiter in waiters:
         arrivals[waiter.arrives_us].append(waiter)
@@ -158,10 +164,10 @@ def ideal_instants(waiters: Sequence[Waiter], releases: dict[int, str], scope: S
         edges = model.edges([scope], now_us) if line else []
         now_us = min([*coming[:1], *edges[:1]])
         if now_us in releases:
-            model.release(releases[now_us], scope.name)
+            model.release(releases[now_us], scope.name, costs[releases[now_us]])
         line += arrivals.pop(now_us, [])
         coming = [at_us for at_us in coming if at_us > now_us]
-        while line and model.decide(line[0].id_, [scope], now_us) == Admitted():
+        while line and model.decide(line[0].id_, [scope], now_us, line[0].cost) == Admitted():
             admitted[line.pop(0).id_] = now_us
     return admitted
 

@@ -58,6 +58,8 @@ def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> N
         "attempts": 0,
         "replays": 0,
         "worker": None,
+        "text": "x",
+        "labels": {},
         "code": None,
         "detail": "category:errors had used its 10/30m",
         "ts": None,

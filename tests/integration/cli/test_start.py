@@ -52,6 +52,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "dead",
         "demo",
         "doctor",
+        "events",
         "explain",
         "health",
         "limits",

@@ -52,6 +52,22 @@ def evalshas(redis: Database) -> int:
     return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
+def test_a_cost_takes_all_of_its_slots_or_none_from_asyncio_too(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        assert [bool(await limiter.try_acquire(USER, id_, cost=2)) for id_ in "aabc"] == [True, True, True, False]
+        assert not await limiter.peek(USER, cost=2)
+        assert (await limiter.usage(USER))[0].used == 4
+        waiting = asyncio.create_task(limiter.acquire(USER, "d", cost=3))
+        with pytest.raises(RateLimited):
+            async with limiter.ensure(USER, cost=2):
+                pytest.fail("there was no room")
+        assert await limiter.release(USER, "a", cost=2)
+        assert await waiting == Admitted()
+        assert (await limiter.usage(USER))[0].used == 5
+
+    run(body)
+
+
 def test_the_async_limiter_answers_as_the_blocking_one(run: Run) -> None:
     async def body(limiter: AsyncLimiter) -> None:
         admitted = await limiter.try_acquire(USER, "a")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Admitted, Demand, FirstOf, Limit, Scope
+from dispatcher.core.limits import US, Admitted, Demand, FirstOf, Limit, Scope, all_scopes
 from dispatcher.errors import GateUnavailable, RateLimited, StaleLimits
 from dispatcher.limiter import AsyncLimiter, Limiter
 from dispatcher.testing import AsyncFakeLimiter, FakeLimiter
@@ -25,6 +25,8 @@ CHOICES: Final[tuple[tuple[int | tuple[int, ...], ...], ...]] = (
 steps = st.one_of(
     st.tuples(st.just("ask"), st.integers(0, 4), st.sampled_from(CHOICES)),
     st.tuples(st.just("ask"), st.none(), st.sampled_from(CHOICES)),
+    st.tuples(st.just("several"), st.integers(0, 9), st.sampled_from(CHOICES)),
+    st.tuples(st.just("several"), st.integers(0, 9), st.sampled_from(CHOICES)),
     st.tuples(st.just("peek"), st.integers(0, 4), st.sampled_from(CHOICES)),
     st.tuples(st.just("release"), st.integers(0, 4), st.sampled_from([(0,), (1, 2), (0, 1, 2, 3)])),
     st.tuples(st.just("reset"), st.none(), st.sampled_from([(0,), (4,), (5, 3)])),
@@ -51,6 +53,10 @@ def test_over_random_walks_both_decide_alike(
     for step, number, wanted in walk:
         asked = tuple(_demand(scopes, each) for each in wanted or ())
         id_ = None if number is None else f"id{number}"
+        cost = 1
+        if step == "several":
+            cost = min(3, *(limit.max for scope in all_scopes(asked) for limit in scope.limits))
+            id_ = f"id{number % 5}" if number < 5 else None
         match step:
             case "pass":
                 fake.forward(number / US)
@@ -59,11 +65,13 @@ def test_over_random_walks_both_decide_alike(
             case "reset":
                 assert fake.reset(asked) == real.reset(asked)
             case "release":
-                assert fake.release(asked, str(id_)) == real.release(asked, str(id_))
+                for cost in (1, 3):
+                    assert fake.release(asked, str(id_), cost=cost) == real.release(asked, str(id_), cost=cost)
             case "peek":
                 assert fake.peek(asked, id_) == real.peek(asked, id_)
             case _:
-                ours, theirs = (each.try_acquire(asked, id_, with_left=True) for each in (fake, real))
+                assert fake.peek(asked, id_, cost=cost) == real.peek(asked, id_, cost=cost)
+                ours, theirs = (each.try_acquire(asked, id_, cost=cost, with_left=True) for each in (fake, real))
                 assert ours == theirs
                 if isinstance(ours, Admitted):
                     assert ours.left == cast("Admitted", theirs).left

@@ -271,6 +271,31 @@ def everything(limiter: Limiter, redis: Database) -> Database:
     return redis
 
 
+def test_the_largest_cost_is_charged_and_given_back_whole(limiter: Limiter, redis: Database) -> None:
+    scopes = [scope("a", "1500/1h"), scope("b", "1000/1h"), scope("c", "1500/1h")]
+    assert limiter.try_acquire(scopes, "x", cost=1_000)
+    assert not limiter.try_acquire(scopes[0], "y", cost=501)
+    assert limiter.try_acquire(scopes[0], "y", cost=500)
+    assert limiter.try_acquire(scopes, "x", cost=1_000), "the same id with the same cost takes no second slots"
+    assert [redis.zcard(KEYS.scope(each.name)) for each in scopes] == [1_500, 1_000, 1_000]
+    assert not limiter.release(scopes, "x")
+    assert limiter.release(scopes, "x", cost=1_000)
+    assert [redis.zcard(KEYS.scope(each.name)) for each in scopes] == [500, 0, 0]
+
+
+def test_of_a_cost_that_smaller_limits_have_kept_a_part_of_the_rest_is_charged_anew(redis: Database) -> None:
+    now_us = 1_732_100_000 * US
+    limiter = Limiter(redis, namespace="shop", clock=lambda: now_us)
+    assert limiter.try_acquire(scope("user", "5/1m"), "x", cost=4)
+    now_us += 61 * US
+    assert all(limiter.try_acquire_many([scope("user", "2/1m")] * 2))
+    assert redis.zcard(KEYS.scope("user")) == 3
+    again = limiter.try_acquire(scope("user", "8/1h"), "x", cost=4, with_left=True)
+    assert isinstance(again, Admitted)
+    assert [each.left for each in again.left or ()] == [2]
+    assert redis.zcard(KEYS.scope("user")) == 6
+
+
 def test_no_key_is_without_a_lifetime(everything: Database) -> None:
     lifetimes = {key: everything.pttl(key) for key in everything.scan_iter()}
     assert len(lifetimes) >= 5

@@ -157,6 +157,34 @@ def test_an_id_that_cannot_be_is_refused_before_anything_is_written(
     assert not redis.keys()
 
 
+COST_CALLS: Final[dict[str, Callable[[Limiter, Any], object]]] = {
+    "try_acquire": lambda limiter, cost: limiter.try_acquire(USER, cost=cost),
+    "peek": lambda limiter, cost: limiter.peek(USER, cost=cost),
+    "acquire": lambda limiter, cost: limiter.acquire(USER, cost=cost),
+    "ensure": lambda limiter, cost: limiter.ensure(USER, cost=cost).__enter__(),
+    "release": lambda limiter, cost: limiter.release(USER, "a", cost=cost),
+}
+
+
+@pytest.mark.parametrize("call", COST_CALLS.values(), ids=COST_CALLS)
+@pytest.mark.parametrize("cost", [0, 1_001, 2.0, True, "2"])
+def test_a_cost_that_cannot_be_is_refused_before_anything_is_written(
+    limiter: Limiter, redis: Database, call: Callable[[Limiter, Any], object], cost: Wrong
+) -> None:
+    with pytest.raises(ValueError, match=rf"cost {cost!r}, expected a whole number from 1 to 1000"):
+        call(limiter, cost)
+    assert not redis.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in COST_CALLS if name != "release"])
+def test_a_cost_that_a_limit_can_never_hold_is_refused_and_names_the_limit(
+    limiter: Limiter, redis: Database, name: str
+) -> None:
+    with pytest.raises(ValueError, match=r"cost 3, expected at most 2: scope 'user:42' has the limit 2/1m"):
+        COST_CALLS[name](limiter, 3)
+    assert not redis.keys()
+
+
 @pytest.mark.parametrize("timeout", [math.nan, -1, "5"])
 def test_a_timeout_that_is_no_number_is_refused(limiter: Limiter, redis: Database, timeout: Wrong) -> None:
     with pytest.raises(ValueError, match=r"timeout .*, expected seconds from 0 on, or None"):

@@ -147,6 +147,24 @@ def test_a_release_wakes_the_first_of_the_line(limiter: Limiter, redis: Database
     assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
 
 
+def test_a_waiter_for_several_slots_is_woken_when_the_last_of_these_is_given_back(
+    limiter: Limiter, redis: Database
+) -> None:
+    user = scope("3/1h")
+    for id_ in "abc":
+        limiter.acquire(user, id_)
+    thread = in_thread(lambda: limiter.acquire(user, "several", cost=2))
+    await_line(redis, 1)
+    assert limiter.release(user, "a")
+    with pytest.raises(RateLimited):
+        limiter.acquire(user, timeout=0)
+    assert limiter.release(user, "b")
+    ended(thread)
+    assert redis.zcard(KEYS.scope("user")) == 3
+    assert limiter.release(user, "several", cost=2)
+    assert redis.zrange(KEYS.scope("user"), 0, -1) == [b"c"]
+
+
 def test_a_reset_wakes_who_waits(limiter: Limiter, redis: Database) -> None:
     user = scope("2/1h")
     for id_ in "ab":
