@@ -18,6 +18,7 @@ from dispatcher import Producer
 from dispatcher.core.limits import Lane
 from dispatcher.server.keys import Keys
 from dispatcher.store.counts import OUTCOMES
+from dispatcher.store.decisions import Decisions
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from tests.support.servers import Database
@@ -87,10 +88,10 @@ class Ours:
         for name in storm.names():
             proofs.add(f"slots of categories, {self.name}", client.zcard(KEYS.scope(f"category:{name}")), storm.each)
             proofs.add(f"landed in channels, {self.name}", landed[channel(name)], storm.each)
-        *limited, present, older = (client.hlen(key) for key in KEYS.decisions)
-        proofs.add(f"recorded as sent, {self.name}", present + older, storm.admitted)
+        outcomes = Counter(decision.outcome for decision in Decisions(client, KEYS).newest())
+        proofs.add(f"recorded as sent, {self.name}", outcomes["sent"], storm.admitted)
         refused = min(storm.events - storm.admitted, RECORDED)
-        proofs.add(f"recorded as dropped, at least, {self.name}", min(sum(limited), refused), refused)
+        proofs.add(f"recorded as dropped, at least, {self.name}", min(outcomes["dropped"], refused), refused)
         workers.until(lambda: told(workers) == storm.events, f"a log line for each of {storm.events:,} events")
         proofs.add(f"log lines of {self.name}", told(workers), storm.events)
 

@@ -55,7 +55,7 @@
 --           "fingerprint": of the credential that the owner posts with from now on (include/pause.lua) | absent: as before,
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; both are ignored if another is in force,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of new events from the lanes,
---           "remember_us": as in settle.lua}
+--           "wordless": true: the record keeps no texts of what the pre-check drops | absent, "remember_us": as in settle.lua}
 -- ARGV[2]   absent, or what include/prefilter.lua needs to drop new events by the pre-check
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken), "more": there
 --           is more to take, "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
@@ -95,7 +95,7 @@ at.now = microseconds(call.now)
 at.owner, at.new, at.due, at.undecided, at.grace_us = call.owner, call.new, call.due, call.undecided, call.grace_us
 at.line, at.waits, at.tally, at.scope, at.leased_prefix = call.line, call.waits, call.tally, call.scope, call.leased
 at.minute = call.minute
-at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
+at.remember_us, at.most_decisions, at.is_wordless = call.remember_us, call.most_decisions, call.wordless
 
 -- Reads keys, so that an ACL without rq:job:*, or a key of another type, raises here and not after the first write.
 local function look_at_keys()

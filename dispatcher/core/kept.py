@@ -15,13 +15,14 @@ NO_CATEGORY: Final = "-"
 class Bounds:
     """How many dead letters are kept, of how many bytes, for how long; and of how many events the decision.
 
-    The oldest go first.
+    The oldest go first. ``text`` is how many characters of a text are kept with a decision, 0 for none.
     """
 
     max: int = 100_000
     max_age_us: int = 30 * DAY_US
     decisions: int = 100_000
     max_bytes: int = 256_000_000
+    text: int = 80
 
     def of_letters(self) -> dict[str, int]:
         """Those of the dead letters, as scripts get them."""

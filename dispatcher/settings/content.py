@@ -108,7 +108,7 @@ def _policy_of(tree: Mapping[str, Any]) -> Policy:
         channels=paces,
         reject_unknown=read.read_unknown_categories(tree.get("unknown_categories", read.ACCEPT)) == read.REJECT,
         dead_letters=_bounds(
-            _section(tree, "dead_letters", "max", "max_age", "max_bytes"), _section(tree, "decisions", "max")
+            _section(tree, "dead_letters", "max", "max_age", "max_bytes"), _section(tree, "decisions", "max", "text")
         ),
     )
 
@@ -179,6 +179,7 @@ def _bounds(letters: Mapping[str, Any], decisions: Mapping[str, Any]) -> Bounds:
         max_age_us=read.read_span_us(letters["max_age"]) if "max_age" in letters else built_in.max_age_us,
         decisions=decisions.get("max", built_in.decisions),
         max_bytes=read.read_size(letters["max_bytes"]) if "max_bytes" in letters else built_in.max_bytes,
+        text=decisions.get("text", built_in.text),
     )
 
 

@@ -141,8 +141,8 @@ def _dead_letters(bounds: Bounds) -> str:
 def _decisions(bounds: Bounds) -> str:
     return (
         f"Decision record: at most {bounds.decisions} events that a limit suppressed, and as many others; "
-        "the oldest go first."
-    )
+        "the oldest go first. " + ("" if bounds.text else "It keeps no texts.")
+    ).strip()
 
 
 def _pace(pace: Limit | None) -> str:

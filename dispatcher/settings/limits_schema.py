@@ -49,6 +49,7 @@ Count: TypeAlias = Annotated[int, PlainValidator(read.read_count), WithJsonSchem
 Size: TypeAlias = Annotated[
     int, PlainValidator(read.read_size), WithJsonSchema(shape.SIZE), PlainSerializer(read.written_size)
 ]
+ShownText: TypeAlias = Annotated[int, PlainValidator(read.read_shown_text), WithJsonSchema(shape.SHOWN_TEXT)]
 OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
 WhereUnknown: TypeAlias = Annotated[
     OnAmbiguous, PlainValidator(read.read_on_ambiguous), WithJsonSchema(shape.ON_AMBIGUOUS)
@@ -302,6 +303,9 @@ class DecisionsSection(Section):
     max: Count = Field(
         default=_LETTERS.decisions,
         description="At most so many of what a limit suppressed, and as many of all others.",
+    )
+    text: ShownText = Field(
+        default=_LETTERS.text, description="Characters of an event's text that are kept with its decision; 0 for none."
     )
 
 

@@ -70,4 +70,5 @@ ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for wor
 ON_AMBIGUOUS: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnAmbiguous]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
 SIZE: Final = _text(r"0{0,14}[1-9][0-9]{0,12}(?:KB|MB|GB)", "Size", "256MB", "1GB")
+SHOWN_TEXT: Final[dict[str, Any]] = {"type": "integer", "enum": [80, 0]}
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}

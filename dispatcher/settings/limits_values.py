@@ -31,6 +31,7 @@ MIN_LETTERS_BYTES: Final = 2_000_000
 """So the newest dead letter, which may hold a payload of 1 MiB, is always kept."""
 
 MAX_LETTERS_BYTES: Final = 1_000_000_000_000
+SHOWN_TEXT: Final = (80, 0)
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
@@ -201,6 +202,13 @@ def read_size(value: object) -> int:
     if not MIN_LETTERS_BYTES <= size <= MAX_LETTERS_BYTES:
         raise fault(f", {_SIZE_EXPECTED}{_nearest_size(value)}")
     return size
+
+
+def read_shown_text(value: object) -> int:
+    """80 or 0, of the characters of a text in the decision record."""
+    if type(value) is not int or value not in SHOWN_TEXT:
+        raise fault(", expected 80, or 0 to keep no text")
+    return value
 
 
 def written_size(size: int) -> str:

@@ -53,6 +53,7 @@ class Admission:
         self._policy: Policy | None = None
         self._version = ""
         self._has_shadows = True
+        self._shown_chars = bounds.text
         self._facts = self._facts_of(bounds)
         self._clock = clock
 
@@ -61,6 +62,7 @@ class Admission:
         self._version = version
         self._facts = self._facts_of(policy.dead_letters) | {"version": version}
         self._has_shadows = policy.has_shadows
+        self._shown_chars = policy.dead_letters.text
         self._policy = policy
         if self._prefilter is not None:
             self._prefilter.clear()
@@ -88,7 +90,7 @@ class Admission:
             keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
             keys.deciding, keys.freed, keys.tallies, keys.guarantees, keys.scheduled,
         ]  # fmt: skip
-        ends = Ends(asking)
+        ends = Ends(asking, self._shown_chars)
         names += [keys.tally(counting.id) for counting in ends.tallies]
         said = call.facts | self._facts | ends.facts(call, keys)
         if any(shadows):
@@ -149,8 +151,9 @@ def _shadowed(rows: Sequence[Sequence[int]], call: Call) -> dict[int, tuple[str,
 class Ends:
     """The events of a batch that a refusal ends, by kinds, and the ``tallies`` that the kinds name by position."""
 
-    def __init__(self, asking: Sequence[Asking]) -> None:
+    def __init__(self, asking: Sequence[Asking], shown_chars: int) -> None:
         self._asking = asking
+        self._shown_chars = shown_chars
         self.tallies: list[Counting] = []
         self._positions: dict[str, int] = {}
         self._kinds: dict[tuple[object, ...], int] = {}
@@ -165,7 +168,9 @@ class Ends:
             named |= counting.named
         facts: dict[str, Any] = {
             "jobs": [each.candidate.leased.id for each in self._asking],
-            "shown": [shown_of(each.candidate.leased.event) if each.drops else "" for each in self._asking],
+            "shown": [
+                shown_of(each.candidate.leased.event, self._shown_chars) if each.drops else "" for each in self._asking
+            ],
             "kind": self._kind_of,
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],

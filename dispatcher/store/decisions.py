@@ -130,8 +130,11 @@ def _decision(pair: bytes, line: bytes, event_id: str | None = None) -> Decision
 def _read_line(line: bytes) -> tuple[str, str | None, dict[str, str]]:
     """Id, text and labels; of a line that somebody else has spoilt, what of its id can be read."""
     try:
-        id_, *shown = decode_answer(line)
-        text, labels = shown or (None, {})
-    except (ValueError, TypeError):
-        return line.decode("utf-8", "replace").strip('[]"').partition('"')[0], None, {}
-    return id_, text, labels
+        match decode_answer(line):
+            case [str(id_)]:
+                return id_, None, {}
+            case [str(id_), str(text), dict(labels)] if all(isinstance(value, str) for value in labels.values()):
+                return id_, text or None, labels
+    except ValueError:
+        pass
+    return line.decode("utf-8", "replace").strip('[]"').partition('"')[0], None, {}

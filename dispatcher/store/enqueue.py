@@ -43,12 +43,12 @@ def seal(event: Event) -> str:
     return f"{HEAD}{encode_event(event)}{TAIL}"
 
 
-def shown_of(event: Event) -> str:
+def shown_of(event: Event, chars: int = SHOWN_CHARS) -> str:
     """The text and labels of an event as the decision record keeps them: JSON without brackets.
 
-    The text is cut, and long labels are left out.
+    Of the text ``chars`` characters at most, 0 or ``SHOWN_CHARS``. Long labels are left out.
     """
-    text = " ".join((event.text or _words_of(event))[: 4 * SHOWN_CHARS].split())
+    text = " ".join((event.text or _words_of(event))[: 4 * chars].split()) if chars else ""
     labels = dict(event.labels)
     if sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS:
         labels = {}

@@ -187,7 +187,7 @@ class Outbox:
             "most_decisions": self._bounds.decisions,
             **self._prefixes,
             **self._version,
-            "events": [settlement_row(each, table) for each in settlements],
+            "events": [settlement_row(each, table, self._bounds.text) for each in settlements],
             "channels": table.channels,
             **self._threads(table),
         }
@@ -284,6 +284,8 @@ class Outbox:
             **self._version,
             **self._prefixes,
         }
+        if not self._bounds.text:
+            call["wordless"] = True
         if prefiltering is None:
             answer = self._take.ask(names, call)
         else:

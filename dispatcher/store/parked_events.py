@@ -159,7 +159,7 @@ class ParkedEvents:
                 "id": leased.id,
                 "seq": leased.seq,
                 "why": why_of(settlement),
-                "shown": shown_of(leased.event),
+                "shown": shown_of(leased.event, self._policy.dead_letters.text),
             }
             if is_remembered(leased.event, leased.id):
                 row["remember"] = True

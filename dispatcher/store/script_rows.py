@@ -159,8 +159,8 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
     return row
 
 
-def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
-    """One of settle.lua's events."""
+def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> dict[str, Any]:
+    """One of settle.lua's events; ``shown_chars`` as in ``shown_of``."""
     subject, terms = settlement.subject, settlement.terms
     row: dict[str, Any]
     if isinstance(subject, Undecodable) or terms is None:
@@ -174,7 +174,7 @@ def settlement_row(settlement: Settlement, table: Table) -> dict[str, Any]:
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
         if isinstance(subject, Leased):
-            row["shown"] = shown_of(subject.event)
+            row["shown"] = shown_of(subject.event, shown_chars)
     row |= _ended(settlement.outcome, settlement)
     row |= _counted(settlement, table)
     if isinstance(settlement.outcome, Dropped):

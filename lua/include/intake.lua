@@ -118,6 +118,12 @@ local intake = module(function(intake)
     intake.any_old = true
   end
 
+  -- What a mark says for the record, less the text.
+  local function without_text(shown)
+    local parts = json_of('[' .. shown .. ']')
+    return parts and type(parts[2]) == 'table' and '"",' .. cjson.encode(parts[2]) or ''
+  end
+
   -- Whether the record holds a decision about the id: then its job is gone because the event was taken.
   local function is_decided(at, id)
     for _, key in ipairs({ at.limited, at.limited_older, at.others, at.others_older }) do
@@ -154,7 +160,7 @@ local intake = module(function(intake)
         entered[id] = 'ended'
         local ended, place = ends[i], #ends[i].ids + 1
         local is_fit = #shown[i] <= MOST_SHOWN and not string.find(shown[i], '\n', 1, true)
-        ended.ids[place], ended.shown[place] = id, is_fit and shown[i] or ''
+        ended.ids[place], ended.shown[place] = id, is_fit and (at.is_wordless and without_text(shown[i]) or shown[i]) or ''
       else
         entered[id] = 'new'
         intake.to_decide(seq + i)

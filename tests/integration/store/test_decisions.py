@@ -205,15 +205,28 @@ def test_text_and_labels_are_on_record_however_an_event_ends(redis: Database) ->
     stage = Stage(redis, policy_of("", "1/30m"))
     ann = stage.worker("ann")
     labels = {"host": "db1"}
-    for id_ in ("sent", "refused", "prefiltered"):
+    for id_ in ("sent", "refused"):
         text = f'disk\nfull: "{id_}" {"x" * 100}'
         stage.intake.enqueue([(id_, Event("errors", text, id=id_, labels=labels, channel=UNPACED))])
         ann.run()
     newest = list(record(stage).newest())
-    assert [each.id for each in newest] == ["prefiltered", "refused", "sent"]
+    assert [each.id for each in newest] == ["refused", "sent"]
     for each in newest:
         assert each.text is not None
         assert (each.text[:11], len(each.text), each.labels) == ("disk full: ", 80, labels)
+
+
+def test_where_no_text_is_to_be_kept_labels_are_and_no_text_is(redis: Database) -> None:
+    policy = replace(policy_of("", "1/30m"), dead_letters=Bounds(text=0))
+    stage = Stage(redis, policy)
+    stage.bounds = policy.dead_letters
+    ann = stage.worker("ann")
+    for id_ in ("sent", "refused"):
+        stage.intake.enqueue([(id_, Event("errors", f'",{{{id_}', id=id_, labels={"n": id_}, channel=UNPACED))])
+        ann.run()
+    assert [(each.id, each.text, each.labels) for each in record(stage).newest()] == [
+        (id_, None, {"n": id_}) for id_ in ("refused", "sent")
+    ]
 
 
 def test_since_brings_what_ended_after_an_instant_of_the_record(stage: Stage, ann: Worker) -> None:
@@ -225,21 +238,6 @@ def test_since_brings_what_ended_after_an_instant_of_the_record(stage: Stage, an
     ann.run()
     found, after = record(stage).since(ends, wait_ms=1)
     assert ([each.id for each in found], after) == (["c"], record(stage).ends())
-
-
-@pytest.mark.parametrize("mark", ['errors 1 "no JSON', 'errors 1 "a\nb",{}', f'errors 1 "{"x" * 3_000}",{{}}'])
-def test_a_mark_that_somebody_else_has_written_spoils_no_record(stage: Stage, ann: Worker, mark: str) -> None:
-    stage.send("a", channel=UNPACED)
-    ann.run()
-    stage.send("b", channel=UNPACED)
-    ann.run()
-    stage.send("c", channel=UNPACED)
-    stage.redis.hset("rq:job:c", "category", mark)
-    ann.run()
-    assert {each.id for each in record(stage).all()} >= {"a", "b", "c"}
-    found = record(stage).find("c")
-    assert found is not None
-    assert found.outcome == "dropped"
 
 
 def test_a_record_goes_on_where_its_index_was_lost(stage: Stage, ann: Worker) -> None:

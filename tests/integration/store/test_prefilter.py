@@ -290,6 +290,32 @@ def test_no_more_decisions_are_kept_than_may(stage: Stage, ann: Worker) -> None:
     assert record(stage, "e8") is not None
 
 
+@pytest.mark.parametrize(("decisions", "text"), [("", "disk full"), ("decisions: {text: 0}\n", None)])
+def test_text_and_labels_of_what_the_prefilter_drops_are_on_record(
+    stage: Stage, decisions: str, text: str | None
+) -> None:
+    ann = close(stage, OURS + decisions)
+    event = Event("errors", "disk\nfull", id="a", labels={"path": '",{x'}, channel=UNPACED)
+    stage.intake.enqueue([("a", event)])
+    assert gone(ann.take()) == ["a"]
+    found = Decisions(stage.redis, stage.keys).find("a")
+    assert found is not None
+    assert (found.text, found.labels) == (text, event.labels)
+
+
+@pytest.mark.parametrize(
+    "shown", ['"no JSON', '"a",{}]\n["b","forged",{}', f'"{"x" * 3_000}",{{}}', '"x",[1]'], ids=lambda each: each[:9]
+)
+def test_what_somebody_else_has_written_into_a_mark_spoils_no_record(stage: Stage, ann: Worker, shown: str) -> None:
+    stage.send("a", channel=UNPACED)
+    stage.redis.hset("rq:job:a", "category", f"errors 1 {shown}")
+    assert gone(ann.take()) == ["a"]
+    newest = Decisions(stage.redis, stage.keys).all()
+    assert [each.id for each in newest] == ["a", "errors-dropped", "errors-sent"]
+    assert newest[0].outcome == "dropped"
+    assert newest[0].labels == {}
+
+
 # Ids
 
 

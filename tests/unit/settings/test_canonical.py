@@ -30,7 +30,7 @@ categories:
   other:
 unknown_categories: reject
 dead_letters: {max: 5, max_age: 1d, max_bytes: 1500MB}
-decisions: {max: 9}
+decisions: {max: 9, text: 0}
 """
 
 
@@ -109,6 +109,7 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
         ("", "dead_letters: {max: 7}"),
         ("", "dead_letters: {max_bytes: 2GB}"),
         ("", "decisions: {max: 7}"),
+        ("", "decisions: {text: 0}"),
     ],
 )
 def test_files_that_say_something_else_have_another_digest(one: str, other: str) -> None:

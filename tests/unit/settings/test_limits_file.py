@@ -702,6 +702,9 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param("decisions: {max: no}", f"1:18: decisions.max: 'no', {COUNT}", id="decisions"),
         pytest.param(
+            "decisions: {text: 40}", "1:19: decisions.text: 40, expected 80, or 0 to keep no text", id="decisions text"
+        ),
+        pytest.param(
             "categories: {a: {on_limit: digest, limits: [5/1m, 1/30m]}}",
             "1:28: categories.a.on_limit: a digest takes one message of the longest window, and 1/30m leaves none for "
             "events; expected a limit of at least 2",

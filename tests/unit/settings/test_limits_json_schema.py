@@ -164,6 +164,7 @@ def test_valid_limits_conform_to_the_schema(text: str) -> None:
         "dead_letters: {max_bytes: 256}",
         "dead_letters: {max_bytes: 256mb}",
         "decisions: {max: 0}",
+        "decisions: {text: 40}",
         "decisions: {max_age: 1d}",
     ],
 )
