@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from rich.table import Table
-from rich.text import Text
 
 from dispatcher.cli.drawing import Fitting, OneLine, plain_table
-from dispatcher.cli.instants import local, span, zone
+from dispatcher.cli.instants import clock, local, span
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
 
 _STYLES: Final = {"sent": "green", "dropped": "yellow", "digested": "cyan", "dead": "red", "duplicate": "dim"}
-_READABLE: Final = 16
+_READABLE: Final = 20
+_WHOLE_ID: Final = 1_000
 
 
 def listing(decisions: Sequence[Decision]) -> Fitting:
     """Each in one line; where there is little room, an id is cut to a beginning that ``explain`` takes."""
-    return Fitting(lambda: _table(decisions, whole_ids=True), lambda: _table(decisions, whole_ids=False))
+    return Fitting(*(partial(_table, decisions, most) for most in (_WHOLE_ID, _WHOLE_ID, 16, 9)))
 
 
-def _table(decisions: Sequence[Decision], *, whole_ids: bool) -> Table:
+def _table(decisions: Sequence[Decision], most: int) -> Table:
     table = plain_table()
-    for heading in (f"Ended ({zone(time.time())})", "Id", "Category", "Outcome", "Text"):
+    for heading in ("Ended", "Id", "Category", "Outcome"):
         table.add_column(OneLine(heading), no_wrap=True)
+    table.add_column("Text")
     for each in decisions:
         id_ = one_line(each.id)
         table.add_row(
             OneLine(_when(each.at_us)),
-            OneLine(id_ if whole_ids or len(id_) <= _READABLE else f"{id_[: _READABLE - 1]}…"),
-            Text(one_line(each.category or "")),
+            OneLine(id_ if len(id_) <= most else f"{id_[: most - 1]}…"),
+            OneLine(one_line(each.category or "")),
             OneLine(_outcome(each), _STYLES.get(each.outcome, "")),
             OneLine(one_line(each.text or ""), shortest=_READABLE),
         )
@@ -50,7 +52,9 @@ def kept(since_us: int | None) -> str:
     """Since when no event is missing."""
     if since_us is None:
         return "nothing is kept"
-    return f"the record holds all that ended since {_when(since_us)}, {span(time.time() - since_us / US)} ago"
+    since_s = since_us / US
+    now_s = time.time()
+    return f"the record holds all that ended since {_when(since_us)}, {span(now_s - since_s)} ago; it is {clock(now_s)}"
 
 
 def _outcome(decision: Decision) -> str:
