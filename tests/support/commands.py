@@ -69,6 +69,15 @@ def ended(process: Forked) -> Result:
     return Result(process.wait(), out, err)
 
 
+def rest_of(ours: int) -> str:
+    """All that was written to a terminal whose other side is closed; not all of it arrives at once."""
+    drawn = b""
+    with suppress(OSError):  # how a terminal ends
+        while piece := os.read(ours, 65_536):
+            drawn += piece
+    return drawn.decode()
+
+
 @contextmanager
 def terminal() -> Iterator[tuple[int, Callable[[], str]]]:
     """A terminal to hand to a command as a stream, and what was written to it, once its other users have ended."""

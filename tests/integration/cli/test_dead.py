@@ -30,7 +30,7 @@ from dispatcher.core.policy import OnLimit
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import shown_url
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
-from tests.support.commands import Result, Streams, ended, run, run_on, started, terminal
+from tests.support.commands import Result, Streams, ended, rest_of, run, run_on, started, terminal
 from tests.support.dead_letters import (
     DENIED,
     EXHAUSTED,
@@ -534,10 +534,10 @@ def test_on_a_terminal_a_purge_asks(redis: Database, redis_url: str, answer: str
     try:
         os.write(ours, f"{answer}\n".encode())
         done = run_on(Streams(stdin=theirs, stderr=theirs), "dead", "purge", "--all", **env)
-        said = os.read(ours, 65_536).decode()
     finally:
         os.close(theirs)
-        os.close(ours)
+    said = rest_of(ours)
+    os.close(ours)
     assert (done.code, len(buried(redis))) == (code, left)
     assert "Remove 6 dead letters for good? [y/N]:" in said
     assert ("error: nothing was removed" in said) == (answer == "n")

@@ -15,7 +15,7 @@ import pytest
 
 from dispatcher.core.event import job_id_for
 from dispatcher.settings.limits_file import read_policy
-from tests.support.commands import Streams, ended, run, run_on, started
+from tests.support.commands import Streams, ended, rest_of, run, run_on, started
 from tests.support.deferral import run as work
 from tests.support.in_process import InProcess
 from tests.support.processes import until
@@ -244,10 +244,10 @@ def test_on_a_terminal_it_asks(stage: Stage, answer: str, left: int, code: int) 
     try:
         os.write(ours, f"{answer}\n".encode())
         done = run_on(Streams(stdin=theirs, stderr=theirs), "parked", "cancel", "--all", **env)
-        said = os.read(ours, 65_536).decode()
     finally:
         os.close(theirs)
-        os.close(ours)
+    said = rest_of(ours)
+    os.close(ours)
     assert (done.code, len(parked(stage))) == (code, left)
     assert "Cancel 3 parked events? [y/N]:" in said
     assert ("error: nothing was cancelled" in said) == (answer == "n")
