@@ -38,6 +38,8 @@ end
 local count, most, given = #KEYS - HEAD, tonumber(ARGV[3]), tonumber(ARGV[5])
 assert(count <= MOST and #ARGV == FIXED + count, 'expected up to 1000 jobs, and a string for each')
 assert(most and (given or ARGV[5] == ''), 'expected how many events may be held, and an instant or ""')
+local fold_ms = tonumber(ARGV[7])
+assert(ARGV[7] == '' or string.find(ARGV[7], '^[1-9]%d*$') and #ARGV[7] < 10, 'expected whole milliseconds of a fold, or ""')
 
 local held, lanes = redis.call('HLEN', KEYS[5]), {}
 for lane = 1, 3 do
@@ -63,7 +65,6 @@ local function is_present(id, job)
 end
 
 local is_whole, is_full = ARGV[6] == '1', false
-local fold_ms = tonumber(ARGV[7])
 if fold_ms and redis.call('GET', KEYS[11]) then
   return string.rep('0', count)
 end
