@@ -248,3 +248,22 @@ def test_a_record_goes_on_where_its_index_was_lost(stage: Stage, ann: Worker) ->
     ann.run()
     assert [each.id for each in record(stage).newest() if each.outcome == "dropped"] == ["c", "b"]
     assert record(stage).find("c") is not None
+    newest, _ = stage.redis.xrevrange(stage.keys.decision_logs[0], count=1)[0]
+    stage.redis.xdel(stage.keys.decision_logs[0], newest)
+    stage.redis.delete(*stage.keys.decisions)
+    stage.send("d", channel=UNPACED)
+    ann.run()
+    assert [each.id for each in record(stage).newest() if each.outcome == "dropped"] == ["d", "b"]
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "0", "1.5", "9" * 30])
+def test_a_number_of_the_index_that_somebody_else_has_written_stops_no_worker(
+    stage: Stage, ann: Worker, number: str
+) -> None:
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    stage.redis.hset(stage.keys.decisions[0], "", number)
+    stage.send("c", channel=UNPACED)
+    ann.run()
+    assert record(stage).find("c") is not None
+    stage.check()
