@@ -139,10 +139,11 @@ def _dead_letters(bounds: Bounds) -> str:
 
 
 def _decisions(bounds: Bounds) -> str:
+    texts = "" if bounds.text else ", without texts"
     return (
-        f"Decision record: at most {bounds.decisions} events that a limit suppressed, and as many others; "
-        "the oldest go first. " + ("" if bounds.text else "It keeps no texts.")
-    ).strip()
+        f"Decision record: at most {bounds.decisions} events that a limit suppressed, and as many others{texts}; "
+        "the oldest go first."
+    )
 
 
 def _pace(pace: Limit | None) -> str:
