@@ -32,6 +32,15 @@ _CATEGORY_WORDS: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter
 _FORM: Final = "expected NAME=VALUE or NAME!=VALUE, for example host=db1"
 
 
+class InvalidMatcher(ValueError):
+    """A text that is no ``matcher``; ``problem`` says in the words behind it what was expected."""
+
+    def __init__(self, matcher: str, problem: str) -> None:
+        super().__init__(f"{in_words(matcher)}{problem}")
+        self.matcher = matcher
+        self.problem = problem
+
+
 @dataclass(frozen=True, slots=True)
 class Matcher:
     """One matcher: the value of ``name`` is one of ``patterns``, or none of them where it is ``negated``.
@@ -146,7 +155,7 @@ class Matchers:
 def parse_matchers(given: str | Sequence[str]) -> Matchers:
     """The matchers of a text, in which blanks part them, or of a list with one in each, whose value may have blanks.
 
-    Raises ``ValueError`` that names the matcher, and says what was expected.
+    Raises ``InvalidMatcher``, or ``ValueError`` that says what was expected.
     """
     texts = given.split() if isinstance(given, str) else given
     if not texts:
@@ -159,47 +168,47 @@ def parse_matchers(given: str | Sequence[str]) -> Matchers:
 def parse_matcher(text: str) -> Matcher:
     """One matcher, such as ``host=db1``, ``severity!=critical``, ``team=db|web`` or ``host=db*``.
 
-    Raises ``ValueError`` that names it, and says what was expected.
+    Raises ``InvalidMatcher``.
     """
     name, equals, written = text.partition("=")
     if not equals:
-        raise ValueError(f"{in_words(text)}, {_FORM}")
+        raise InvalidMatcher(text, f", {_FORM}")
     if negated := name.endswith("!"):
         name = name[:-1]
     if not name:
-        raise ValueError(f"{in_words(text)}, expected category, priority or the name of a label before the =")
+        raise InvalidMatcher(text, ", expected category, priority or the name of a label before the =")
     if name != name.strip() or written != written.strip():
-        raise ValueError(f"{in_words(text)}, expected no blanks around the =")
+        raise InvalidMatcher(text, ", expected no blanks around the =")
     if not text.isprintable():
-        raise ValueError(f"{in_words(text)}, expected printable characters; * stands for any other")
+        raise InvalidMatcher(text, ", expected printable characters; * stands for any other")
     if len(name.encode()) > MAX_VALUE_BYTES:
-        raise ValueError(f"{in_words(text)}, expected a name of at most {MAX_VALUE_BYTES} bytes")
+        raise InvalidMatcher(text, f", expected a name of at most {MAX_VALUE_BYTES} bytes")
     if written.startswith(("~", "=", '"', "'")):
-        raise ValueError(f"{in_words(text)}, {_spelt_otherwise(name, written)}")
+        raise InvalidMatcher(text, f", {_spelt_otherwise(written)}")
     return Matcher(name, _patterns(name, written, text), negated)
 
 
-def _spelt_otherwise(name: str, written: str) -> str:
+def _spelt_otherwise(written: str) -> str:
     if written[0] == "~":
-        return f"expected a value in which * is the only wildcard, such as {name}=db*: there are no regular expressions"
+        return "expected a value in which * is the only wildcard, such as host=db*: there are no regular expressions"
     if written[0] == "=":
         return "expected a single ="
-    return f"expected a value without quotes, such as {name}=db1"
+    return "expected a value without quotes, such as host=db1"
 
 
 def _patterns(name: str, written: str, text: str) -> tuple[str, ...]:
     patterns = {_squeezed(value) for value in written.split("|")}
     if len(patterns) > MAX_VALUES:
-        raise ValueError(f"{in_words(text)} has {len(patterns)} values, expected at most {MAX_VALUES}")
+        raise InvalidMatcher(text, f" has {len(patterns)} values, expected at most {MAX_VALUES}")
     for pattern in patterns:
         if (size := len(pattern.encode())) > MAX_VALUE_BYTES:
-            raise ValueError(f"{in_words(text)} has a value of {size} bytes, expected at most {MAX_VALUE_BYTES}")
+            raise InvalidMatcher(text, f" has a value of {size} bytes, expected at most {MAX_VALUE_BYTES}")
         if pattern != pattern.strip():
-            raise ValueError(f"{in_words(text)}, expected no blanks around the |")
+            raise InvalidMatcher(text, ", expected no blanks around the |")
         if name == PRIORITY_NAME and not any(_matches(pattern, lane) for lane in _LANES):
-            raise ValueError(f"{in_words(text)}, expected high, normal or low")
+            raise InvalidMatcher(text, ", expected high, normal or low")
         if name == CATEGORY_NAME and not _may_be_category(pattern):
-            raise ValueError(f"{in_words(text)}, expected a category: {_CATEGORY_WORDS}")
+            raise InvalidMatcher(text, f", expected a category: {_CATEGORY_WORDS}")
     return (_WILDCARD,) if _WILDCARD in patterns else tuple(sorted(patterns))
 
 

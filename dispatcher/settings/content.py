@@ -19,6 +19,7 @@ from dispatcher.core.policy import (
     DEFAULT_MAX_PARKED,
     CategoryRule,
     Policy,
+    Route,
     Style,
     Template,
 )
@@ -43,6 +44,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "template": None,
     "digest_delay": format_duration(DEFAULT_DIGEST_DELAY_US),
     "notice": False,
+    "routes": [],
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -152,7 +154,13 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         style=_style(keys),
         digest_delay_us=read.read_span_us(keys["digest_delay"]),
         notice=keys["notice"],
+        routes=tuple(map(_route, keys["routes"])),
     )
+
+
+def _route(keys: Mapping[str, Any]) -> Route:
+    _refuse_others(keys, {"match", "channel"})
+    return Route(read.read_match(keys["match"]), keys["channel"])
 
 
 def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:
