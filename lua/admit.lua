@@ -3,7 +3,7 @@
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
 --          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions, their older part
---          and their stream, as in settle.lua; version STRING (include/version.lua); shadowed
+--          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
 --          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
@@ -14,7 +14,7 @@
 --              its name in the books | ""], ...],
 --            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
---            "shadows", "shadow_names": see include/shadow.lua | absent,
+--            "shadows", "shadow_names": see shadow_caster | absent,
 --            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...]}, ...] | absent: they count suppressed events,
 --            "names": {position of a request: the event's name, where that is not its id}, "release": [position of a request, ...]
 --            that gives back its slots if it is refused, "scope", "waits": prefixes of keys; these four only with "tallies"}
@@ -27,12 +27,8 @@
 -- @include plan
 -- @include record
 -- @include slots
--- @include log
 -- @include decide
--- @include batch
 -- @include accounting
--- @include version
--- @include shadow
 -- @include lines
 -- @include deferred
 -- @include digest
@@ -197,10 +193,33 @@ local function drop(groups, gone)
   accounting.note_dropped(at, groups)
 end
 
+-- Shadow limits are counted and not enforced. Who was admitted is charged in each shadow scope that has room; where there is
+-- none, it is counted that this limit would have refused it, and noted for the answer.
+--
+-- In the call: "shadows": [[KEYS position, ...] for each request or row], "shadow_names": {position: [field of the hash for
+-- each limit, ...]}. `shadowed` is the hash; `found` collects texts '[request, position, window]'.
+local function shadow_caster(call, shadowed, now, found)
+  return function(n, id, scopes)
+    for _, position in ipairs(call.shadows[call.of and call.of[n] or n]) do
+      local scope = scopes[position]
+      if not call.fresh and not scope.pending[id] then
+        scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
+      end
+      local at, window = gate.free_at(scope, id)
+      if at <= now then
+        slots.charge(scope, id)
+      else
+        plan.count(shadowed, call.shadow_names[tostring(position)][window], 1)
+        found[#found + 1] = string.format('[%d,%d,%d]', n, position, window)
+      end
+    end
+  end
+end
+
 local shadowed = {}
 find_lost()
 local admitted = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
-local count, verdicts, ahead, request_of = decide_batch(call, at.now, admitted, lost)
+local count, verdicts, ahead, request_of = gate.decide_batch(call, at.now, admitted, lost)
 local groups, gone = groups_of(count, verdicts)
 local buffered, joined = {}, {}
 if call.tallies and #groups > 0 then

@@ -23,7 +23,6 @@
 -- @include lines
 -- @include deferred
 -- @include leases
--- @include version
 -- @include digest
 
 local call = cjson.decode(ARGV[1])

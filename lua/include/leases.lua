@@ -189,6 +189,26 @@ local leases = module(function(leases)
     return plan.zrem(at.parked, id), was_requeued
   end
 
+  -- Notes in which scopes the event has slots (`slots`) and in which these are held (`holds`).
+  function leases.note_slots(header, event, prefix)
+    for field, positions in pairs({ holds = event.holds or {}, slots = event.scopes or {} }) do
+      local names = {}
+      for n, scope in ipairs(positions) do
+        names[n] = string.sub(KEYS[scope], #prefix + 1)
+      end
+      header[field] = names[1] and names or nil
+    end
+  end
+
+  -- The keys of the scopes that are the event's own by the limits of this call.
+  function leases.own_slots(header, event)
+    local own = {}
+    for _, scope in ipairs((header.slots or header.holds) and event.scopes or {}) do
+      own[KEYS[scope]] = true
+    end
+    return own
+  end
+
   -- Gives back every slot that the header names, except those whose keys are in the set `own`.
   function leases.let_go(at, header, own)
     local slot = header.seq and record.slot(header)
