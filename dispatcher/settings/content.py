@@ -20,6 +20,7 @@ from dispatcher.core.policy import (
     DEFAULT_MAX_PARKED,
     CategoryRule,
     Policy,
+    Route,
     Style,
     Template,
 )
@@ -47,6 +48,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "once": None,
     "resolved": "post",
     "resolved_while_waiting": "drop",
+    "routes": [],
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -159,6 +161,7 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         once=_once(keys["once"]),
         resolved=read.read_resolved(keys["resolved"]),
         resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
+        routes=tuple(map(_route, keys["routes"])),
     )
 
 
@@ -168,6 +171,11 @@ def _once(keys: Mapping[str, Any] | None) -> Once | None:
     _refuse_others(keys, ("by", "per", "then"))
     by, then = read.read_by(keys.get("by", BY_KEY)), read.read_then(keys.get("then", Then.DROP))
     return Once(by, read.read_span_us(keys["per"]), then)
+
+
+def _route(keys: Mapping[str, Any]) -> Route:
+    _refuse_others(keys, {"match", "channel"})
+    return Route(read.read_match(keys["match"]), keys["channel"])
 
 
 def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:
