@@ -13,9 +13,19 @@ from hashlib import blake2b
 from typing import Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Leased, Terms
-from dispatcher.core.limits import US, Demand, FirstOf, Identity, Limit, Reason, Scope, longest_of
+from dispatcher.core.limits import (
+    DEFAULT_BOUNDS,
+    US,
+    Bounds,
+    Demand,
+    FirstOf,
+    Identity,
+    Limit,
+    Reason,
+    Scope,
+    longest_of,
+)
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")

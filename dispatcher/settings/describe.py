@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Kind, Limit, longest_of
+from dispatcher.core.limits import US, Bounds, Kind, Limit, longest_of
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
 from dispatcher.core.tally import Telling
 from dispatcher.settings.limits_values import written_size
