@@ -110,6 +110,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
     "dispatcher/core/outcomes.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
+    "dispatcher/core/matchers.py": (*_in("unit", "core/matchers"), *_in("property", "matchers_model")),
     "dispatcher/core/mutes.py": (*_in("integration", "mutes"), *_STORE),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
