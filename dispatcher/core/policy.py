@@ -16,6 +16,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Leased, Terms
 from dispatcher.core.limits import US, Demand, FirstOf, Identity, Limit, Reason, Scope, longest_of
+from dispatcher.core.once import Once
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
@@ -35,6 +36,20 @@ class OnAmbiguous(StrEnum):
 
     RESEND = "resend"
     DEAD_LETTER = "dead-letter"
+
+
+class OnResolved(StrEnum):
+    """What happens to an event that tells of a recovery, where the message about the failure cannot be edited."""
+
+    POST = "post"
+    IGNORE = "ignore"
+
+
+class WhileWaiting(StrEnum):
+    """What happens to an event that waits, when what it is about is over."""
+
+    DROP = "drop"
+    POST = "post"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,8 @@ class CategoryRule:
     label. Where they are deferred, at most ``max_parked`` of its events wait for room. ``on_ambiguous`` says what
     becomes of one that was perhaps posted. ``shadows`` and ``label_shadows`` are counted and not enforced.
     ``digest_delay_us`` is how long a digest collects, and how long it has to be quiet before a notice says that
-    suppression has ended; ``notice`` asks for such notices.
+    suppression has ended; ``notice`` asks for such notices. ``once`` says which events repeat earlier
+    ones; the last two say what a recovery changes.
     """
 
     limits: tuple[Limit, ...]
@@ -83,6 +99,9 @@ class CategoryRule:
     label_shadows: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     digest_delay_us: int = DEFAULT_DIGEST_DELAY_US
     notice: bool = False
+    once: Once | None = None
+    resolved: OnResolved = OnResolved.POST
+    resolved_while_waiting: WhileWaiting = WhileWaiting.DROP
 
     @property
     def telling(self) -> Telling | None:
@@ -146,6 +165,7 @@ _REASONS: Final = {
     "kept": Reason.LIMIT_GLOBAL,
     "label": Reason.LIMIT_LABEL,
     "muted": Reason.MUTED,
+    "once": Reason.REPEAT,
 }
 
 _MAX_LABEL: Final = 64
@@ -324,6 +344,9 @@ class Policy:
         if leased.is_digest_message:
             category = event.category
             return self.digest_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
+        if rule.once is not None and (scope := rule.once.scope(event.category, event)) is not None:
+            others = self._terms_of(leased)
+            return replace(others, scopes=(scope, *others.scopes))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
         key = (event.category, leased.channel or event.channel, leased.begins_us, event.max_age, leased.buffered)

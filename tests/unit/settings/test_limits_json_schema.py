@@ -21,6 +21,7 @@ from dispatcher.settings.limits_schema import (
     DecisionsSection,
     GlobalSection,
     LimitsFile,
+    OnceSection,
     RuleSection,
     Section,
 )
@@ -83,6 +84,10 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("dead_letters: {max: 10000000, max_age: 366d, max_bytes: 1000GB}", id="bounds"),
         pytest.param("defaults: {on_limit: digest, digest_delay: 5m}", id="digest"),
         pytest.param("defaults: {notice: true}\ncategories: {a: {notice: false}}", id="notice"),
+        pytest.param(
+            "defaults: {once: {per: 4h}}\ncategories: {a: {once: {by: [x, y], per: 1h}}}", id="once"
+        ),
+        pytest.param("defaults: {resolved: ignore, resolved_while_waiting: post}", id="resolved"),
     ],
 )
 def test_valid_limits_conform_to_the_schema(text: str) -> None:
@@ -204,7 +209,15 @@ def test_every_key_that_may_stand_there_is_described_and_no_other() -> None:
     """Keys that are not available in this version are not in it: an editor would offer them."""
     classes: dict[str, type[Section]] = {
         each.__name__: each
-        for each in (GlobalSection, ChannelSection, RuleSection, CategorySection, DeadLettersSection, DecisionsSection)
+        for each in (
+            GlobalSection,
+            ChannelSection,
+            RuleSection,
+            OnceSection,
+            CategorySection,
+            DeadLettersSection,
+            DecisionsSection,
+        )
     }
     assert list(SCHEMA["properties"]) == LimitsFile.key_names()
     assert SCHEMA["$defs"].keys() == classes.keys()
