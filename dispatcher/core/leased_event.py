@@ -43,6 +43,16 @@ class Unconfirmed(NamedTuple):
     trouble: Trouble | None = None
 
 
+class Posted(NamedTuple):
+    """The newest message about a failure: the event ``name`` was created at ``since_us`` and posted there."""
+
+    name: str
+    since_us: int
+    channel: str
+    ts: str
+    text: str
+
+
 class Leased(NamedTuple):
     """An event under this worker's lease. ``id`` is its identity (the RQ job id), ``seen_us`` its first sight.
 
@@ -58,7 +68,8 @@ class Leased(NamedTuple):
     ``buffered`` says that it alone was suppressed, and waits for others or to be posted as itself. A digest message has
     a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that used up no
     attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last post was
-    answered with, if it did not arrive. ``counted`` is its name in the books, once it has one.
+    answered with, if it did not arrive. ``counted`` is its name in the books, once it has one. ``edits`` is the message
+    that it edits instead of posting one: it tells of a recovery.
     """
 
     id: str
@@ -82,6 +93,7 @@ class Leased(NamedTuple):
     why: tuple[str, str | None] | None = None
     code: str | None = None
     counted: str | None = None
+    edits: Posted | None = None
 
     @property
     def was_admitted(self) -> bool:

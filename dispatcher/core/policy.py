@@ -184,6 +184,11 @@ GUARANTEE_PREFIX: Final = "guarantee:"
 SHARED_SCOPE: Final = "shared"
 """What the guarantees leave of the longest global window, for all."""
 
+EDITS: Final = "edits"
+"""In place of a channel: the edits of messages, of which Slack takes so many of one workspace."""
+
+EDITS_PACE: Final = Limit(40, window_us=60 * US)
+
 SHADOW_PREFIX: Final = "shadow:"
 """What the scopes of shadow limits begin with."""
 
@@ -356,6 +361,8 @@ class Policy:
 
     def pace(self, channel: str) -> Limit | None:
         """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""
+        if channel == EDITS:
+            return EDITS_PACE
         return self.channels.get(channel, self.default_pace)
 
     def max_age_us(self, event: Event) -> int:
