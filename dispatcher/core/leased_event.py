@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Demand, Limit, Reason, Scope
-from dispatcher.core.tally import Tally
+from dispatcher.core.tally import Tally, Telling
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none; its monotonic clock stops
+_TELLINGS: Final = tuple(f"{telling}:" for telling in Telling)
 
 
 class Trouble(StrEnum):
@@ -42,6 +43,16 @@ class Unconfirmed(NamedTuple):
     trouble: Trouble | None = None
 
 
+class Posted(NamedTuple):
+    """The newest message about a failure: the event ``name`` was created at ``since_us`` and posted there."""
+
+    name: str
+    since_us: int
+    channel: str
+    ts: str
+    text: str
+
+
 class Leased(NamedTuple):
     """An event under this worker's lease. ``id`` is its identity (the RQ job id), ``seen_us`` its first sight.
 
@@ -57,7 +68,8 @@ class Leased(NamedTuple):
     ``buffered`` says that it alone was suppressed, and waits for others or to be posted as itself. A digest message has
     a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that used up no
     attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last post was
-    answered with, if it did not arrive. ``counted`` is its name in the books, once it has one.
+    answered with, if it did not arrive. ``counted`` is its name in the books, once it has one. ``edits`` is the message
+    that it edits instead of posting one: it tells of a recovery.
     """
 
     id: str
@@ -81,6 +93,7 @@ class Leased(NamedTuple):
     why: tuple[str, str | None] | None = None
     code: str | None = None
     counted: str | None = None
+    edits: Posted | None = None
 
     @property
     def was_admitted(self) -> bool:
@@ -191,3 +204,8 @@ class Waiting:
 def boottime_s() -> float:
     """Seconds since the machine started; never steps back, and counts a suspended machine's time."""
     return time.clock_gettime(_CLOCK)
+
+
+def is_digest_message(event_id: str) -> bool:
+    """Whether it is the id of a digest message: no other one on the queue holds a colon."""
+    return event_id.startswith(_TELLINGS)

@@ -13,9 +13,19 @@ from hashlib import blake2b
 from typing import Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Leased, Terms
-from dispatcher.core.limits import US, Demand, FirstOf, Identity, Limit, Reason, Scope, longest_of
+from dispatcher.core.limits import (
+    DEFAULT_BOUNDS,
+    US,
+    Bounds,
+    Demand,
+    FirstOf,
+    Identity,
+    Limit,
+    Reason,
+    Scope,
+    longest_of,
+)
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
@@ -173,6 +183,11 @@ GUARANTEE_PREFIX: Final = "guarantee:"
 """What the names of scopes begin with that keep a category's guarantee."""
 SHARED_SCOPE: Final = "shared"
 """What the guarantees leave of the longest global window, for all."""
+
+EDITS: Final = "edits"
+"""In place of a channel: the edits of messages, of which Slack takes so many of one workspace."""
+
+EDITS_PACE: Final = Limit(40, window_us=60 * US)
 
 SHADOW_PREFIX: Final = "shadow:"
 """What the scopes of shadow limits begin with."""
@@ -346,6 +361,8 @@ class Policy:
 
     def pace(self, channel: str) -> Limit | None:
         """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""
+        if channel == EDITS:
+            return EDITS_PACE
         return self.channels.get(channel, self.default_pace)
 
     def max_age_us(self, event: Event) -> int:

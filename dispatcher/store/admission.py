@@ -1,27 +1,115 @@
-"""The budget as a worker asks for it: one script decides a batch and ends what is refused and dropped, in one step."""
+"""The budget as a worker asks for it: one script decides a batch and ends what is refused and dropped, in one step.
+
+What it learns from denials goes on to ``take``, as the pre-check: that one drops new events itself, as the gate would.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Candidate
-from dispatcher.core.limits import Admitted, Denied, Limit, Scope, Verdict
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Admitted, Bounds, Demand, Denied, Limit, Scope, Verdict
 from dispatcher.core.once import is_once
+from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
+from dispatcher.core.recovery import is_kept
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode
-from dispatcher.limiter.wire import Call, Calls, openings_of, verdicts_of
+from dispatcher.limiter.wire import Call, Calls, denied_of, openings_of, verdicts_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
-from dispatcher.store.prefilter import Prefilter
-from dispatcher.store.script_rows import told_of
+from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
+
+MOST_CATEGORIES: Final = 256
+"""Categories that are named at a time; more go the longer way. To be named costs the server about a microsecond in each
+``take``, and where events of the category come, to ask its limits some twenty."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefilterCall:
+    """What take.lua is told: ``keys`` of the scopes asked for, and ``text`` as include/intake.lua has it."""
+
+    keys: Sequence[str]
+    text: str
+    scopes: Sequence[Scope]
+
+    def read(self, rows: Sequence[Sequence[Any]]) -> list[Prefiltered]:
+        """What the answer says of those that were dropped."""
+        return [
+            Prefiltered(category, denied_of((scope, window, int(wait_us)), self.scopes), ids.split(" "))
+            for category, scope, window, wait_us, ids in rows
+            if ids
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What a category's events ask for, and until when nothing is expected to come of it."""
+
+    demands: tuple[Demand, ...]
+    configured: bool
+    until_s: float
+
+
+class Prefilter:
+    """The categories of one worker of which a limit refuses new events, for now.
+
+    It decides nothing: to name a category or not affects speed only. What it names must drop, with nobody
+    told of it, and ask for the same as all others of its category. Not for several threads.
+    """
+
+    def __init__(self, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._calls = Calls(namespace)
+        self._clock = clock
+        self._refusals: dict[str, _Refusal] = {}
+        self._soonest_s = math.inf
+        self._call: PrefilterCall | None = None
+
+    def add(self, category: str, demands: tuple[Demand, ...], denied: Denied, *, configured: bool) -> None:
+        """Name the category until it has room again."""
+        known = self._refusals.get(category)
+        if known is None and len(self._refusals) >= MOST_CATEGORIES:
+            return
+        until_s = self._clock() + denied.retry_after_us / US
+        if known is None or known.demands != demands:
+            self._call = None
+        self._refusals[category] = _Refusal(demands, configured, until_s)
+        self._soonest_s = min(self._soonest_s, until_s)
+
+    def clear(self) -> None:
+        """Name none: other limits are in force."""
+        self._refusals, self._soonest_s, self._call = {}, math.inf, None
+
+    def call(self) -> PrefilterCall | None:
+        """What a ``take`` is told now."""
+        now_s = self._clock()
+        if now_s >= self._soonest_s:
+            left = {name: each for name, each in self._refusals.items() if each.until_s > now_s}
+            self.clear()
+            self._refusals = left
+            self._soonest_s = min((each.until_s for each in left.values()), default=math.inf)
+        if self._call is None and self._refusals:
+            self._call = self._named()
+        return self._call
+
+    def _named(self) -> PrefilterCall:
+        call = self._calls.rows([each.demands for each in self._refusals.values()])
+        facts = {
+            "told": [told_of(scope) for scope in call.scopes],
+            "categories": {
+                name: [position, each.configured] for position, (name, each) in enumerate(self._refusals.items(), 1)
+            },
+        }
+        return PrefilterCall(call.keys, encode(call.facts | facts).decode(), call.scopes)
 
 
 class Admission:
@@ -81,7 +169,7 @@ class Admission:
         requests = [(each.candidate.leased.slot, each.candidate.terms.scopes) for each in asking]
         shadows = [_shadows(each.candidate) for each in asking] if self._has_shadows else []
         call = self._calls.decide(requests, fresh=fresh, ahead=ahead, shadows=shadows)
-        if not call.keys:
+        if not call.keys and not any(is_kept(each.candidate.leased.event) for each in asking):
             return Admitting([Admitted()] * len(asking), [], frozenset())
         keys = self._keys
         limited, older, _, _ = keys.decisions
@@ -89,7 +177,7 @@ class Admission:
         names = [
             *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older, log,
             keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
-            keys.deciding, keys.freed, keys.tallies, keys.guarantees, keys.scheduled,
+            keys.deciding, keys.freed, keys.tallies, keys.guarantees, keys.scheduled, keys.editable,
         ]  # fmt: skip
         ends = Ends(asking, self._shown_chars)
         names += [keys.tally(counting.id) for counting in ends.tallies]
@@ -110,6 +198,7 @@ class Admission:
             _shadowed(facts["shadowed"], call),
             {n - 1: wait_us for n, wait_us in facts.get("buffered", ())},
             [read_joined(name, why) for name, why in facts.get("joined", ())],
+            frozenset(n - 1 for n in facts.get("over", ())),
         )
 
     def _note_refused(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
@@ -162,7 +251,7 @@ class Ends:
         self._rows: list[list[Any]] = []
         self._counted: list[list[tuple[int, Event]]] = []
         self._kind_of = [self._kind(place, each) if each.drops else 0 for place, each in enumerate(asking, 1)]
-        self._repeat_of = [self._repeat(each) if each.repeats else 0 for each in asking]
+        self._other_of = [self._other(each) if each.repeats else 0 for each in asking]
 
     def facts(self, call: Call, keys: Keys) -> dict[str, Any]:
         """What admit.lua is told beside the gate's call."""
@@ -179,8 +268,10 @@ class Ends:
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
-        if any(self._repeat_of):
-            facts["repeats"] = self._repeat_of
+        if any(self._other_of):
+            facts["others"] = self._other_of
+        if about := self._about():
+            facts |= {"about": about, "subject": keys.subject_prefix}
         owning = [place for place, each in enumerate(self._asking, 1) if each.candidate.leased.may_own_slots]
         if owning:
             facts |= {"release": owning, "scope": keys.scope_prefix, "waits": keys.waits_prefix}
@@ -214,9 +305,23 @@ class Ends:
         row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us), named]
         return self._numbered(key, row)
 
-    def _repeat(self, asking: Asking) -> int:
+    def _about(self) -> dict[str, list[Any]]:
+        """What the events are about that say it, by their places."""
+        told: dict[str, list[Any]] = {}
+        for place, each in enumerate(self._asking, 1):
+            leased, terms = each.candidate
+            if not is_kept(leased.event):
+                continue
+            about = about_of(leased, terms, shown_of(leased.event, self._shown_chars))
+            if about is not None:
+                once = once_beside_key(leased, terms)
+                told[str(place)] = [*about, leased.was_admitted, *([] if once is None else [once])]
+        return told
+
+    def _other(self, asking: Asking) -> int:
         leased, terms = asking.candidate
-        if not (terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)):
+        has_once = terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)
+        if not has_once and leased.event.dedup_key is None:
             return 0
         category, named = leased.event.category, leased.counted or ""
         row = [category, terms.configured, is_remembered(leased.event, leased.id), "dropped", 0, "0", named]
