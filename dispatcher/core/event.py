@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from difflib import get_close_matches
 from hashlib import blake2b
 from math import isfinite, isnan
 from typing import Any, Final, NoReturn
@@ -344,6 +343,8 @@ def _unknown_key(key: object) -> str:
 
 
 def _near(key: object) -> str | None:
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(str(key)[:LONGEST], _KEYS, n=1)), None)
 
 
