@@ -15,7 +15,7 @@
 --           4 instant in RQ's form (ISO 8601), 5 us | "" for the server's clock, 6 1 | 0 for whether the call is all or
 --           nothing where the queue fills, 7 "" | ms for which KEYS 11 stands: while it does, the call is a repeat
 --           and all its events are duplicates; then for each of up to 1,000 events one string: lane (1 to 3), 1 | 0 for
---           whether a repeat of the id has to be recognised, the mark for the pre-check (include/prefilter.lua) where the
+--           whether a repeat of the id has to be recognised, the mark for the pre-check (include/intake.lua) where the
 --           event's id is the job's, a line feed, description, a line feed, data
 -- Returns   a string with a character for each event: 1 enqueued, 0 duplicate, - refused because the queue is full (all
 --           after it are refused as well, or duplicates; of a call that is all or nothing none was enqueued then); or

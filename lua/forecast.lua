@@ -10,7 +10,6 @@
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include log
 -- @include decide
 
 local call = cjson.decode(ARGV[1])

@@ -31,8 +31,6 @@
 -- @include leases
 -- @include pause
 -- @include threads
--- @include version
--- @include places
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -90,7 +88,7 @@ end
 -- no other event.
 local function park(event, header, channel, reason)
   header.state, header.held, header.why = 'waiting', true, { reason, cjson.null }
-  places.note(header, event, call.scope)
+  leases.note_slots(header, event, call.scope)
   local line = channel.line
   if is_paused_by_hand(event.of or event.category) then
     header.entry = 'paused:' .. (event.of or event.category)
@@ -101,7 +99,7 @@ local function park(event, header, channel, reason)
   plan.zadd(at.parked, tonumber(event.deadline), event.id)
   plan.srem(at.leased, event.id)
   for _, scope in ipairs(event.holds) do
-    slots.hold(KEYS[scope], record.slot(header), tonumber(event.deadline), at.now)
+    slots.hold(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id), tonumber(event.deadline), at.now)
   end
   accounting.count_parked(at, header.counted, 1)
   lines.free(at, channel.name, event.id)
@@ -128,16 +126,16 @@ local function start(event)
   accounting.give_name(at, header, event.category, event.configured)
   header.deadline, header.shadow = event.deadline, event.shadow
   header.solo, header.pace = channel.max ~= nil, channel.window_us
-  places.class(at, header, event, channel.name)
+  lines.class(header, event, pause.has_failed(at, header, channel.name))
   local reason, instant = obstacle(event, header, channel)
-  leases.let_go(at, header, places.own(header, event))
+  leases.let_go(at, event.id, header, leases.own_slots(header, event))
   local answer
   if not reason then
     header.state, header.attempt, header.held, header.posts = 'sending', event.attempt, nil, (header.posts or 0) + 1
     header.sent = digits(at.now)
     header.first = header.first or header.sent
     header.root = event.thread and threads.root(thread_keys, event.thread) or nil
-    places.note(header, event, call.scope)
+    leases.note_slots(header, event, call.scope)
     header.holds = nil
     if plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
       lines.count_turn(at, channel.name) -- the event has overtaken the line

@@ -8,7 +8,6 @@
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include log
 -- @include decide
 -- @include waiters
 

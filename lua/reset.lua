@@ -6,7 +6,6 @@
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include log
 -- @include decide
 -- @include waiters
 

@@ -51,8 +51,6 @@
 -- @include leases
 -- @include pause
 -- @include threads
--- @include version
--- @include places
 -- @include digest
 
 local MOST_TRIMMED = 200 -- dead letters that one call deletes for their bounds
@@ -74,7 +72,7 @@ local function park(event, header, payload)
   header.unconfirmed, header.resent = event.unconfirmed, event.resent
   header.held = event.slots == 'hold' or nil
   if event.slots == 'hold' then
-    places.note(header, event, at.scope)
+    leases.note_slots(header, event, at.scope)
   end
   local ends = tonumber(event.deadline)
   if event.place == 'scheduled' then
@@ -91,7 +89,7 @@ local function park(event, header, payload)
     plan.zadd(at.timers, instant, event.id)
     ends = event.unconfirmed and math.max(ends, instant) or ends -- an event is reconciled before it expires
   else
-    places.class(at, header, event, channels[event.channel].name)
+    lines.class(header, event, pause.has_failed(at, header, channels[event.channel].name))
     plan.zadd(channels[event.channel].line, lines.score(header), event.id)
   end
   plan.zadd(at.parked, ends, event.id)
@@ -152,22 +150,22 @@ local function turn_slots(event, header, malformed)
   end
   if malformed or not event.deadline then
     if header.held then
-      leases.let_go(at, header)
+      leases.let_go(at, event.id, header)
     end
     return
   end
   for _, scope in ipairs(event.slots == 'hold' and event.holds or {}) do
-    slots.hold(KEYS[scope], slot, tonumber(event.deadline), at.now)
+    slots.hold(KEYS[scope], slots.member(KEYS[scope], slot, event.id), tonumber(event.deadline), at.now)
   end
   if event.slots == 'release' then
     for _, scope in ipairs(event.scopes or {}) do
-      if slots.release(KEYS[scope], slot) then
+      if slots.release(KEYS[scope], slots.member(KEYS[scope], slot, event.id)) then
         deferred.reopen(at, string.sub(KEYS[scope], #at.scope + 1))
       end
     end
-    leases.let_go(at, header)
+    leases.let_go(at, event.id, header)
   elseif event.slots == 'hold' or header.held then
-    leases.let_go(at, header, places.own(header, event))
+    leases.let_go(at, event.id, header, leases.own_slots(header, event))
   end
 end
 

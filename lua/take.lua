@@ -34,7 +34,7 @@
 --           paused      HASH    "*" or category -> JSON, what is paused by hand
 --           cooldowns   ZSET    channel -> end of its cool-down; also of history scans
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
---           limits_version STRING the limits in force (include/version.lua)
+--           limits_version STRING the limits in force (include/prelude.lua)
 --           muted       HASH    category -> JSON (mute.lua); absent unless something is muted
 --           tallies     SET     see include/digest.lua
 --           names       SET     categories that the books count by name; permanent
@@ -56,7 +56,7 @@
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; both are ignored if another is in force,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of new events from the lanes,
 --           "wordless": true: the record keeps no texts of what the pre-check drops | absent, "remember_us": as in settle.lua}
--- ARGV[2]   absent, or what include/prefilter.lua needs to drop new events by the pre-check
+-- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken), "more": there
 --           is more to take, "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
@@ -81,7 +81,6 @@
 -- @include leases
 -- @include digest
 -- @include decide
--- @include prefilter
 -- @include intake
 -- @include due
 
@@ -136,7 +135,7 @@ local function take_new(any, closed)
   end
   local function refusal_of(mark)
     prefilter_call = prefilter_call or cjson.decode(closed)
-    return prefilter.refusal(prefilter_call, mark, #KEYS - #prefilter_call.scopes, at.now, is_muted)
+    return intake.refusal(prefilter_call, mark, #KEYS - #prefilter_call.scopes, at.now, is_muted)
   end
   local room = at.new - intake.count()
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room
@@ -243,7 +242,7 @@ local _, first_line = plan.zfirst(at.lines)
 if mark and left_due == 0 and first_line and first_line <= at.now then
   plan.ring(at.wake) -- others may have waited for the decision of this owner
 end
-accounting.note_dropped(at, prefilter.refused)
+accounting.note_dropped(at, intake.refused)
 local freed, nth = mark_undecided(mark)
 intake.note_duplicates(at)
 local old_waits, is_cut = due.has_left()
@@ -263,7 +262,6 @@ local facts = {
   freed = freed,
   nth = nth,
   muted = any.muted and plan.hgetall(at.muted) or nil,
-  refused = #prefilter.refused > 0 and prefilter.told() or cjson.null,
 }
 intake.write(at)
 local records = intake.told(facts)

@@ -7,7 +7,6 @@
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include log
 -- @include decide
 
 local call = cjson.decode(ARGV[1])

@@ -44,7 +44,7 @@ class Part(Protocol):
 
 
 class Look(NamedTuple):
-    """What a stream shows: only ASCII or all characters, no styles or some, and of these only weights or colours too."""
+    """What a stream shows: only ASCII or all characters, no styles, weights alone, or colours too."""
 
     is_ascii: bool
     is_styled: bool

@@ -77,7 +77,7 @@ class ProducerEvents:
 
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
-        return Asking(candidate, *transitions.drops(candidate, self.policy))
+        return Asking(candidate, *transitions.drops(candidate, self.policy), transitions.repeats(candidate))
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
         """The category's ``on_limit`` decides."""

@@ -93,6 +93,15 @@ class Leased(NamedTuple):
         return self.takes == 1 and not (self.was_admitted or self.line or self.buffered)
 
     @property
+    def may_own_slots(self) -> bool:
+        """Whether it may own slots though it was never admitted.
+
+        A worker that died may have been admitted with it; or it stands in line, and keeps off others that are about
+        the same thing.
+        """
+        return self.takes > 1 or self.line is not None
+
+    @property
     def begins_us(self) -> int:
         """From when on it may be posted, and its age counts: its first sight, or later if it says so.
 

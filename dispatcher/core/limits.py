@@ -90,10 +90,14 @@ def shown(value: object) -> str:
 
 
 class Kind(StrEnum):
-    """How a window moves: with every event, or from one clock-aligned quota to the next."""
+    """How a window moves: with every event, or from one clock-aligned quota to the next.
+
+    ``ONCE`` is a rolling one of repeats: its refusal comes before all others, and held slots count however short it is.
+    """
 
     ROLLING = "rolling"
     FIXED = "fixed"
+    ONCE = "once"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -126,7 +130,7 @@ class Limit:
                 f"limit window {self.window_us!r} us, expected a whole number from 1 to {MAX_WINDOW_US} (366d)"
             )
         if type(self.kind) is not Kind:
-            raise ValueError(f"limit kind {self.kind!r}, expected Kind.ROLLING or Kind.FIXED")
+            raise ValueError(f"limit kind {self.kind!r}, expected Kind.ROLLING, Kind.FIXED or Kind.ONCE")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -138,7 +142,7 @@ class Limit:
 
     def __str__(self) -> str:
         quota = f"{self.max}/{format_duration(self.window_us)}"
-        return quota if self.kind is Kind.ROLLING else f"{quota} {self.kind}"
+        return f"{quota} {self.kind}" if self.kind is Kind.FIXED else quota
 
 
 def _window_us(max_: int, window: timedelta | str | None) -> int:
@@ -295,6 +299,9 @@ class Reason(StrEnum):
     DUPLICATE = "duplicate"
     MUTED = "muted"
     CANCELLED = "cancelled"
+    REPEAT = "repeat"
+    RESOLVED = "resolved"
+    UNPOSTED = "unposted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from dispatcher.core.kinds import DigestMessages, Kind, ProducerEvents
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting, boottime_s
 from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
-from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, ScanResult, Settlement, Turn
+from dispatcher.core.once import is_repeat
+from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, Repeat, ScanResult, Settlement, Turn
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
 from dispatcher.core.tally import Suppressed, Telling
@@ -233,7 +234,7 @@ class Dispatcher:
             match verdict:
                 case Admitted():
                     admitted.append(each.candidate)
-                case Denied() if each.drops:
+                case Denied() if each.ends_with(verdict):
                     suppressed[place] = (each, verdict)
                 case Denied():
                     match self._kind_of(each.candidate.leased).denied(each.candidate, verdict):
@@ -255,7 +256,7 @@ class Dispatcher:
         known: dict[tuple[int, str], Denied] = {}
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
-            if counting is None:
+            if counting is None or is_repeat(verdict):
                 dropped.append((leased, verdict))
                 continue
             denied = known.get((id(verdict), counting.id))
@@ -292,6 +293,8 @@ class Dispatcher:
                     going.add(deferral.candidate.leased.id)
                 case Turn.FULL:
                     ended.append(transitions.overflow(deferral))
+                case Repeat():
+                    ended.append(transitions.repeated(deferral, answer))
                 case Turn.LOST:
                     lost.append(deferral.candidate.leased)
                 case _:

@@ -14,11 +14,13 @@ from typing import Any, Final
 
 from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.limits import Identity, Limit, format_duration
+from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
     CategoryRule,
     Policy,
+    Route,
     Style,
     Template,
 )
@@ -43,6 +45,10 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "template": None,
     "digest_delay": format_duration(DEFAULT_DIGEST_DELAY_US),
     "notice": False,
+    "once": None,
+    "resolved": "post",
+    "resolved_while_waiting": "drop",
+    "routes": [],
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -152,7 +158,24 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         style=_style(keys),
         digest_delay_us=read.read_span_us(keys["digest_delay"]),
         notice=keys["notice"],
+        once=_once(keys["once"]),
+        resolved=read.read_resolved(keys["resolved"]),
+        resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
+        routes=tuple(map(_route, keys["routes"])),
     )
+
+
+def _once(keys: Mapping[str, Any] | None) -> Once | None:
+    if keys is None:
+        return None
+    _refuse_others(keys, ("by", "per", "then"))
+    by, then = read.read_by(keys.get("by", BY_KEY)), read.read_then(keys.get("then", Then.DROP))
+    return Once(by, read.read_span_us(keys["per"]), then)
+
+
+def _route(keys: Mapping[str, Any]) -> Route:
+    _refuse_others(keys, {"match", "channel"})
+    return Route(read.read_match(keys["match"]), keys["channel"])
 
 
 def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:

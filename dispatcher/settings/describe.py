@@ -7,7 +7,8 @@ from typing import Final, assert_never
 
 from dispatcher.core.kept import Bounds
 from dispatcher.core.limits import US, Kind, Limit, longest_of
-from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
+from dispatcher.core.once import BY_KEY, BY_TEXT, Then
+from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, OnResolved, Policy, Style, WhileWaiting
 from dispatcher.core.tally import Telling
 from dispatcher.settings.limits_values import written_size
 
@@ -23,10 +24,17 @@ def sentences(policy: Policy) -> list[str]:
 
 def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
     """The sentences by what they are about; ``also`` for these categories, which need not be named."""
+    named: dict[str, str] = {}
+    for name in dict.fromkeys([*policy.categories, *also]):
+        named[f"category {name}"] = _category(name, policy)
+        if policy.knows(name) or not policy.reject_unknown:
+            named |= _routes(f"category {name}", name, policy.rule(name))
+    unknown = {} if policy.reject_unknown else _routes("unknown categories", _any_other(policy), policy.defaults)
     return {
         "global": f"All events together: {_together(policy)}.",
-        **{f"category {name}": _category(name, policy) for name in dict.fromkeys([*policy.categories, *also])},
+        **named,
         "unknown categories": _unknown(policy),
+        **unknown,
         **dict(_channels(policy)),
         "dead letters": _dead_letters(policy.dead_letters),
         "decisions": _decisions(policy.dead_letters),
@@ -37,6 +45,20 @@ def _category(name: str, policy: Policy) -> str:
     if policy.reject_unknown and not policy.knows(name):
         return f"{name}: {_NOT_ACCEPTED}."
     return f"{name}: {_rule(policy.rule(name), policy)}."
+
+
+def _routes(about: str, name: str, rule: CategoryRule) -> dict[str, str]:
+    """Where events are posted that match, a sentence for each route."""
+    found = {}
+    for number, route in enumerate(rule.routes, start=1):
+        first = "an event" if number == 1 else "else an event"
+        posted = f"{first} that names no channel is posted to {route.channel} if {route.matchers.in_words}"
+        found[f"{about}, route {number}"] = f"{name}, route {number}: {posted}."
+    return found
+
+
+def _any_other(policy: Policy) -> str:
+    return "Any other category" if policy.categories else "Any category"
 
 
 def _together(policy: Policy) -> str:
@@ -62,7 +84,7 @@ def _kept(policy: Policy) -> str:
 
 
 def _unknown(policy: Policy) -> str:
-    others = "Any other category" if policy.categories else "Any category"
+    others = _any_other(policy)
     if policy.reject_unknown:
         return f"{others}: {_NOT_ACCEPTED}."
     return f"{others}, each by itself: {_rule(policy.defaults, policy)}."
@@ -70,7 +92,7 @@ def _unknown(policy: Policy) -> str:
 
 def _rule(rule: CategoryRule, policy: Policy) -> str:
     own = _limits(rule.limits) or "no limit of its own"
-    parts = [f"{own}, posted to {rule.channel}"]
+    parts = [f"{own}, posted to {rule.channel}{' unless a route matches' if rule.routes else ''}"]
     if rule.guarantee and policy.longest_global is not None:
         longest = policy.longest_global
         share = f"{rule.guarantee} in {_each(longest)} {_window(longest)}"
@@ -91,11 +113,26 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
             )
         if rule.telling is not None and (most := longest_of(rule.limits)) is not None:
             parts.append(f"of the {most.max} in {_each(most)} {_window(most)} one is kept for the {rule.telling}")
+    parts += _repeats(rule)
     parts += _style(rule.style)
     parts.append(f"waits at most {_span(rule.max_age_us)}")
     if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
         parts.append("one that was perhaps posted is kept as a dead letter")
     return "; ".join(parts)
+
+
+def _repeats(rule: CategoryRule) -> Iterator[str]:
+    if rule.once is not None:
+        by = rule.once.by
+        same = {BY_KEY: "the same dedup_key", BY_TEXT: "the same text but for numbers, ids and quotes"}
+        about = same[by] if isinstance(by, str) else f"the same {_listed(list(by))}"
+        then = "dropped" if rule.once.then is Then.DROP else "counted in the message of the first"
+        window = _span(rule.once.per_us).removeprefix("1 ")
+        yield f"of events with {about} one is posted in any {window}, repeats are {then}"
+    if rule.resolved is OnResolved.IGNORE:
+        yield "a recovery posts no message"
+    if rule.resolved_while_waiting is WhileWaiting.POST:
+        yield "what has recovered while it waited is posted all the same"
 
 
 def _style(style: Style) -> Iterator[str]:

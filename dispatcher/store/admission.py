@@ -9,6 +9,7 @@ from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Candidate
 from dispatcher.core.limits import Admitted, Denied, Limit, Scope, Verdict
+from dispatcher.core.once import is_once
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.tally import Counting, Suppressed, Telling
@@ -119,7 +120,8 @@ class Admission:
             if isinstance(verdict, Denied) and each.drops and each.counting is None:
                 leased, terms = each.candidate
                 category = leased.event.category
-                if category not in named and not self._policy.rule(category).per_label:
+                rule = self._policy.rule(category)
+                if category not in named and not rule.per_label and rule.once is None:
                     self._prefilter.add(category, terms.scopes, verdict, configured=terms.configured)
                 named.add(category)
 
@@ -160,6 +162,7 @@ class Ends:
         self._rows: list[list[Any]] = []
         self._counted: list[list[tuple[int, Event]]] = []
         self._kind_of = [self._kind(place, each) if each.drops else 0 for place, each in enumerate(asking, 1)]
+        self._repeat_of = [self._repeat(each) if each.repeats else 0 for each in asking]
 
     def facts(self, call: Call, keys: Keys) -> dict[str, Any]:
         """What admit.lua is told beside the gate's call."""
@@ -169,12 +172,18 @@ class Ends:
         facts: dict[str, Any] = {
             "jobs": [each.candidate.leased.id for each in self._asking],
             "shown": [
-                shown_of(each.candidate.leased.event, self._shown_chars) if each.drops else "" for each in self._asking
+                shown_of(each.candidate.leased.event, self._shown_chars) if each.drops or each.repeats else ""
+                for each in self._asking
             ],
             "kind": self._kind_of,
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
+        if any(self._repeat_of):
+            facts["repeats"] = self._repeat_of
+        owning = [place for place, each in enumerate(self._asking, 1) if each.candidate.leased.may_own_slots]
+        if owning:
+            facts |= {"release": owning, "scope": keys.scope_prefix, "waits": keys.waits_prefix}
         if not self.tallies:
             return facts
         counted = [(place, event) for events in self._counted for place, event in events]
@@ -189,7 +198,6 @@ class Ends:
                 for (place, _), leased in zip(counted, leased_at, strict=True)
                 if leased.name != leased.id
             },
-            "release": [place for (place, _), leased in zip(counted, leased_at, strict=True) if leased.takes > 1],
             "scope": keys.scope_prefix,
             "waits": keys.waits_prefix,
         }
@@ -202,11 +210,22 @@ class Ends:
             self._counted[tally - 1].append((place, leased.event))
         named = leased.counted or ""
         key = (leased.event.category, remember, terms.deadline_us if tally else 0, named)
+        outcome = "digested" if counting is not None and counting.telling is Telling.DIGEST else "dropped"
+        row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us), named]
+        return self._numbered(key, row)
+
+    def _repeat(self, asking: Asking) -> int:
+        leased, terms = asking.candidate
+        if not (terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)):
+            return 0
+        category, named = leased.event.category, leased.counted or ""
+        row = [category, terms.configured, is_remembered(leased.event, leased.id), "dropped", 0, "0", named]
+        return self._numbered(("repeat", *row), row)
+
+    def _numbered(self, key: tuple[object, ...], row: list[Any]) -> int:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = len(self._kinds) + 1
-            outcome = "digested" if counting is not None and counting.telling is Telling.DIGEST else "dropped"
-            row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us), named]
             self._rows.append(row)
         return kind
 

@@ -21,7 +21,7 @@ MOST_CATEGORIES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class PrefilterCall:
-    """What take.lua is told: ``keys`` of the scopes asked for, and ``text`` as include/prefilter.lua has it."""
+    """What take.lua is told: ``keys`` of the scopes asked for, and ``text`` as include/intake.lua has it."""
 
     keys: Sequence[str]
     text: str

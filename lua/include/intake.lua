@@ -1,5 +1,12 @@
 -- What take.lua hands out: the batch for the owner, and the new events that come in from the lanes.
 --
+-- The pre-check: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
+-- is never leased, and nobody reads its payload. Only what a producer of ours has marked can be refused here (enqueue.lua): it has
+-- seen that the event is valid, and that its id is the job's. Only by categories that a worker names, in ARGV[2] of take.lua (JSON):
+-- "scopes" and "rows" as in gate.lua, of the KEYS behind `first`, "told" as in admit.lua, "categories": {name: [position of its row,
+-- configured]}. They drop, tell nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is
+-- admitted.
+--
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, muted, tallies, seq, the four parts of the
 -- decision record, the keys of include/leases.lua; owner, tally and minute: prefixes of keys; and now.
 local intake = module(function(intake)
@@ -17,6 +24,9 @@ local intake = module(function(intake)
   local jobs = {}
   local undecided -- the lowest seq that the owner has to decide
   local any -- which of the structures that know ids are not empty
+  intake.refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
+  local groups = {} -- of each mark that the pre-check looked at, or false
+  local scopes, verdict_of = {}, {}
 
   function intake.count()
     return #ids
@@ -201,6 +211,43 @@ local intake = module(function(intake)
     return may_sort and marks or nil
   end
 
+  local function verdict(call, position, first, now)
+    local known = verdict_of[position]
+    if known == nil then
+      local row = call.rows[position]
+      for _, item in ipairs(row) do
+        for _, scope in ipairs(type(item) == 'table' and item or { item }) do
+          if scope > 0 and not scopes[scope] then
+            scopes[scope] = slots.open(KEYS[first + scope], call.scopes[scope], now)
+          end
+        end
+      end
+      -- A scope of another type is for the gate to complain of.
+      local is_known, at, denier, window = pcall(gate.decide, scopes, row, now, gate.free_at)
+      known = is_known and at > now and { denier, window, digits(at - now) } or false
+      verdict_of[position] = known
+    end
+    return known
+  end
+
+  -- The group in which the pre-check ends events whose jobs bear the mark, or false. A mark is the category, and 1 for an id that
+  -- is to be remembered, else 0; in the job, the event's text and labels for the record follow.
+  function intake.refusal(call, mark, first, now, is_muted)
+    local category, remembered = string.match(mark, '^(%S+) ([01])$')
+    local named = category and call.categories[category]
+    local denial = named and not is_muted(category) and verdict(call, named[1], first, now)
+    local group = denial and {
+      category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
+      denial = denial,
+      why = '["dropped","' .. category .. '",' .. call.told[denial[1]][denial[2]] .. denial[3] .. '],{}]',
+    } or false
+    if group then
+      intake.refused[#intake.refused + 1] = group
+    end
+    groups[mark] = group
+    return group
+  end
+
   -- The group in which the pre-check ends the event of a job, and what its mark says for the record; false if it does not end
   -- there. The job is the n-th of those with `marks`.
   local function end_of(job, marks, n, refusal_of)
@@ -220,7 +267,7 @@ local intake = module(function(intake)
       return false -- not of ours
     end
     mark = string.sub(mark, 1, category + 1)
-    local group = prefilter.groups[mark]
+    local group = groups[mark]
     if group == nil then
       group = refusal_of(mark)
     end
@@ -305,6 +352,11 @@ local intake = module(function(intake)
     facts.ids = table.concat(ids, ' ')
     facts.sizes = #sizes > 0 and sizes or cjson.null
     facts.seqs = #seqs > 0 and seqs or cjson.null
+    facts.refused = #intake.refused > 0 and {} or cjson.null
+    for n, group in ipairs(intake.refused) do
+      local scope, window, wait = unpack(group.denial)
+      facts.refused[n] = { group.category, scope, window, wait, table.concat(group.ids, ' ') }
+    end
     return table.concat(records)
   end
 end)

@@ -189,12 +189,32 @@ local leases = module(function(leases)
     return plan.zrem(at.parked, id), was_requeued
   end
 
-  -- Gives back every slot that the header names, except those whose keys are in the set `own`.
-  function leases.let_go(at, header, own)
+  -- Notes in which scopes the event has slots (`slots`) and in which these are held (`holds`).
+  function leases.note_slots(header, event, prefix)
+    for field, positions in pairs({ holds = event.holds or {}, slots = event.scopes or {} }) do
+      local names = {}
+      for n, scope in ipairs(positions) do
+        names[n] = string.sub(KEYS[scope], #prefix + 1)
+      end
+      header[field] = names[1] and names or nil
+    end
+  end
+
+  -- The keys of the scopes that are the event's own by the limits of this call.
+  function leases.own_slots(header, event)
+    local own = {}
+    for _, scope in ipairs((header.slots or header.holds) and event.scopes or {}) do
+      own[KEYS[scope]] = true
+    end
+    return own
+  end
+
+  -- Gives back every slot of the event that the header names, except those whose keys are in the set `own`.
+  function leases.let_go(at, id, header, own)
     local slot = header.seq and record.slot(header)
     for _, name in ipairs(slot and (header.slots or header.holds) or {}) do
       local key = at.scope .. name
-      if not (own and own[key]) and slots.release(key, slot) then
+      if not (own and own[key]) and slots.release(key, slots.member(key, slot, id)) then
         deferred.reopen(at, name)
       end
     end

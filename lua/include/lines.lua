@@ -2,7 +2,7 @@
 -- (include/deferred.lua), or among the scheduled ones until it may ask for room.
 --
 -- A channel's line is ordered by class, then by first sight. The class, 0 to 11, follows from the event's priority (high, normal,
--- low), from whether its slot belongs to its category's guarantee, and from whether it was tried in vain (include/places.lua).
+-- low), from whether its slot belongs to its category's guarantee, and from whether it was tried in vain (lines.class).
 -- Every OLDEST_EVERY-th turn goes to the oldest event, so that none starves.
 --
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on its
@@ -19,6 +19,8 @@ local lines = module(function(lines)
   local CLASSES = 12
   local USUAL = 6 -- normal, without a guarantee, not tried in vain
   local OLDEST_EVERY = 16
+  local PRIORITY = { high = 0, normal = 4, low = 8 }
+  local PATIENT = 8
   local channels_of -- id -> channels on which it has the turn, once free_all has read them
 
   -- The earliest instant at which something is due, before this call changes anything.
@@ -36,6 +38,15 @@ local lines = module(function(lines)
     if added < before then
       plan.ring(at.wake)
     end
+  end
+
+  -- Notes its class: priority; before others of that priority who has a slot of a guarantee; and behind others of both who was
+  -- tried in vain: once where posts fail one after another (`has_failed`), PATIENT times where the channel is told to wait. So it
+  -- holds up nobody.
+  function lines.class(header, event, has_failed)
+    local is_guaranteed = event.guarantee and header.seq and plan.zscore(KEYS[event.guarantee], record.slot(header))
+    local was_tried = has_failed or (header.posts or 0) >= PATIENT
+    header.order = (PRIORITY[event.priority] or PRIORITY.normal) + (is_guaranteed and 0 or 2) + (was_tried and 1 or 0)
   end
 
   function lines.score(header)

@@ -285,6 +285,11 @@ local pause = module(function(pause)
     return count_of(plan.hget(at.failures, channel)) > 1 and 'channel' or nil
   end
 
+  -- Whether the event was tried, and posts to its channel fail.
+  function pause.has_failed(at, header, channel)
+    return (header.attempt or 0) > 0 and pause.trouble_of(at, channel)
+  end
+
   -- The clock was stepped back by this much: all waits must end as much sooner.
   function pause.step_back(at, by_us)
     local probe = whole_of(plan.hget(at.pause, 'probe'))

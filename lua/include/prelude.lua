@@ -1,4 +1,4 @@
--- Time and numbers, and what differs between Lua versions.
+-- What every command may need first: time and numbers, what differs between Lua versions, the version of the limits.
 local unpack = unpack or table.unpack -- servers with Lua 5.4
 
 local MOST_EXACT = 9007199254740992 -- 2^53: whole numbers below it are exact in a double
@@ -46,6 +46,15 @@ end
 local function json_of(text)
   local is_json, value = pcall(cjson.decode, text)
   return is_json and type(value) == 'table' and value or nil
+end
+
+-- The limits in force have a version, 'NUMBER-DIGEST'. A call that names another one is told so and changes nothing; one that
+-- names none is not asked.
+local function stale(key, named)
+  local in_force = named and (redis.call('GET', key) or '')
+  if in_force and in_force ~= named then
+    return '{"stale":' .. cjson.encode(in_force) .. '}'
+  end
 end
 
 -- A part of a script, with names of its own. It is made when it is first used: few calls use all parts, and to make the

@@ -7,16 +7,19 @@
 -- An id with a cost owns several slots, members ID#0001, ID#0002, ... of one score. The trim drops the first of them first, so
 -- the last tells whether the id owns any. An id with a cost has 16 characters and no other id is longer, so no two share a member.
 --
+-- A window of the kind 'once' is rolling, and counts held slots however short it is. `members` of its view, where it has
+-- some, are the members of ids (slots.member).
+--
 -- A view is one scope at one instant. Nothing is written before `slots.write`: a view knows what this call has charged (all at
 -- `now`) and which stored slots it has taken away, and counts as if both were written.
 local slots = module(function(slots)
-  local HELD, MAX, US, KIND = 4503599627370496, 1, 2, 3 -- 2^52; fields of a window { max, us } or { max, us, 'fixed' }
+  local HELD, MAX, US, KIND = 4503599627370496, 1, 2, 3 -- 2^52; fields of a window { max, us } or { max, us, 'fixed' | 'once' }
   slots.MAX, slots.US, slots.KIND = MAX, US, KIND
   local HOLDING_WINDOW = 60000000
   local call = redis.call
   local costs = {} -- of an id that takes several slots at once: how many
   slots.costs = costs
-  local SET = { ids = true } -- how the slots of a sorted set are kept; include/log.lua has two other ways
+  local SET = { ids = true } -- how the slots of a sorted set are kept; log_stores has two other ways
   slots.SET = SET
 
   -- From when on a slot charged at `score` leaves the window free again.
@@ -29,7 +32,7 @@ local slots = module(function(slots)
   slots.leaves = leaves
 
   local function counts_held(window)
-    return window[KIND] == 'fixed' or window[US] >= HOLDING_WINDOW
+    return window[KIND] == 'fixed' or window[KIND] == 'once' or window[US] >= HOLDING_WINDOW
   end
   slots.counts_held = counts_held
 
@@ -52,8 +55,33 @@ local slots = module(function(slots)
     return names[id]
   end
 
+  -- The member that an event has in a scope. In that of what it is about it is "SEQ ID": a post that is made again keeps it,
+  -- and it names the event of which others are repeats.
+  function slots.member(key, slot, id)
+    return string.find(key, '^{[^}]*}:scope:once:') and slots.of_event(slot, id) or slot
+  end
+
+  function slots.of_event(slot, id)
+    return string.match(slot, '^%d+') .. ' ' .. id
+  end
+
+  -- Who has the slot of a scope that admits one event in `us`: its member, until when, and since when; nil for the last if it
+  -- holds the slot while it waits, and for all if nobody has it.
+  function slots.holder(key, us, now)
+    local member, score = plan.zprevious(key, math.huge)
+    while member do
+      if score >= HELD and score - HELD > now then
+        return member, score - HELD
+      elseif score < HELD then
+        return score + us > now and member or nil, score + us, score
+      end
+      member, score = plan.zprevious(key, score)
+    end
+  end
+
   -- Learns what the id owns in a sorted set: the score of its slots, and of an id with a cost how many are stored.
   function slots.look_up(view, id)
+    id = view.members and view.members[id] or id
     if not costs[id] then
       view.own[id] = tonumber(call('ZSCORE', view.key, id) or nil)
       return
@@ -303,11 +331,13 @@ local slots = module(function(slots)
 
   -- The slot that the id has in this view.
   function slots.own(view, id)
+    id = view.members and view.members[id] or id
     return view.pending[id] and 'pending' or view.own[id]
   end
 
   -- The slots of the id at `now`; those that it has move there, never back behind where they were.
   function slots.charge(view, id)
+    id = view.members and view.members[id] or id
     view.at = nil
     local owned = view.own[id]
     if view.pending[id] or (owned and owned < HELD and owned >= view.now) then
@@ -337,6 +367,7 @@ local slots = module(function(slots)
 
   -- The slots of the id go back.
   function slots.give_back(view, id)
+    id = view.members and view.members[id] or id
     view.at = nil
     view.removed = view.removed or {}
     local is_pending, is_stored = view.pending[id], view.own[id]
@@ -427,8 +458,106 @@ local slots = module(function(slots)
     end
   end
 
+  -- Lets an event that was not admitted hold a slot until `deadline`.
+  function slots.reserve(key, member, deadline, now)
+    plan.zadd(key, HELD + deadline, member)
+    plan.keep_alive(key, math.max(0, deadline - now))
+  end
+
   -- Whether there was one.
   function slots.release(key, id)
     return plan.zrem(key, id)
+  end
+
+  -- Scopes without ids: exact like sorted sets, a fraction of their memory; nothing in them can be moved, held or released.
+  --
+  -- LOG    a list of instants, the newest first. The clock stepped back: what is admitted then counts as charged at the
+  --        newest instant kept, so the list stays in order.
+  -- QUOTA  for scopes with fixed windows alone: a string "us:window:count ...", for each window of length `us` how many were
+  --        admitted in the one that began at window * us. The clock stepped back: nobody is admitted until it is back in
+  --        the window counted last.
+  function slots.log_stores()
+    local LOG, QUOTA = {}, {}
+
+    function LOG.look(view)
+      view.live, view.lapsed, view.ahead = 0, 0, 0
+      view.newest = tonumber(redis.call('LINDEX', view.key, 0) or nil)
+      view.at_us = math.max(view.now, view.newest or 0)
+    end
+
+    function LOG.scores(view, i, count)
+      local rows = redis.call('LRANGE', view.key, i - count, i - 1)
+      local scores = {}
+      for j = 1, #rows do
+        scores[count - j + 1] = tonumber(rows[j])
+      end
+      return scores
+    end
+
+    function LOG.add(view)
+      LOG.look(view)
+      local at, length = digits(view.at_us), redis.call('LLEN', view.key) + view.adding
+      local rows = {}
+      for i = 1, view.adding do
+        rows[i] = at
+      end
+      plan.write_rows('LPUSH', view.key, rows, 1)
+      local size, longest = largest(view, MAX), largest(view, US)
+      if length > size then
+        plan.write('LTRIM', view.key, 0, size - 1)
+      end
+      plan.keep_alive(view.key, longest, 2 * longest)
+    end
+
+    -- How many instants lie within the window, found by bisection.
+    function LOG.used(view, window)
+      local low, high = 0, redis.call('LLEN', view.key)
+      while low < high do
+        local middle = math.floor((low + high + 1) / 2)
+        if leaves(tonumber(redis.call('LINDEX', view.key, middle - 1)), window) > view.now then
+          low = middle
+        else
+          high = middle - 1
+        end
+      end
+      return low
+    end
+
+    function QUOTA.look(view)
+      view.live, view.counts = 0, {}
+      for us, window, count in string.gmatch(redis.call('GET', view.key) or '', '(%d+):(%d+):(%d+)') do
+        view.counts[tonumber(us)] = { window = tonumber(window), count = tonumber(count) }
+      end
+    end
+
+    function QUOTA.used(view, window)
+      if not view.live then
+        QUOTA.look(view)
+      end
+      local counted = view.counts[window[US]]
+      local current = math.floor(view.now / window[US])
+      return counted and counted.window >= current and counted.count or 0
+    end
+
+    function QUOTA.room_at(view, window)
+      local full = QUOTA.used(view, window) + view.adding >= window[MAX]
+      local counted = view.counts[window[US]]
+      local current = math.floor(view.now / window[US])
+      if counted and counted.window > current then
+        return (counted.window + (full and 1 or 0)) * window[US]
+      end
+      return full and (current + 1) * window[US] or 0
+    end
+
+    function QUOTA.add(view)
+      local counts = {}
+      for i, window in ipairs(view.windows) do
+        local current = math.floor(view.now / window[US])
+        counts[i] = string.format('%.0f:%.0f:%d', window[US], current, QUOTA.used(view, window) + view.adding)
+      end
+      plan.write('SET', view.key, table.concat(counts, ' '), 'PX', math.ceil(largest(view, US) / 1000) + 1)
+    end
+
+    return { set = SET, log = LOG, quota = QUOTA }
   end
 end)

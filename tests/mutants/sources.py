@@ -45,13 +45,9 @@ _WORKER: Final = _in("integration", "worker/ahead delivery_table cli/dead worker
 
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     # The gate, and those who wait in `acquire`
-    "lua/include/slots.lua": _GATE,
-    "lua/include/decide.lua": _GATE,
-    "lua/include/batch.lua": (*_in("property", "gate_batches"), *_GATE, *_in("integration", "shadow_limits")),
-    "lua/include/log.lua": (*_in("integration", "limiter/limiter"), *_GATE),
-    "lua/include/glance.lua": _GATE,
+    "lua/include/slots.lua": (*_in("integration", "limiter/limiter"), *_GATE),
+    "lua/include/decide.lua": (*_in("property", "gate_batches"), *_GATE, *_in("integration", "shadow_limits")),
     "lua/include/prelude.lua": _GATE,
-    "lua/include/shadow.lua": (*_in("integration", "shadow_limits"), *_STORE),
     "lua/include/waiters.lua": (*_in("property", "line_model"), *_GATE),
     "lua/gate.lua": _GATE,
     "lua/usage.lua": _GATE,
@@ -69,9 +65,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_STORE,
         *_RQ,
     ),
-    "lua/include/prefilter.lua": (*_in("integration", "store/prefilter"), *_STORE),
     "lua/include/lines.lua": (*_in("integration", "store/lines store/waiting"), *_STORE),
-    "lua/include/places.lua": (*_in("integration", "store/lines"), *_STORE),
     "lua/include/pause.lua": (*_in("integration", "store/pause"), *_STORE),
     "lua/include/digest.lua": (*_in("integration", "store/digest store/notice"), *_STORE),
     "lua/include/deferred.lua": (*_in("integration", "store/deferred store/order"), *_STORE),
@@ -116,6 +110,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
     "dispatcher/core/outcomes.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
+    "dispatcher/core/matchers.py": (*_in("unit", "core/matchers"), *_in("property", "matchers_model")),
     "dispatcher/core/mutes.py": (*_in("integration", "mutes"), *_STORE),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),

@@ -18,7 +18,7 @@ from dispatcher.core.kept import DEFAULT_BOUNDS
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import US, Limit, Opening, PostResult, Scope
 from dispatcher.core.mutes import Mute
-from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Repeat, Settled, Settlement, Turn, Turned
 from dispatcher.core.pipeline import NOTHING_MUTED, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.ports import Admitting, Asking
@@ -94,7 +94,7 @@ class WatchedOutbox:
         self._stage = stage
         self._outbox = outbox
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
         with self._stage.watching_the_bell():
             return self._outbox.line_up(deferrals)
 

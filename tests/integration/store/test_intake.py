@@ -47,7 +47,7 @@ def test_an_id_of_any_characters_comes_back_with_its_event(stage: Stage, name: s
 
 
 def mark_of(redis: Database, job_id: str) -> bytes | None:
-    """What a job says of itself to the pre-check, as lua/include/prefilter.lua reads it."""
+    """What a job says of itself to the pre-check, as lua/include/intake.lua reads it."""
     mark: bytes | None = redis.hget(f"rq:job:{job_id}", "category")
     return mark
 

@@ -21,6 +21,8 @@ from dispatcher.settings.limits_schema import (
     DecisionsSection,
     GlobalSection,
     LimitsFile,
+    OnceSection,
+    RouteSection,
     RuleSection,
     Section,
 )
@@ -82,7 +84,11 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("defaults: {template: '*{{ category }}* {{ text }}'}", id="template"),
         pytest.param("dead_letters: {max: 10000000, max_age: 366d, max_bytes: 1000GB}", id="bounds"),
         pytest.param("defaults: {on_limit: digest, digest_delay: 5m}", id="digest"),
+        pytest.param("defaults: {routes: [{match: a=b host!= team=db|web x=*, channel: '#a'}]}", id="route"),
+        pytest.param("defaults: {routes: [{match: ['a=b c', x!=y*], channel: C0123ABCD}]}", id="route with a list"),
         pytest.param("defaults: {notice: true}\ncategories: {a: {notice: false}}", id="notice"),
+        pytest.param("defaults: {once: {per: 4h}}\ncategories: {a: {once: {by: [x, y], per: 1h}}}", id="once"),
+        pytest.param("defaults: {resolved: ignore, resolved_while_waiting: post}", id="resolved"),
     ],
 )
 def test_valid_limits_conform_to_the_schema(text: str) -> None:
@@ -138,6 +144,14 @@ def test_valid_limits_conform_to_the_schema(text: str) -> None:
         "defaults: {on_ambiguous: drop}",
         "defaults: {on_limit: digests}",
         "defaults: {digest_delay: 60}",
+        "defaults: {routes: {match: a=b, channel: '#a'}}",
+        "defaults: {routes: [{match: a=b}]}",
+        "defaults: {routes: [{match: a, channel: '#a'}]}",
+        "defaults: {routes: [{match: =a, channel: '#a'}]}",
+        "defaults: {routes: [{match: a=~b, channel: '#a'}]}",
+        "defaults: {routes: [{match: [], channel: '#a'}]}",
+        "defaults: {routes: [{match: {a: b}, channel: '#a'}]}",
+        "defaults: {routes: [{match: a=b, channel: '#a', to: '#b'}]}",
         "defaults: {on_limit: Drop}",
         "defaults: {max_age: 24}",
         "defaults: {max_age: 0s}",
@@ -180,6 +194,8 @@ def test_refused_limits_do_not_conform_to_the_schema(text: str) -> None:
         "global: {limits: [1/1m, 2/60s]}",
         "defaults: {template: '{{ a }}'}",
         'defaults: {channel: "#a\\u200b"}',
+        "defaults: {routes: [{match: priority=urgent, channel: '#a'}]}",
+        "defaults: {routes: [{match: a=b c=, channel: '#a'}, {match: a=b c, channel: '#a'}]}",
     ],
 )
 def test_faults_that_a_schema_cannot_express_are_refused_only_by_the_reader(text: str) -> None:
@@ -204,7 +220,16 @@ def test_every_key_that_may_stand_there_is_described_and_no_other() -> None:
     """Keys that are not available in this version are not in it: an editor would offer them."""
     classes: dict[str, type[Section]] = {
         each.__name__: each
-        for each in (GlobalSection, ChannelSection, RuleSection, CategorySection, DeadLettersSection, DecisionsSection)
+        for each in (
+            GlobalSection,
+            ChannelSection,
+            OnceSection,
+            RouteSection,
+            RuleSection,
+            CategorySection,
+            DeadLettersSection,
+            DecisionsSection,
+        )
     }
     assert list(SCHEMA["properties"]) == LimitsFile.key_names()
     assert SCHEMA["$defs"].keys() == classes.keys()
