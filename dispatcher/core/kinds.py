@@ -10,12 +10,11 @@ from typing import Protocol
 
 from dispatcher.core import digests, transitions
 from dispatcher.core.leased_event import Candidate, Leased, Started
-from dispatcher.core.limits import Denied
+from dispatcher.core.limits import Denied, PostResult
 from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import Deferral, Settlement
 from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
-from dispatcher.core.posts import PostResult
 from dispatcher.core.rendering import message_for
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from dispatcher.core.posts import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
+from dispatcher.core.limits import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.slack.taxonomy import may_be_about_blocks
 
 Post: TypeAlias = Callable[[Message], PostResult]

@@ -8,8 +8,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
+from dispatcher.core.limits import Message, Paused, PostResult, Receipt
 from dispatcher.core.outcomes import ScanLater, ScanResult, Search, Unreadable
-from dispatcher.core.posts import Message, Paused, PostResult, Receipt
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url, fingerprint
 from dispatcher.slack.degrade import Fallbacks

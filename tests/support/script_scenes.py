@@ -9,10 +9,22 @@ from typing import Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, FirstOf, Lane, Limit, Scope
+from dispatcher.core.limits import (
+    US,
+    Ambiguous,
+    FirstOf,
+    Lane,
+    Limit,
+    Paused,
+    PostResult,
+    RateLimitedBySlack,
+    Receipt,
+    Rejected,
+    Retryable,
+    Scope,
+)
 from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.ports import Overtaken
-from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter
 from dispatcher.limiter.wire import Calls, WaitingRequest

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dispatcher.core.leased_event import boottime_s
-from dispatcher.core.posts import (
+from dispatcher.core.limits import (
     Ambiguous,
     Identity,
     Message,

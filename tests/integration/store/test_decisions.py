@@ -11,10 +11,9 @@ import pytest
 from dispatcher.core.event import Event
 from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Limit, Reason
+from dispatcher.core.limits import US, Limit, Reason, Receipt, Rejected
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit
-from dispatcher.core.posts import Receipt, Rejected
 from dispatcher.core.transitions import after_post
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions

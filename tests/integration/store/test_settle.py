@@ -9,10 +9,9 @@ import pytest
 from dispatcher.core.event import Event
 from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Denied, Limit, Reason
+from dispatcher.core.limits import US, Denied, Limit, Paused, Reason, Receipt, Rejected, Retryable
 from dispatcher.core.outcomes import Dropped, Settlement, Slots
 from dispatcher.core.policy import OnLimit
-from dispatcher.core.posts import Paused, Receipt, Rejected, Retryable
 from dispatcher.core.transitions import after_post
 from tests.support.doubles import START_US
 from tests.support.servers import Database

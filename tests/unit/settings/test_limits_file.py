@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import US, Identity, Limit
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
-from dispatcher.core.posts import Identity
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
