@@ -13,8 +13,18 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
-from dispatcher.core.limits import US, Demand, FirstOf, Identity, Limit, Reason, Scope, longest_of
+from dispatcher.core.limits import (
+    DEFAULT_BOUNDS,
+    US,
+    Bounds,
+    Demand,
+    FirstOf,
+    Identity,
+    Limit,
+    Reason,
+    Scope,
+    longest_of,
+)
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of

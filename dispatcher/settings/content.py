@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
-from dispatcher.core.limits import Identity, Limit, format_duration
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Identity, Limit, format_duration
 from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,

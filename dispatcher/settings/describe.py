@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Kind, Limit, longest_of
+from dispatcher.core.limits import US, Bounds, Kind, Limit, longest_of
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, OnResolved, Policy, Style, WhileWaiting
 from dispatcher.core.tally import Telling

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Identity, Limit
+from dispatcher.core.limits import US, Bounds, Identity, Limit
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
