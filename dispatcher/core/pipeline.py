@@ -14,12 +14,13 @@ from typing import Final, NamedTuple, Protocol, assert_never
 from dispatcher.core import reconciliation, transitions
 from dispatcher.core.digests import DigestMessages
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting, boottime_s
-from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
+from dispatcher.core.limits import Admitted, Denied, Opening, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, Repeat, ScanResult, Settlement, Turn
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.posts import PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits
