@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt, Scope
+from dispatcher.core.limits import US, Denied, Reason, Scope
 from dispatcher.core.once import is_once
+from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.tally import Counting
 
 MARGIN_US: Final = 60 * US

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, assert_never
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Terms, Undecodable, Waiting, boottime_s
-from dispatcher.core.limits import Admitted, Denied, Message, Opening, PostResult, Reason, Retryable, all_scopes
+from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
@@ -34,6 +34,7 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits

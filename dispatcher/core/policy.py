@@ -10,25 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Terms
-from dispatcher.core.limits import (
-    DEFAULT_BOUNDS,
-    US,
-    Bounds,
-    Demand,
-    FirstOf,
-    Identity,
-    Limit,
-    Reason,
-    Scope,
-    longest_of,
-)
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
+
+if TYPE_CHECKING:
+    from dispatcher.core.leased_event import Leased, Terms
+    from dispatcher.core.posts import Identity
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
 
@@ -395,6 +387,8 @@ class Policy:
         return terms
 
     def _terms_of(self, leased: Leased) -> Terms:
+        from dispatcher.core.leased_event import Terms  # who only looks at limits needs no events
+
         event = leased.event
         channel = leased.channel or self.channel(event)
         return Terms(
@@ -408,6 +402,8 @@ class Policy:
 
     def digest_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
         """The terms of a digest message of the category, which asks for ``scopes``. It has no age: nothing ends it."""
+        from dispatcher.core.leased_event import Terms
+
         category = leased.event.category
         channel = leased.channel or self.rule(category).channel
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)

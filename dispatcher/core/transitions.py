@@ -6,19 +6,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Undecodable
-from dispatcher.core.limits import (
-    Ambiguous,
-    Denied,
-    Paused,
-    PostResult,
-    RateLimitedBySlack,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-    all_scopes,
-    format_duration,
-)
+from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
 from dispatcher.core.mutes import Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
@@ -34,6 +22,7 @@ from dispatcher.core.outcomes import (
     Slots,
 )
 from dispatcher.core.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3

@@ -19,7 +19,7 @@ from dispatcher.core import explain
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
-from dispatcher.core.limits import US, Denied, LeftOut, Part, Reason
+from dispatcher.core.limits import US, Denied, Reason
 from dispatcher.core.outcomes import (
     DeadLettered,
     Digested,
@@ -34,6 +34,7 @@ from dispatcher.core.outcomes import (
     Turned,
 )
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
