@@ -15,7 +15,7 @@ import pytest
 from dispatcher.cli import serve
 from dispatcher.errors import ConfigError
 from dispatcher.server.keys import Keys
-from dispatcher.web.server import listen
+from dispatcher.web.listening import listen
 from tests.integration.web.test_ingest import queued
 from tests.support.commands import run
 from tests.support.processes import until

@@ -84,9 +84,7 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("dead_letters: {max: 10000000, max_age: 366d, max_bytes: 1000GB}", id="bounds"),
         pytest.param("defaults: {on_limit: digest, digest_delay: 5m}", id="digest"),
         pytest.param("defaults: {notice: true}\ncategories: {a: {notice: false}}", id="notice"),
-        pytest.param(
-            "defaults: {once: {per: 4h}}\ncategories: {a: {once: {by: [x, y], per: 1h}}}", id="once"
-        ),
+        pytest.param("defaults: {once: {per: 4h}}\ncategories: {a: {once: {by: [x, y], per: 1h}}}", id="once"),
         pytest.param("defaults: {resolved: ignore, resolved_while_waiting: post}", id="resolved"),
     ],
 )
