@@ -32,8 +32,11 @@ PACKAGES: Final = ("starlette", "uvicorn")
 @click.option(
     "--tokens", type=click.Path(path_type=Path), metavar="FILE", help="Who may do what: NAME SCOPES SECRET in a line."
 )
+@click.option(
+    "--create-tokens", is_flag=True, help="Where there is no tokens file, write one: a token that may do everything."
+)
 @click.pass_obj
-def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path | None) -> int:
+def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path | None, *, create_tokens: bool) -> int:
     """Take events over HTTP, and let operators look.
 
     Without tokens it listens on loopback only. SIGTERM and Ctrl-C finish what is in hand; SIGHUP reads the tokens
@@ -42,7 +45,7 @@ def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path |
     try:
         with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
             check_packages()
-            _serve(terminal, interruption, host, port, tokens)
+            _serve(terminal, interruption, host, port, tokens, create=create_tokens)
     except KeyboardInterrupt:
         pass
     return DONE
@@ -62,18 +65,31 @@ def check_packages() -> None:
         )
 
 
-def _serve(
-    terminal: Terminal, interruption: Interruption, host: str | None, port: int | None, tokens: Path | None
+def _serve(  # noqa: PLR0913 - the options of the command
+    terminal: Terminal,
+    interruption: Interruption,
+    host: str | None,
+    port: int | None,
+    tokens: Path | None,
+    *,
+    create: bool,
 ) -> None:
     from dispatcher.app.servers import open_server
     from dispatcher.logs.event_log import process_log
     from dispatcher.settings.loading import load_settings
+    from dispatcher.web.auth import create_tokens
     from dispatcher.web.listening import listen
     from dispatcher.worker.keeper import keep_server
 
     settings, warnings = load_settings()
     terminal.hide(settings.secrets())
     host = settings.serve_host if host is None else host
+    tokens = tokens or settings.serve_tokens_file
+    if create and tokens is None:
+        raise ConfigError(
+            "no file for the tokens that are to be written: set DISPATCHER_SERVE_TOKENS_FILE, or --tokens"
+        )
+    created = create and tokens is not None and create_tokens(tokens)
     guard = guard_of(settings, host, tokens)
     with (
         process_log(settings.log_level, settings.log_format, settings.secrets(), text=settings.log_text) as (log, _),
@@ -81,6 +97,8 @@ def _serve(
     ):
         for warning in (*warnings, *server.warnings):
             log.say("setting.warning", detail=warning)
+        if created:
+            log.say("tokens.created", file=str(tokens))
         if settings.redis_url is None:
             keep_server(settings.data_dir, log.say)
         with listen(host, settings.serve_port if port is None else port) as listening:

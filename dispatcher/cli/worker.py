@@ -192,6 +192,6 @@ class Job:
             fatal=fatal,
             patience_s=patience_s,
             is_hung_up=self.interruption.hangup.is_end,
-            beside=None if door is None else "serve",
+            beside=door is not None,
         )
         return supervisor.supervise(begin)

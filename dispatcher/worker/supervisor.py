@@ -47,8 +47,8 @@ class Supervisor:
     came with the first, kills at once. SIGHUP is passed on, unless ``is_hung_up`` says that it is a SIGTERM: that the
     terminal is gone on which this process began. Children end with this process, however it ends.
 
-    With ``beside`` there is one child more, at the place ``BESIDE``, which the log lines call by that name. It ends as
-    soon as no other child is left.
+    With ``beside`` there is one child more, at the place ``BESIDE``: what serves HTTP. It ends as soon as no other
+    child is left.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -60,15 +60,14 @@ class Supervisor:
         fatal: frozenset[int],
         patience_s: float,
         is_hung_up: Callable[[], bool] | None = None,
-        beside: str | None = None,
+        beside: bool = False,
     ) -> None:
         self._run = run
         self._tell = tell
         self._fatal = fatal
         self._patience_s = patience_s
         self._children: dict[int, tuple[int, float]] = {}
-        self._beside = beside
-        places = [*range(count), *([] if beside is None else [BESIDE])]
+        places = [*range(count), *([BESIDE] if beside else [])]
         self._due = dict.fromkeys(places, 0.0)
         self._crashes = dict.fromkeys(places, 0)
         self._heard: list[int] = []
@@ -180,7 +179,7 @@ class Supervisor:
     def _ended(self, place: int, pid: int, code: int, ran_s: float) -> None:
         if code in self._fatal:
             self._exit_code = self._exit_code or code
-            self._tell(f"{self._name(place)}.given_up", pid=pid, code=code)
+            self._tell("serve.given_up" if place == BESIDE else "worker.given_up", pid=pid, code=code)
         elif code < 0:
             self._put_off(place, ran_s, pid=pid, code=code, detail=signal.strsignal(-code))
         elif code > 0:
@@ -190,10 +189,8 @@ class Supervisor:
         crashes = self._crashes[place] = crashes_now(self._crashes[place], ran_s)
         pause_s = backoff_s(crashes)
         self._due[place] = time.monotonic() + pause_s
-        self._tell(f"{self._name(place)}.crashed", **facts, in_a_row=crashes, respawn_s=pause_s)
-
-    def _name(self, place: int) -> str:
-        return self._beside or "" if place == BESIDE else "worker"
+        name = "serve.crashed" if place == BESIDE else "worker.crashed"
+        self._tell(name, **facts, in_a_row=crashes, respawn_s=pause_s)
 
     def _fill_places(self) -> None:
         now = time.monotonic()

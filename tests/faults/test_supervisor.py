@@ -69,9 +69,9 @@ WAYS = {"done": lambda: 0, "crash": lambda: 3, "wrong": lambda: 78, "wait": wait
         "crash-once": crash_once, "stumble": stumble}
 SLOW_S = 0.0
 patience_s, *ways = sys.argv[1:]
-beside = "serve" if ways[-1].startswith("beside-") else None
+beside = ways[-1].startswith("beside-")
 ways[-1] = ways[-1].removeprefix("beside-")
-count = len(ways) - (beside is not None)
+count = len(ways) - beside
 
 def run(place):
     tell("child.began", place=place, pid=os.getpid())
