@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Demand, Limit, Reason, Scope
-from dispatcher.core.tally import Tally
+from dispatcher.core.tally import Tally, Telling
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none; its monotonic clock stops
+_TELLINGS: Final = tuple(f"{telling}:" for telling in Telling)
 
 
 class Trouble(StrEnum):
@@ -191,3 +192,8 @@ class Waiting:
 def boottime_s() -> float:
     """Seconds since the machine started; never steps back, and counts a suspended machine's time."""
     return time.clock_gettime(_CLOCK)
+
+
+def is_digest_message(event_id: str) -> bool:
+    """Whether it is the id of a digest message: no other one on the queue holds a colon."""
+    return event_id.startswith(_TELLINGS)

@@ -1,4 +1,4 @@
-"""The values the dispatcher speaks of: limits, scopes, verdicts, messages and post results.
+"""The values the dispatcher speaks of: limits, scopes, verdicts, messages, post results, and how much is kept.
 
 Everything here is frozen, slotted, free of I/O and clock, and built on the standard library alone.
 Instants and spans of time are integer microseconds (``*_us``) of the Redis server's clock.
@@ -18,12 +18,15 @@ from typing import Final, Self, TypeAlias
 from dispatcher.core.units import DAY_US, US, Lane, format_duration, is_utf8, parse_duration
 
 __all__ = [
+    "DEFAULT_BOUNDS",
     "MAX_LIMIT",
     "MAX_NAME",
     "MAX_WINDOW_US",
+    "NO_CATEGORY",
     "US",
     "Admitted",
     "Ambiguous",
+    "Bounds",
     "Demand",
     "Denied",
     "FirstOf",
@@ -409,3 +412,28 @@ class LeftOut:
     part: Part
     code: str
     detail: str
+
+
+NO_CATEGORY: Final = "-"
+"""The category in the books of what could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many dead letters are kept, of how many bytes, for how long; and of how many events the decision.
+
+    The oldest go first. ``text`` is how many characters of a text are kept with a decision, 0 for none.
+    """
+
+    max: int = 100_000
+    max_age_us: int = 30 * DAY_US
+    decisions: int = 100_000
+    max_bytes: int = 256_000_000
+    text: int = 80
+
+    def of_letters(self) -> dict[str, int]:
+        """Those of the dead letters, as scripts get them."""
+        return {"max": self.max, "max_age_us": self.max_age_us, "max_bytes": self.max_bytes}
+
+
+DEFAULT_BOUNDS: Final = Bounds()

@@ -13,9 +13,20 @@ from hashlib import blake2b
 from typing import Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Leased, Terms
-from dispatcher.core.limits import US, Demand, FirstOf, Identity, Limit, Reason, Scope, longest_of
+from dispatcher.core.limits import (
+    DEFAULT_BOUNDS,
+    US,
+    Bounds,
+    Demand,
+    FirstOf,
+    Identity,
+    Limit,
+    Reason,
+    Scope,
+    longest_of,
+)
+from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
@@ -75,6 +86,14 @@ DEFAULT_DIGEST_DELAY_US: Final = 60 * US
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """Where events are posted that match, unless they name a channel."""
+
+    matchers: Matchers
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
 class CategoryRule:
     """What the limits file says of one category; an empty ``limits`` means unlimited.
 
@@ -82,8 +101,10 @@ class CategoryRule:
     label. Where they are deferred, at most ``max_parked`` of its events wait for room. ``on_ambiguous`` says what
     becomes of one that was perhaps posted. ``shadows`` and ``label_shadows`` are counted and not enforced.
     ``digest_delay_us`` is how long a digest collects, and how long it has to be quiet before a notice says that
-    suppression has ended; ``notice`` asks for such notices. ``once`` says which events repeat earlier
-    ones; the last two say what a recovery changes.
+    suppression has ended; ``notice`` asks for such notices. ``once`` says which events repeat earlier ones;
+    ``resolved`` and ``resolved_while_waiting`` say what a recovery changes. Of ``routes`` the first that matches
+    says where an event is posted, else it is ``channel``; what the dispatcher itself says of the category is posted
+    to ``channel``.
     """
 
     limits: tuple[Limit, ...]
@@ -102,6 +123,14 @@ class CategoryRule:
     once: Once | None = None
     resolved: OnResolved = OnResolved.POST
     resolved_while_waiting: WhileWaiting = WhileWaiting.DROP
+    routes: tuple[Route, ...] = ()
+
+    def channel_for(self, event: Event) -> str:
+        """Where an event of the category is posted that names no channel."""
+        for route in self.routes:
+            if route.matchers.matches(event.category, event.priority, event.labels):
+                return route.channel
+        return self.channel
 
     @property
     def telling(self) -> Telling | None:
@@ -322,8 +351,8 @@ class Policy:
             yield Scope(f"singles:{category}", (replace(longest, max=longest.max - 1),))
 
     def channel(self, event: Event) -> str:
-        """Where the event is posted: its own channel, else its category's."""
-        return event.channel or self.rule(event.category).channel
+        """Where the event is posted: its own channel, else that of its category's first route that matches it."""
+        return event.channel or self.rule(event.category).channel_for(event)
 
     def pace(self, channel: str) -> Limit | None:
         """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""
@@ -349,7 +378,8 @@ class Policy:
             return replace(others, scopes=(scope, *others.scopes))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
-        key = (event.category, leased.channel or event.channel, leased.begins_us, event.max_age, leased.buffered)
+        channel = leased.channel or (self.channel(event) if rule.routes else event.channel)
+        key = (event.category, channel, leased.begins_us, event.max_age, leased.buffered)
         terms = self._terms.get(key)
         if terms is None:
             if len(self._terms) >= _REMEMBERED:

@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
-from dispatcher.core.limits import Identity, Limit, format_duration
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Identity, Limit, format_duration
 from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
     CategoryRule,
     Policy,
+    Route,
     Style,
     Template,
 )
@@ -47,6 +47,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "once": None,
     "resolved": "post",
     "resolved_while_waiting": "drop",
+    "routes": [],
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -159,6 +160,7 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         once=_once(keys["once"]),
         resolved=read.read_resolved(keys["resolved"]),
         resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
+        routes=tuple(map(_route, keys["routes"])),
     )
 
 
@@ -168,6 +170,11 @@ def _once(keys: Mapping[str, Any] | None) -> Once | None:
     _refuse_others(keys, ("by", "per", "then"))
     by, then = read.read_by(keys.get("by", BY_KEY)), read.read_then(keys.get("then", Then.DROP))
     return Once(by, read.read_span_us(keys["per"]), then)
+
+
+def _route(keys: Mapping[str, Any]) -> Route:
+    _refuse_others(keys, {"match", "channel"})
+    return Route(read.read_match(keys["match"]), keys["channel"])
 
 
 def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:

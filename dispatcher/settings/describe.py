@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Kind, Limit, longest_of
+from dispatcher.core.limits import US, Bounds, Kind, Limit, longest_of
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, OnResolved, Policy, Style, WhileWaiting
 from dispatcher.core.tally import Telling
@@ -24,10 +23,17 @@ def sentences(policy: Policy) -> list[str]:
 
 def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
     """The sentences by what they are about; ``also`` for these categories, which need not be named."""
+    named: dict[str, str] = {}
+    for name in dict.fromkeys([*policy.categories, *also]):
+        named[f"category {name}"] = _category(name, policy)
+        if policy.knows(name) or not policy.reject_unknown:
+            named |= _routes(f"category {name}", name, policy.rule(name))
+    unknown = {} if policy.reject_unknown else _routes("unknown categories", _any_other(policy), policy.defaults)
     return {
         "global": f"All events together: {_together(policy)}.",
-        **{f"category {name}": _category(name, policy) for name in dict.fromkeys([*policy.categories, *also])},
+        **named,
         "unknown categories": _unknown(policy),
+        **unknown,
         **dict(_channels(policy)),
         "dead letters": _dead_letters(policy.dead_letters),
         "decisions": _decisions(policy.dead_letters),
@@ -38,6 +44,20 @@ def _category(name: str, policy: Policy) -> str:
     if policy.reject_unknown and not policy.knows(name):
         return f"{name}: {_NOT_ACCEPTED}."
     return f"{name}: {_rule(policy.rule(name), policy)}."
+
+
+def _routes(about: str, name: str, rule: CategoryRule) -> dict[str, str]:
+    """Where events are posted that match, a sentence for each route."""
+    found = {}
+    for number, route in enumerate(rule.routes, start=1):
+        first = "an event" if number == 1 else "else an event"
+        posted = f"{first} that names no channel is posted to {route.channel} if {route.matchers.in_words}"
+        found[f"{about}, route {number}"] = f"{name}, route {number}: {posted}."
+    return found
+
+
+def _any_other(policy: Policy) -> str:
+    return "Any other category" if policy.categories else "Any category"
 
 
 def _together(policy: Policy) -> str:
@@ -63,7 +83,7 @@ def _kept(policy: Policy) -> str:
 
 
 def _unknown(policy: Policy) -> str:
-    others = "Any other category" if policy.categories else "Any category"
+    others = _any_other(policy)
     if policy.reject_unknown:
         return f"{others}: {_NOT_ACCEPTED}."
     return f"{others}, each by itself: {_rule(policy.defaults, policy)}."
@@ -71,7 +91,7 @@ def _unknown(policy: Policy) -> str:
 
 def _rule(rule: CategoryRule, policy: Policy) -> str:
     own = _limits(rule.limits) or "no limit of its own"
-    parts = [f"{own}, posted to {rule.channel}"]
+    parts = [f"{own}, posted to {rule.channel}{' unless a route matches' if rule.routes else ''}"]
     if rule.guarantee and policy.longest_global is not None:
         longest = policy.longest_global
         share = f"{rule.guarantee} in {_each(longest)} {_window(longest)}"

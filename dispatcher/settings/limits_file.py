@@ -91,6 +91,8 @@ def _fault(tree: Tree, detail: ErrorDetails) -> Problem | None:
     path = detail["loc"]
     if detail["type"] == "extra_forbidden":
         return Problem(tree.keys[path], shown_path(path), _unknown_key(path))
+    if detail["type"] == "missing":
+        return Problem(tree.position(path), shown_path(path), "the key is missing")
     if path not in tree.values and path[-1] == "[key]":
         path = path[:-1]
         return Problem(tree.keys[path], shown_path(path), f"{shown(path[-1])}{detail['msg']}")

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from dispatcher.core.limits import Limit, format_duration
+from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import BY_KEY, By, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
 from dispatcher.settings import limits_shapes as shape
@@ -41,6 +42,9 @@ Pace: TypeAlias = Annotated[
     Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE), PlainSerializer(read.written_pace)
 ]
 Channel: TypeAlias = Annotated[str, PlainValidator(read.read_channel), WithJsonSchema(shape.CHANNEL_NAME)]
+Match: TypeAlias = Annotated[
+    Matchers, PlainValidator(read.read_match), WithJsonSchema(shape.MATCH), PlainSerializer(read.written_match)
+]
 ChannelKey: TypeAlias = Annotated[str, AfterValidator(read.read_channel_key), WithJsonSchema(shape.CHANNEL_KEY)]
 Category: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJsonSchema(shape.CATEGORY_NAME)]
 Span: TypeAlias = Annotated[
@@ -245,6 +249,24 @@ class OnceSection(Section):
     )
 
 
+class RouteSection(Section):
+    """Where the events are posted that match."""
+
+    model_config = ConfigDict(title="route")
+
+    match: Match = Field(description="Matchers such as severity=critical over category, priority and labels.")
+    channel: Channel = Field(description="Where events are posted that match all of them, and name no channel.")
+
+
+RouteEntry: TypeAlias = Annotated[RouteSection, _mapping(read.ROUTE_EXAMPLE, RouteSection)]
+RouteEntries: TypeAlias = Annotated[
+    tuple[RouteEntry, ...],
+    BeforeValidator(
+        read.read_routes, json_schema_input_type=Annotated[list[RouteEntry], Field(max_length=read.MAX_ROUTES)]
+    ),
+]
+
+
 class RuleSection(Section):
     """What holds for every category that does not say otherwise."""
 
@@ -255,6 +277,9 @@ class RuleSection(Section):
     )
     channel: Channel = Field(
         default=_RULE.channel, description="Where its events are posted, unless they name a channel."
+    )
+    routes: RouteEntries = Field(
+        default=(), description="Other channels for events that match; the first route that matches counts."
     )
     on_limit: OverLimit = Field(
         default=_RULE.on_limit,
@@ -392,6 +417,8 @@ _ENTRIES: Final[Mapping[str, type[Section]]] = {"channels": ChannelSection, "cat
 def section_at(path: tuple[str | int, ...]) -> type[Section] | None:
     """The class of the mapping that stands at a path; ``None`` where keys are names of the operator's own."""
     match path:
+        case (*_, "routes", int()):
+            return RouteSection
         case ():
             return LimitsFile
         case ("defaults", "once") | ("categories", _, "once"):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT
+from dispatcher.core.matchers import MAX_MATCHERS
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
 from dispatcher.settings.limits_values import (
@@ -66,6 +67,20 @@ LABEL_NAME: Final[dict[str, Any]] = {
     "minLength": 1,
     "maxLength": MAX_LABEL_NAME,
     "pattern": "^[^ :=]*$",
+}
+_MATCHER: Final = _text(
+    r"[^=]*[^=!]!?=[^=~\"'].*|[^=]*[^=!]!?=", "NAME=VALUE or NAME!=VALUE", "host=db*", "team=db|web"
+)
+MATCH: Final[dict[str, Any]] = {
+    "title": "Matchers",
+    "anyOf": [
+        {
+            **_MATCHER,
+            "title": "NAME=VALUE or NAME!=VALUE, parted by blanks",
+            "examples": ["severity=critical host=db*"],
+        },
+        {"type": "array", "items": _MATCHER, "minItems": 1, "maxItems": MAX_MATCHERS, "examples": [["host=db*"]]},
+    ],
 }
 GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
+from dispatcher.core.matchers import InvalidMatcher, Matchers, parse_matcher, parse_matchers
 from dispatcher.core.once import BY_KEY, BY_TEXT, By, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
-from dispatcher.settings.redaction import looks_secret
+from dispatcher.settings.redaction import looks_secret, shown
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
@@ -31,6 +32,7 @@ MAX_WINDOWS: Final = 16
 MAX_LABEL_NAME: Final = 64
 MAX_BY: Final = 8
 """Labels that say together what an event is about."""
+MAX_ROUTES: Final = 100
 MAX_COUNT: Final = 10_000_000
 SIZE_UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 MIN_LETTERS_BYTES: Final = 2_000_000
@@ -38,6 +40,7 @@ MIN_LETTERS_BYTES: Final = 2_000_000
 
 MAX_LETTERS_BYTES: Final = 1_000_000_000_000
 SHOWN_TEXT: Final = (80, 0)
+ROUTE_EXAMPLE: Final = '{match: severity=critical, channel: "#oncall"}'
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
@@ -52,6 +55,7 @@ _RANGE_EXPECTED: Final = (
     f"expected MAX from 1 to {MAX_LIMIT} and WINDOW above 0, up to {format_duration(MAX_WINDOW_US)}"
 )
 _CHANNEL_EXPECTED: Final = 'expected a channel such as "#errors", in quotes, or its id'
+_MATCHER_EXPECTED: Final = "expected matchers such as severity=critical, or a list of them"
 _SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
 
 _SIZE_EXPECTED: Final = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
@@ -154,6 +158,32 @@ def read_channel(value: object) -> str:
         if _BARE_CHANNEL.fullmatch(value) and not looks_secret(value):
             raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
     raise fault(f", {_CHANNEL_EXPECTED}")
+
+
+def read_match(value: object) -> Matchers:
+    """Matchers as one text, parted by blanks, or as a list with one in each."""
+    if isinstance(value, list) and value:
+        for item, text in enumerate(value):
+            if not isinstance(text, str):
+                raise fault(f", {_MATCHER_EXPECTED}", item=item)
+            try:
+                parse_matcher(text)
+            except InvalidMatcher as error:
+                raise fault(error.problem, item=item) from None
+    elif not isinstance(value, str):
+        raise fault(f", {_MATCHER_EXPECTED}")
+    try:
+        return parse_matchers(value)
+    except InvalidMatcher as error:
+        raise fault(error.problem if error.matcher == value else f": {shown(error.matcher)}{error.problem}") from None
+    except ValueError as error:
+        raise fault(f": {error}") from None
+
+
+def written_match(matchers: Matchers) -> str | list[str]:
+    """Matchers as ``read_match`` reads them: one text, if no value has a blank."""
+    texts = list(matchers.texts)
+    return texts if any(" " in text for text in texts) else " ".join(texts)
 
 
 def read_channel_key(value: str) -> str:
@@ -266,6 +296,15 @@ def read_label(value: str) -> str:
         raise fault(
             f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters without blank, : and ="
         )
+    return value
+
+
+def read_routes(value: object) -> list[object]:
+    """The list itself; its entries are read one by one."""
+    if not isinstance(value, list):
+        raise fault(f", expected a list of routes such as [{ROUTE_EXAMPLE}]")
+    if len(value) > MAX_ROUTES:
+        raise fault(f" of {len(value)} routes, expected at most {MAX_ROUTES}")
     return value
 
 

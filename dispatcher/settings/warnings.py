@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from dispatcher.core.limits import US, Kind, Limit
+from dispatcher.core.matchers import Matchers
 from dispatcher.core.policy import Policy
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import Shadow, enforced
+from dispatcher.settings.redaction import shown
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
 _TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
@@ -27,6 +30,7 @@ def warnings_of(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
         *_windows_that_never_bind(file, tree),
         *_guarantees_out_of_reach(policy, tree),
         *_two_icons(file, tree),
+        *_routes_that_never_match(file, policy, tree),
     ]
 
 
@@ -108,6 +112,36 @@ def _two_icons(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
             yield Problem(
                 tree.position(path), shown_path(path), "the image is not shown, since icon_emoji stands beside it"
             )
+
+
+def _routes_that_never_match(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
+    """Routes whose matchers contradict each other or their category, or to which an earlier route leaves nothing."""
+    for path, section, asked in _routed(file, policy):
+        for number, route in enumerate(section.routes):
+            here = asked(route.match)
+            earlier = (before for before in range(number) if section.routes[before].match.covers(here))
+            if route.match.matches_nothing:
+                why = "its matchers contradict each other"
+            elif here.matches_nothing:
+                why = "it names other categories than those whose events ask it"
+            elif (first := next(earlier, None)) is not None:
+                why = f"routes[{first}] matches all of its events"
+            else:
+                continue
+            at: Path = (*path, "routes", number, "match")
+            yield Problem(tree.position(at), shown_path(at), f"{shown(str(route.match))} can never match, since {why}")
+
+
+def _routed(file: LimitsFile, policy: Policy) -> Iterator[tuple[Path, RuleSection, Callable[[Matchers], Matchers]]]:
+    """The sections that have routes of their own, and their matchers for only the events that ask them."""
+    own = [name for name, section in file.categories.items() if "routes" in section.model_fields_set]
+    if policy.reject_unknown:
+        heirs = [name for name in file.categories if name not in own]
+        yield ("defaults",), file.defaults, lambda matchers: matchers.only_of(heirs)
+    else:
+        yield ("defaults",), file.defaults, lambda matchers: matchers.only_of(own, negated=True)
+    for name in own:
+        yield ("categories", name), file.categories[name], partial(Matchers.only_of, categories=[name])
 
 
 def _never_bind(

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.kept import NO_CATEGORY, Bounds
-from dispatcher.core.limits import US, Lane
+from dispatcher.core.limits import NO_CATEGORY, US, Bounds, Lane
 from dispatcher.core.rendering import has_words
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages

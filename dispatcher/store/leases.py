@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import US, Opening, Reason
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
 from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Repeat, Settled, Settlement, Turn, Turned
 from dispatcher.core.policy import limit_reason
@@ -18,8 +17,8 @@ from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
+from dispatcher.store.admission import Prefilter, PrefilterCall
 from dispatcher.store.envelope import read, read_new
-from dispatcher.store.prefilter import Prefilter, PrefilterCall
 from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.script_rows import Table, deferral_row, settlement_row

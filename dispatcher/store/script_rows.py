@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.kept import NO_CATEGORY
 from dispatcher.core.leased_event import Leased, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, Scope, all_scopes
+from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE
 from dispatcher.core.outcomes import (
     DeadLettered,

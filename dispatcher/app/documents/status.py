@@ -186,6 +186,7 @@ def use_document(status: Status, policy: Policy) -> dict[str, Any]:
                 "in_file": policy.knows(name),
                 "on_limit": policy.rule(name).on_limit.value,
                 "channel": policy.rule(name).channel,
+                "routes": _routes(policy.rule(name)),
                 "limits": _category_documents(status, name),
                 "per_label": _per_label(policy.rule(name)),
             }
@@ -196,10 +197,15 @@ def use_document(status: Status, policy: Policy) -> dict[str, Any]:
         "defaults": {
             "on_limit": policy.defaults.on_limit.value,
             "channel": policy.defaults.channel,
+            "routes": _routes(policy.defaults),
             "limits": [str(limit) for limit in policy.defaults.limits],
             "per_label": _per_label(policy.defaults),
         },
     }
+
+
+def _routes(rule: CategoryRule) -> list[dict[str, str]]:
+    return [{"match": str(route.matchers), "channel": route.channel} for route in rule.routes]
 
 
 def _per_label(rule: CategoryRule) -> dict[str, list[str]]:

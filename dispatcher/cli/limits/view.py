@@ -64,7 +64,7 @@ def _table(status: Status, policy: Policy, *, has_bars: bool = True) -> Table:
             rule = policy.rule(name)
             shadows = status.shadows.get(f"category:{name}")
             rows = [*use_rows(status.categories[name], status.shares.get(name), shadows), *_label_rows(rule)]
-            add(cut(name), rows, _over_it(rule, policy), rule.channel)
+            add(cut(name), rows, _over_it(rule, policy), _channel(rule))
     table.add_section()
     others = cut("any other, each")
     if policy.reject_unknown:
@@ -73,7 +73,7 @@ def _table(status: Status, policy: Policy, *, has_bars: bool = True) -> Table:
         untouched = [Usage(limit, used=0, wait_us=0) for limit in policy.defaults.limits]
         dim = [rule_row(f"{limit.max} shadow {window(limit)}") for limit in policy.defaults.shadows]
         rows = [*use_rows(untouched), *dim, *_label_rows(policy.defaults)]
-        add(others, rows, _over_it(policy.defaults, policy), policy.defaults.channel)
+        add(others, rows, _over_it(policy.defaults, policy), _channel(policy.defaults))
     return table
 
 
@@ -88,6 +88,11 @@ def _label_rows(rule: CategoryRule) -> list[UseRow]:
         for label, limits in rule.label_shadows.items()
         for limit in limits
     ]
+
+
+def _channel(rule: CategoryRule) -> str:
+    number = len(rule.routes)
+    return f"{rule.channel}, or {number} {'route' if number == 1 else 'routes'}" if number else rule.channel
 
 
 def _over_it(rule: CategoryRule, policy: Policy) -> str:

@@ -58,7 +58,8 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
         "global: {limits: [100/30m]}\n"
         "defaults: {limits: [7/1h], channel: '#all'}\n"
         "categories:\n"
-        "  errors: {limits: [2/1m, 10/1h], on_limit: dead-letter, channel: '#oncall'}\n"
+        "  errors: {limits: [2/1m, 10/1h], on_limit: dead-letter, channel: '#oncall',\n"
+        "    routes: [{match: severity!=low host=db*, channel: '#db'}]}\n"
         "  audit: {limits: []}\n",
         encoding="utf-8",
     )
@@ -74,6 +75,7 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
     assert (result.code, result.err) == (0, "")
     shown = json.loads(result.out)
     assert shown["categories"]["errors"]["limits"][0].pop("next_free_s") == pytest.approx(55, abs=5)
+    to_all = {"on_limit": "drop", "channel": "#all", "routes": []}
     errors, rest = {"scope": "category:errors", "used": 2, "kind": "rolling"}, {"kind": "rolling", "next_free_s": 0.0}
     assert shown == {
         "version": None,
@@ -87,27 +89,29 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
                 "in_file": True,
                 "on_limit": "dead-letter",
                 "channel": "#oncall",
+                "routes": [{"match": "host=db* severity!=low", "channel": "#db"}],
                 "limits": [{**errors, "max": 2, "window_s": 60}, {**errors, "max": 10, "window_s": 3600, **rest}],
                 "per_label": {},
             },
-            "audit": {"in_file": True, "on_limit": "drop", "channel": "#all", "limits": [], "per_label": {}},
+            "audit": {**to_all, "in_file": True, "limits": [], "per_label": {}},
             "deploys": {
+                **to_all,
                 "in_file": False,
-                "on_limit": "drop",
-                "channel": "#all",
                 "limits": [{"scope": "category:deploys", "max": 7, "window_s": 3600, "used": 1, **rest}],
                 "per_label": {},
             },
         },
         "unknown_categories": "accept",
-        "defaults": {"on_limit": "drop", "channel": "#all", "limits": ["7/1h"], "per_label": {}},
+        "defaults": {**to_all, "limits": ["7/1h"], "per_label": {}},
     }
 
     result = run("limits", "show", **env)
     assert result.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml\n"
     lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in result.out.splitlines()]
     assert "all together 3/100 in 30m" in lines
-    assert re.search(r"^errors 2/2 in 1m in [0-9ms ]+ dead-letter #oncall\n2/10 in 1h$", "\n".join(lines), re.MULTILINE)
+    assert re.search(
+        r"^errors 2/2 in 1m in [0-9ms ]+ dead-letter #oncall, or 1 route\n2/10 in 1h$", "\n".join(lines), re.MULTILINE
+    )
     for line in ("audit none drop #all", "deploys 1/7 in 1h drop #all", "any other, each 0/7 in 1h drop #all"):
         assert line in lines
 

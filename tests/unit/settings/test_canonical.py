@@ -25,6 +25,7 @@ categories:
   audit: {limits: [{max: 3, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 1m}]}}
   news: {on_ambiguous: dead-letter, username: "Nëws", icon_emoji: ":x:", allow_mentions: true}
   rare: {digest_delay: 90s, notice: true}
+  routed: {routes: [{match: host=db* a=ö|b, channel: "#db"}, {match: ["text=disk full", x!=y], channel: C0123ABCD}]}
   paths: {template: '{{ text }} C:\\U0001f600'}
   fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
   other:
@@ -90,8 +91,12 @@ def test_another_template_is_another_content() -> None:
             "defaults: {limits: [3/60s]}\ncategories: {a: {limits: [3/1m]}}",
         ),
         ("global: {limits: [60/1h]}", "global: {limits: [60/60m]}"),
+        (
+            "defaults: {routes: [{match: [a=b, x=d|c], channel: '#a'}]}",
+            "defaults: {routes: [{channel: '#a', match: x=c|d a=b}]}",
+        ),
     ],
-    ids=["spelling", "defaults", "paces", "order", "inherited", "units"],
+    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers"],
 )  # fmt: skip
 def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> None:
     assert read_limits(one, "x").content.digest == read_limits(other, "x").content.digest
@@ -107,6 +112,11 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
         ('channels: {"#a": {pace: none}}', 'channels: {"#a": {pace: 10/10s}}'),
         ("", "unknown_categories: reject"),
         ("", "dead_letters: {max: 7}"),
+        ("", "defaults: {routes: [{match: a=b, channel: '#a'}]}"),
+        (
+            "defaults: {routes: [{match: a=b, channel: '#a'}, {match: x=y, channel: '#b'}]}",
+            "defaults: {routes: [{match: x=y, channel: '#b'}, {match: a=b, channel: '#a'}]}",
+        ),
         ("", "dead_letters: {max_bytes: 2GB}"),
         ("", "decisions: {max: 7}"),
         ("", "decisions: {text: 0}"),
