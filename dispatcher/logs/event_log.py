@@ -62,6 +62,8 @@ _WARNINGS: Final = {
     "log.lines_left_out",
     "setting.warning",
     "server.warning",
+    "serve.crashed",
+    "serve.given_up",
     "worker.crashed",
     "worker.given_up",
     "workers.killed",
