@@ -88,14 +88,22 @@ class ProducerEvents:
         leased, terms = started.candidate
         style = self.policy.rule(leased.event.category).style
         message = message_for(
-            leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
+            leased.event,
+            leased.name,
+            terms.channel,
+            style,
+            thread_ts=started.thread_ts,
+            seen_us=leased.seen_us,
+            gone=leased.gone,
         )
         settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
         return settlement if (fault := message.template_fault) is None else settlement._replace(template_fault=fault)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """The event was sent, becomes a dead letter, or gets another attempt."""
-        return transitions.after_post(started, result, self.backoff, self.grace_us)
+        """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
+        leased, terms = started.candidate
+        fallback = self.policy.fallback(leased, terms.channel)
+        return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """The same as for any event."""
@@ -143,8 +151,12 @@ class DigestMessages:
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
         """A digest message never becomes a dead letter."""
-        follows = digests.after_post(started, result, self.policy, self.backoff, can_edit=self.sink.can_update)
-        return follows or transitions.after_post(started, result, self.backoff, self.grace_us)
+        leased, terms = started.candidate
+        fallback = self.policy.fallback(leased, terms.channel)
+        follows = digests.after_post(
+            started, result, self.policy, self.backoff, can_edit=self.sink.can_update, has_fallback=fallback is not None
+        )
+        return follows or transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """A message that was found was posted or edited; one that ends as a dead letter failed, and is tried again."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Terms, Undecodable
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Terms, Undecodable
 from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt
 from dispatcher.core.tally import Counting
 
@@ -123,7 +123,7 @@ class Place(StrEnum):
 class Parked:
     """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post), or known of its line.
 
-    ``detail`` is what the sink said.
+    ``detail`` is what the sink said. With a ``fallback`` it waits in the line of that channel, and is posted there.
     """
 
     place: Place
@@ -132,6 +132,7 @@ class Parked:
     code: str | None = None
     denied: Denied | None = None
     detail: str | None = None
+    fallback: Fallback | None = None
 
 
 class Step(StrEnum):

@@ -14,7 +14,7 @@ from typing import Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
 from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
-from dispatcher.core.leased_event import Leased, Terms
+from dispatcher.core.leased_event import Fallback, Leased, Terms
 from dispatcher.core.limits import US, Demand, FirstOf, Identity, Limit, Reason, Scope, longest_of
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
@@ -77,7 +77,8 @@ class CategoryRule:
     becomes of one that was perhaps posted. ``shadows`` and ``label_shadows`` are counted and not enforced.
     ``digest_delay_us`` is how long a digest collects, and how long it has to be quiet before a notice says that
     suppression has ended; ``notice`` asks for such notices. Of ``routes`` the first that matches says where an event is
-    posted, else it is ``channel``; what the dispatcher itself says of the category is posted to ``channel``.
+    posted, else it is ``channel``; what the dispatcher itself says of the category is posted to ``channel``. What finds
+    its channel gone or archived is posted to ``fallback``.
     """
 
     limits: tuple[Limit, ...]
@@ -94,6 +95,7 @@ class CategoryRule:
     digest_delay_us: int = DEFAULT_DIGEST_DELAY_US
     notice: bool = False
     routes: tuple[Route, ...] = ()
+    fallback: str | None = None
 
     def channel_for(self, event: Event) -> str:
         """Where an event of the category is posted that names no channel."""
@@ -322,6 +324,13 @@ class Policy:
     def channel(self, event: Event) -> str:
         """Where the event is posted: its own channel, else that of its category's first route that matches it."""
         return event.channel or self.rule(event.category).channel_for(event)
+
+    def fallback(self, leased: Leased, channel: str) -> Fallback | None:
+        """Where the event is posted if ``channel``, to which it was posted, is gone; None: it is a dead letter."""
+        name = self.rule(leased.event.category).fallback
+        if name is None or name == channel or leased.gone is not None:
+            return None
+        return Fallback(name, self.pace(name))
 
     def pace(self, channel: str) -> Limit | None:
         """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""

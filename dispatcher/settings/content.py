@@ -45,6 +45,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "digest_delay": format_duration(DEFAULT_DIGEST_DELAY_US),
     "notice": False,
     "routes": [],
+    "fallback": read.NO_FALLBACK,
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -155,6 +156,7 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         digest_delay_us=read.read_span_us(keys["digest_delay"]),
         notice=keys["notice"],
         routes=tuple(map(_route, keys["routes"])),
+        fallback=read.read_fallback(keys["fallback"]),
     )
 
 
