@@ -16,8 +16,10 @@
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
 --            "shadows", "shadow_names": see shadow_caster | absent,
 --            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...]}, ...] | absent: they count suppressed events,
---            "names": {position of a request: the event's name, where that is not its id}, "release": [position of a request, ...]
---            that gives back its slots if it is refused, "scope", "waits": prefixes of keys; these four only with "tallies"}
+--            "names": {position of a request: the event's name, where that is not its id}; both only with "tallies",
+--            "repeats": [position of its kind for each request that is refused as a repeat, or 0, ...] | absent,
+--            "release": [position of a request, ...] that gives back its slots if it is refused, "scope", "waits": prefixes of keys
+--            | absent}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
 --          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
 --          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
@@ -66,11 +68,37 @@ local function find_lost()
   end
 end
 
+local holders = {} -- of scopes of what an event is about: who was admitted in this call
+
+local function is_once(position)
+  local window = call.scopes[position][1]
+  return window and window[slots.KIND] == 'once'
+end
+
+-- What the decision record says of a repeat: the event that it repeats, and since when that has the slot, if it was admitted.
+local function first_of(position)
+  local holder, since = holders[position], at.now
+  if not holder then
+    local member, _, admitted_us = slots.holder(KEYS[position], call.scopes[position][1][slots.US], at.now)
+    holder, since = member and (string.match(member, ' (.*)$') or member), admitted_us
+  end
+  return holder and '{"detail":' .. cjson.encode(holder) .. (since and ',"since_us":' .. digits(since) or '') .. '}' or '{}'
+end
+
 -- The text for the decision record of a kind that was refused with this verdict. A category needs no escapes.
 local function why_of(kind, verdict)
   local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
   local told = call.told[tonumber(scope)][tonumber(window)]
-  return '["' .. kind[4] .. '","' .. kind[1] .. '",' .. told .. retry_after .. '],{}]'
+  local said = call.repeats and is_once(tonumber(scope)) and first_of(tonumber(scope)) or '{}'
+  return '["' .. kind[4] .. '","' .. kind[1] .. '",' .. told .. retry_after .. '],' .. said .. ']'
+end
+
+-- The position of the kind of an event that was refused so, or 0 where that ends nothing.
+local function kind_of(n, verdict)
+  if call.repeats and verdict ~= '0' and is_once(tonumber(string.match(verdict, '%d+'))) then
+    return call.repeats[n]
+  end
+  return call.kind[n]
 end
 
 -- The wait of a refusal, at most its window: because of a held slot a refusal may say a day.
@@ -82,9 +110,10 @@ end
 -- Groups the events that a refusal ends, by kind and verdict. Returns the groups, and the ids of all these events.
 local function groups_of(count, verdicts)
   local groups, found, gone = {}, {}, {}
-  local kinds, jobs = call.kind, call.jobs
+  local jobs = call.jobs
   for n = 1, count do
-    local kind, verdict = kinds[n], verdicts[n]
+    local verdict = verdicts[n]
+    local kind = kind_of(n, verdict)
     if kind > 0 and verdict ~= '0' and not lost[n] then
       local of_kind = found[kind]
       if not of_kind then
@@ -107,20 +136,35 @@ local function groups_of(count, verdicts)
   return groups, gone
 end
 
--- Gives back the slots of a refused event: a dead worker may have been admitted with it.
-local function give_back(request)
+local function give_back(n, request)
   for i = 2, #request do
     for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
-      if slots.release(KEYS[position], request[1]) then
+      if slots.release(KEYS[position], slots.member(KEYS[position], request[1], call.jobs[n])) then
         deferred.reopen(at, string.sub(KEYS[position], #call.scope + 1))
       end
     end
   end
 end
 
+-- Gives back the slots of refused events that may own some: a dead worker may have been admitted with one, or it stood in line.
+local function give_all_back(groups, request_of)
+  local before, ended = lines.first_instant(at), {}
+  for _, group in ipairs(groups) do
+    for _, n in ipairs(group.places) do
+      ended[n] = true
+    end
+  end
+  for _, n in ipairs(call.release) do
+    if ended[n] then
+      give_back(n, request_of(n))
+    end
+  end
+  lines.ring_if_earlier(at, before)
+end
+
 -- Counts the refused events of the groups in their tallies, and parks the buffered single. Returns the texts of parked
 -- buffered singles, and of earlier ones that have ended now.
-local function keep_tallies(groups, request_of)
+local function keep_tallies(groups)
   local before, ended, buffered, joined = lines.first_instant(at), {}, {}, {}
   for _, tally in ipairs(call.tallies) do
     tally.number, tally.texts = 0, {}
@@ -130,11 +174,6 @@ local function keep_tallies(groups, request_of)
     for _, n in ipairs(tally and group.places or {}) do
       tally.number, tally.why, ended[n] = tally.number + 1, group.why, true
       tally.only = { n = n, group = group }
-    end
-  end
-  for _, n in ipairs(call.release) do
-    if ended[n] then
-      give_back(request_of(n))
     end
   end
   for position, tally in ipairs(call.tallies) do
@@ -218,12 +257,33 @@ end
 
 local shadowed = {}
 find_lost()
-local admitted = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
-local count, verdicts, ahead, request_of = gate.decide_batch(call, at.now, admitted, lost)
+local cast = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
+
+local function note_admitted(n, id, scopes, request)
+  local first_position = request[2]
+  if type(first_position) == 'number' and scopes[first_position].is_once then
+    holders[first_position] = call.jobs[n]
+  end
+  if cast then
+    cast(n, id, scopes)
+  end
+end
+
+if call.repeats then
+  call.members = {}
+  for n, request in ipairs(call.ids or call.requests) do
+    local slot = call.ids and request or request[1]
+    call.members[slot] = slots.of_event(slot, call.jobs[n])
+  end
+end
+local count, verdicts, ahead, request_of = gate.decide_batch(call, at.now, call.repeats and note_admitted or cast, lost)
 local groups, gone = groups_of(count, verdicts)
 local buffered, joined = {}, {}
+if call.release and #groups > 0 then
+  give_all_back(groups, request_of)
+end
 if call.tallies and #groups > 0 then
-  buffered, joined = keep_tallies(groups, request_of)
+  buffered, joined = keep_tallies(groups)
 end
 drop(groups, gone)
 local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')

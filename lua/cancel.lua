@@ -28,7 +28,7 @@ local function cancel(event, header)
   plan.zrem(at.parked, event.id)
   leases.leave_place(at, event.id, header)
   if header.held or (header.posts or 0) == 0 then
-    leases.let_go(at, header)
+    leases.let_go(at, event.id, header)
   end
   plan.hdel(at.events, event.id)
   accounting.count_parked(at, header.counted, -1)

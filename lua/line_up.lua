@@ -8,11 +8,13 @@
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; absent: not asked for yet,
 --             "release": [KEYS position, ...] its slots in these go back | absent,
+--             "once": [KEYS position, window in us] of the scope of what it is about, which it holds while it stands in line | absent,
 --             "tally": {"id", "key": KEYS position, "delay_us", "why", "samples"} | absent: counts it, if it stands for the first
 --             time}, ...]}
--- Returns   JSON {"events": ["go" | "full" | "lost" | ["parked", scope, wait_us | null], ...]}
---           go: nobody waits before it, ask the gate. full: as many of its category wait as may. lost: the lease was taken
---           over. The last two, and go, change nothing. wait_us is null while others are deciding about the scope.
+-- Returns   JSON {"events": ["go" | "full" | "lost" | ["repeat", id, us | null, wait_us] | ["parked", scope, wait_us | null], ...]}
+--           go: nobody waits before it, ask the gate. full: as many of its category wait as may. repeat: the event of this id is
+--           about the same thing; it was admitted at that instant, or holds its slot in line. lost: the lease was taken
+--           over. The last three, and go, change nothing. wait_us is null while others are deciding about the scope.
 --           {"stale": version in force} when another one than the call's is: nothing was changed.
 -- Keys of lines and of what waits for a scope are built from names: a line moves to the scope that refused its head.
 -- @include prelude
@@ -49,12 +51,28 @@ end
 
 local released = {}
 
+-- The answer for an event that is about the same thing as another one; nil if it is not.
+local function repeated(event, member)
+  local key, window = KEYS[event.once[1]], event.once[2]
+  local holder, until_us, since = slots.holder(key, window, at.now)
+  if not holder or holder == member then
+    return nil
+  end
+  local first = string.match(holder, ' (.*)$') or holder
+  return string.format('["repeat",%s,%s,%.0f]', cjson.encode(first), since and digits(since) or 'null', until_us - at.now)
+end
+
 local function line_up(event)
   local header, payload, malformed = record.read(at, event.id)
   if malformed then
     leases.set_apart(at, event.id)
     plan.srem(at.leased, event.id)
     return '"lost"'
+  end
+  local about = event.once and slots.member(KEYS[event.once[1]], record.slot(header), event.id)
+  local answer = about and not header.line and repeated(event, about)
+  if answer then
+    return answer
   end
   local waiting = count_of(plan.hget(at.deferred, event.category))
   if waiting >= event.max and not header.line then
@@ -69,6 +87,10 @@ local function line_up(event)
   if event.tally and not header.line then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why, event.tally.samples)
+  end
+  if about then
+    slots.reserve(KEYS[event.once[1]], about, tonumber(event.deadline), at.now)
+    header.holds = { string.sub(KEYS[event.once[1]], #call.scope + 1) }
   end
   header.category, header.deadline = event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)

@@ -99,7 +99,7 @@ local function park(event, header, channel, reason)
   plan.zadd(at.parked, tonumber(event.deadline), event.id)
   plan.srem(at.leased, event.id)
   for _, scope in ipairs(event.holds) do
-    slots.hold(KEYS[scope], record.slot(header), tonumber(event.deadline), at.now)
+    slots.hold(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id), tonumber(event.deadline), at.now)
   end
   accounting.count_parked(at, header.counted, 1)
   lines.free(at, channel.name, event.id)
@@ -128,7 +128,7 @@ local function start(event)
   header.solo, header.pace = channel.max ~= nil, channel.window_us
   lines.class(header, event, pause.has_failed(at, header, channel.name))
   local reason, instant = obstacle(event, header, channel)
-  leases.let_go(at, header, leases.own_slots(header, event))
+  leases.let_go(at, event.id, header, leases.own_slots(header, event))
   local answer
   if not reason then
     header.state, header.attempt, header.held, header.posts = 'sending', event.attempt, nil, (header.posts or 0) + 1

@@ -166,22 +166,22 @@ local function turn_slots(event, header, malformed)
   end
   if malformed or not event.deadline then
     if header.held then
-      leases.let_go(at, header)
+      leases.let_go(at, event.id, header)
     end
     return
   end
   for _, scope in ipairs(event.slots == 'hold' and event.holds or {}) do
-    slots.hold(KEYS[scope], slot, tonumber(event.deadline), at.now)
+    slots.hold(KEYS[scope], slots.member(KEYS[scope], slot, event.id), tonumber(event.deadline), at.now)
   end
   if event.slots == 'release' then
     for _, scope in ipairs(event.scopes or {}) do
-      if slots.release(KEYS[scope], slot) then
+      if slots.release(KEYS[scope], slots.member(KEYS[scope], slot, event.id)) then
         deferred.reopen(at, string.sub(KEYS[scope], #at.scope + 1))
       end
     end
-    leases.let_go(at, header)
+    leases.let_go(at, event.id, header)
   elseif event.slots == 'hold' or header.held then
-    leases.let_go(at, header, leases.own_slots(header, event))
+    leases.let_go(at, event.id, header, leases.own_slots(header, event))
   end
 end
 

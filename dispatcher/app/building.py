@@ -16,9 +16,8 @@ from dispatcher.settings.environment import Settings
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
-from dispatcher.store.admission import Admission
+from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.leases import Outbox
-from dispatcher.store.prefilter import Prefilter
 
 _BACKOFF_FROM_S: Final = 1.0
 _BACKOFF_TO_S: Final = 300.0

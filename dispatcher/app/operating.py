@@ -17,6 +17,7 @@ from dispatcher.settings.content import policy_if_readable
 from dispatcher.settings.environment import Settings
 from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.decisions import Decisions
 from dispatcher.store.enqueue import text_of, wrong_layout
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.operator_controls import Muting, Pausing
@@ -49,6 +50,11 @@ class Desk:
     def dead_letters(self) -> DeadLetters:
         """The dead letters."""
         return DeadLetters(self._client, self._keys, self._queue)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """What became of the newest events."""
+        return Decisions(self._client, self._keys)
 
     @cached_property
     def explanations(self) -> Explanations:

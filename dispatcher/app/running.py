@@ -21,10 +21,10 @@ from dispatcher.logs.event_log import EventLog, process_log
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.loading import load_settings
+from dispatcher.store.admission import Prefilter
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox, Taken
-from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot

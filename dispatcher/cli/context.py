@@ -98,7 +98,7 @@ def warn_if_unfamiliar(
     It is known where an event of it was counted, or where the limits name it: ``policy``, or else those in force.
     """
     from dispatcher.app.readers import counted_categories
-    from dispatcher.core.kept import NO_CATEGORY
+    from dispatcher.core.limits import NO_CATEGORY
 
     if category in {None, NO_CATEGORY}:
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -12,54 +11,29 @@ import click
 
 from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.options import WHEN
+from dispatcher.cli.options import WHEN, WORDS
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import Reason
+from dispatcher.store.counts import OUTCOMES
 
 if TYPE_CHECKING:
     from dispatcher.core.explain import Decision
     from dispatcher.core.past import When
-    from dispatcher.store.decisions import Decisions
+    from dispatcher.store.decisions import DecisionFilter, Decisions
 
 SHOWN: Final = 50
 """Events in a list, unless more are asked for."""
 
-_OUTCOMES: Final = ("sent", "dropped", "digested", "dead", "duplicate")
 _WAIT_MS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which decisions are asked for; what is None leaves none out."""
-
-    outcome: str | None
-    reason: str | None
-    category: str | None
-    text: str | None
-    since_us: int | None
-    until_us: int | None
-
-    def takes(self, decision: Decision) -> bool:
-        """Whether the decision is one of these. Every word of ``text`` has to be in the event's, in any case."""
-        words = () if self.text is None else self.text.casefold().split()
-        said = (decision.text or "").casefold()
-        return (
-            self.outcome in {None, decision.outcome}
-            and self.reason in {None, decision.reason}
-            and self.category in {None, decision.category}
-            and (self.since_us is None or decision.at_us >= self.since_us)
-            and (self.until_us is None or decision.at_us < self.until_us)
-            and all(word in said for word in words)
-        )
-
-
 @click.command()
-@click.option("--outcome", type=click.Choice(_OUTCOMES), help="Only those that ended so.")
+@click.option("--outcome", type=click.Choice(OUTCOMES), help="Only those that ended so.")
 @click.option(
     "--reason", type=click.Choice([each.value for each in Reason]), metavar="REASON", help="Only for this reason."
 )
 @click.option("--category", metavar="NAME", help="Only of this category.")
-@click.option("--text", metavar="WORDS", help="Only those whose text has all these words, in any case.")
+@click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case.")
 @click.option("--since", type=WHEN, help="Only those that ended then or later: 2h (that long ago), yesterday.")
 @click.option("--until", "--before", "until", type=WHEN, help="Only those that ended before then: today.")
 @click.option("--follow", is_flag=True, help="Go on with each event that ends, the oldest first, until interrupted.")
@@ -73,7 +47,7 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
     outcome: str | None,
     reason: str | None,
     category: str | None,
-    text: str | None,
+    words: tuple[str, ...] | None,
     since: When | None,
     until: When | None,
     follow: bool,
@@ -86,24 +60,24 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
     takes the ids.
     """
     from dispatcher.app.readers import open_decisions
+    from dispatcher.store.decisions import DecisionFilter
 
     with namespace_named(terminal, quiet=as_json) as (settings, server):
         decisions = open_decisions(settings, server)
         warn_if_unfamiliar(terminal, settings, server, category)
         now_us = decisions.now_us()
-        wanted = Wanted(outcome, reason, category, text, since and since(now_us), until and until(now_us))
+        wanted = DecisionFilter(
+            outcome, reason, category, since and since(now_us), until and until(now_us), words or ()
+        )
         if follow:
             return _follow(terminal, decisions, wanted, as_json=as_json)
-        found = list(islice(filter(wanted.takes, decisions.newest()), limit + 1))
+        found = list(islice(filter(wanted.matches, decisions.newest()), limit + 1))
         kept_since_us = decisions.kept_since_us()
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        from dispatcher.app.documents.events import decision_document
-        from dispatcher.core.units import US
+        from dispatcher.app.documents.events import decisions_document
 
-        kept_since = None if kept_since_us is None else kept_since_us / US
-        rows = [decision_document(each) for each in found]
-        terminal.print_json({"events": rows, "more": more, "kept_since": kept_since})
+        terminal.print_json(decisions_document(found, kept_since_us, more=more))
         return DONE
     if not found:
         terminal.say("no event matches" if kept_since_us is not None else "no event has ended yet")
@@ -117,14 +91,14 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
     return DONE
 
 
-def _follow(terminal: Terminal, decisions: Decisions, wanted: Wanted, *, as_json: bool) -> int:
+def _follow(terminal: Terminal, decisions: Decisions, wanted: DecisionFilter, *, as_json: bool) -> int:
     """Print each event as it ends, until Ctrl-C or a closed pipe."""
     show = _line_of(as_json=as_json)
     ends = decisions.ends()
     try:
         while True:
             found, ends = decisions.since(ends, wait_ms=_WAIT_MS)
-            for each in filter(wanted.takes, found):
+            for each in filter(wanted.matches, found):
                 terminal.print(show(each))
             sys.stdout.flush()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Digest messages and notices: what they do and what they say. Pure: no I/O, no clock.
+"""Digest messages and notices: what they do and what they say. No clock; only ``DigestMessages.deliver`` does I/O.
 
 Such a message goes the way of any event and does something else there: it looks at its tally, posts or edits, waits.
 """
@@ -28,6 +28,7 @@ from dispatcher.core.limits import (
 from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
 from dispatcher.core.policy import Backoff, Policy, limit_reason
+from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.rendering import cut, escape, gone_line, without_controls
 from dispatcher.core.tally import Counting, Tally, Telling
 
@@ -282,3 +283,56 @@ def clock_of(instant_us: int) -> str:
     """A time of day that Slack shows in each reader's own zone; elsewhere it is UTC."""
     moment = datetime.fromtimestamp(instant_us // US, UTC)
     return f"<!date^{instant_us // US}^{{time}}|{moment:%H:%M} UTC>"
+
+
+@dataclass(frozen=True, slots=True)
+class DigestMessages:
+    """Digests and notices: the dispatcher's own messages about the events that a category's limits suppressed."""
+
+    policy: Policy
+    sink: Sink
+    backoff: Backoff
+    grace_us: int
+
+    def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
+        """Its age never ends a digest message; it may have nothing to tell yet."""
+        del now_us
+        return on_arrival(leased, self.policy, can_edit=self.sink.can_update)
+
+    def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | None:
+        """A digest message waits."""
+        return muted(candidate, mute, now_us)
+
+    def newcomer(self, candidate: Candidate) -> None:
+        """A digest message never waits in a category's line."""
+        del candidate
+
+    def asking(self, candidate: Candidate) -> Asking:
+        """No refusal ends a digest message."""
+        return Asking(candidate, drops=False)
+
+    def denied(self, candidate: Candidate, verdict: Denied) -> Settlement:
+        """A digest message waits."""
+        return denied(candidate, verdict)
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post the message, or edit the one that was posted before."""
+        leased, terms = started.candidate
+        words = words_of(leased, terms.channel, self.policy, can_edit=self.sink.can_update)
+        by_s = started.leaves_by_s
+        if words.edits:
+            return self.after_post(started, self.sink.update(*words.edits, words.message, by_s=by_s))
+        return self.after_post(started, self.sink.post(words.message, by_s=by_s))
+
+    def after_post(self, started: Started, result: PostResult) -> Settlement:
+        """A digest message never becomes a dead letter."""
+        leased, terms = started.candidate
+        fallback = self.policy.fallback(leased, terms.channel)
+        follows = after_post(
+            started, result, self.policy, self.backoff, can_edit=self.sink.can_update, has_fallback=fallback is not None
+        )
+        return follows or transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
+
+    def after_scan(self, settlement: Settlement) -> Settlement:
+        """A message that was found was posted or edited; one that ends as a dead letter failed, and is tried again."""
+        return after_scan(settlement, self.policy, can_edit=self.sink.can_update)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
+from enum import StrEnum
 from hashlib import blake2b
 from math import isfinite, isnan
 from typing import Any, Final, NoReturn
@@ -30,6 +31,7 @@ LEAST_AGE: Final = 1e-6
 MAX_AGE: Final = 366 * 86_400
 MAX_CHANNEL: Final = 100
 MAX_THREAD: Final = 128
+MAX_KEY: Final = 256
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -44,6 +46,13 @@ _LONG_BITS: Final = 256
 _LONG_TEXT: Final = 64
 
 
+class Status(StrEnum):
+    """Whether what an event is about goes on, or is over."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
 @dataclass(frozen=True)  # without slots: what a payload leaves out is read from the class
 class Event:
     """One notification. ``category`` and one of ``text`` and ``blocks`` are required.
@@ -51,6 +60,9 @@ class Event:
     ``max_age`` is in seconds, or text such as ``30m``; ``created_at`` is in seconds since 1970. A ``channel`` without
     its ``#`` gets it, and a number as the value of a label becomes text. Events of one ``thread``, a key of the
     producer's own, go under the first one's message in their channel; ``thread_ts`` names such a message itself.
+
+    ``dedup_key`` says what the event is about, within its category. With the ``status`` ``resolved`` it tells that this
+    is over, and needs the key. ``once_key`` takes the place of ``dedup_key`` where repeats are recognised.
 
     An event with ``not_before`` (seconds since 1970, ISO 8601 text with a zone, or an aware ``datetime``) or ``delay``
     (as ``max_age``) asks for room in the limits at that instant, not earlier. ``delay`` counts from ``send``, or in a
@@ -73,6 +85,9 @@ class Event:
     thread: str | None = None
     not_before: float | None = None
     delay: float | None = None
+    dedup_key: str | None = None
+    status: Status = Status.FIRING
+    once_key: str | None = None
 
     def __post_init__(self) -> None:
         _check(self, _KEYS, in_python=True)
@@ -122,13 +137,22 @@ class Event:
             "thread",
             "not_before",
             "delay",
+            "dedup_key",
+            "once_key",
         ):
             value = getattr(self, key)
             if value:
                 payload[key] = value
         if self.priority is not Lane.NORMAL:
             payload["priority"] = self.priority.value
+        if self.is_resolved:
+            payload["status"] = self.status.value
         return payload
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it tells that what it is about is over."""
+        return self.status is Status.RESOLVED
 
     @property
     def is_scheduled(self) -> bool:
@@ -210,6 +234,10 @@ def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
         raise InvalidEvent("delay and not_before are both given, expected one of them", pointer="/delay")
     if type(event.priority) is not Lane:
         values["priority"] = Lane(event.priority)
+    if type(event.status) is not Status:
+        values["status"] = Status(event.status)
+    if event.is_resolved and event.dedup_key is None:
+        raise InvalidEvent("dedup_key is missing, expected what is resolved", pointer="/dedup_key")
 
 
 def _spelt_channel(value: Any) -> Any:  # noqa: ANN401 - as it was given, not looked at yet
@@ -311,6 +339,10 @@ def _is_thread(value: object) -> bool:
     return value is None or _is_printable(value, MAX_THREAD)
 
 
+def _is_key(value: object) -> bool:
+    return value is None or (_is_text(value) and 1 <= len(str(value).encode()) <= MAX_KEY)
+
+
 def _is_printable(value: object, longest: int) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= longest and value.isprintable() and not value.isspace()
 
@@ -370,6 +402,9 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
         "seconds since 1970, or an instant with its zone such as 2026-11-24T08:00:00Z, before the year 2100",
     ),
     ("delay", _is_span, _SPAN_WORDS),
+    ("dedup_key", _is_key, f"1 to {MAX_KEY} bytes of text"),
+    ("status", lambda value: value in tuple(Status), "firing or resolved"),
+    ("once_key", _is_key, f"1 to {MAX_KEY} bytes of text"),
 )
 _IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, format_duration
+from dispatcher.core.once import is_repeat
 
 Clock: TypeAlias = Callable[[int], str]
 """An instant as people read it."""
@@ -176,6 +177,8 @@ def _ended(decision: Decision, at: Clock) -> str:
             return f"Duplicate at {when}: an event of this id came before."
         case _:
             what = _OUTCOMES.get(decision.outcome, decision.outcome.capitalize())
+    if decision.reason == Reason.REPEAT:
+        return f"{_capital(why(decision, at))}."
     if decision.reason == Reason.CANCELLED:
         return f"Cancelled at {when}{_words(decision.detail)}."
     if _is_of_a_limit(decision) or decision.reason == Reason.MUTED:
@@ -189,6 +192,8 @@ def _ended(decision: Decision, at: Clock) -> str:
 
 def why(decision: Decision, at: Clock) -> str:
     """What the reason stands for, without a full stop; empty where there is nothing to be added to it."""
+    if decision.reason == Reason.REPEAT:
+        return _repeat(decision, at)
     if decision.reason == Reason.MUTED and decision.fits_at_us is not None:
         return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
@@ -198,6 +203,9 @@ def why(decision: Decision, at: Clock) -> str:
 
 def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") -> str:
     """As ``ended``, of an event that a limit drops or digests now: for storms, in a quarter of the time."""
+    if is_repeat(denied):
+        until = at(now_us + denied.retry_after_us)
+        return f"{_OUTCOMES[outcome]} at {at(now_us)}: a repeat; the next may be posted at {until}."
     used_up, fits_us = _used_up(denied.scope, str(denied.limit)), denied.retry_after_us
     if fits_us > denied.limit.window_us:
         return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; {_HELD}."
@@ -361,7 +369,20 @@ def limit_words(limit: str) -> str:
 
 def _use(used: int, limit: Limit) -> str:
     span = _SPAN.sub(lambda part: f"{part[1]} {'min' if part[2] == 'm' else part[2]}", format_duration(limit.window_us))
-    return f"{used} of {limit.max} in {span}{'' if limit.kind is Kind.ROLLING else f' ({limit.kind})'}"
+    return f"{used} of {limit.max} in {span}{f' ({limit.kind})' if limit.kind is Kind.FIXED else ''}"
+
+
+def _repeat(decision: Decision, at: Clock) -> str:
+    """``a repeat of ID, which was posted at 12:01:00; the next may be posted at 16:01:00``."""
+    first = decision.detail or "another event about the same thing"
+    if decision.since_us is None:
+        return f"a repeat of {first}, which waits to be posted"
+    following = "" if decision.fits_at_us is None else f"; the next may be posted at {at(decision.fits_at_us)}"
+    return f"a repeat of {first}, which was posted at {at(decision.since_us)}{following}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _is_of_a_limit(decision: Decision) -> bool:

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Demand, Limit, Reason, Scope
-from dispatcher.core.tally import Tally
+from dispatcher.core.tally import Tally, Telling
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none; its monotonic clock stops
+_TELLINGS: Final = tuple(f"{telling}:" for telling in Telling)
 
 
 class Trouble(StrEnum):
@@ -108,6 +109,15 @@ class Leased(NamedTuple):
     def is_fresh(self) -> bool:
         """Whether nobody can have asked for slots for it before."""
         return self.takes == 1 and not (self.was_admitted or self.line or self.buffered)
+
+    @property
+    def may_own_slots(self) -> bool:
+        """Whether it may own slots though it was never admitted.
+
+        A worker that died may have been admitted with it; or it stands in line, and keeps off others that are about
+        the same thing.
+        """
+        return self.takes > 1 or self.line is not None
 
     @property
     def begins_us(self) -> int:
@@ -204,3 +214,8 @@ class Waiting:
 def boottime_s() -> float:
     """Seconds since the machine started; never steps back, and counts a suspended machine's time."""
     return time.clock_gettime(_CLOCK)
+
+
+def is_digest_message(event_id: str) -> bool:
+    """Whether it is the id of a digest message: no other one on the queue holds a colon."""
+    return event_id.startswith(_TELLINGS)

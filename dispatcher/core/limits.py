@@ -1,4 +1,4 @@
-"""The values the dispatcher speaks of: limits, scopes, verdicts, messages and post results.
+"""The values the dispatcher speaks of: limits, scopes, verdicts, messages, post results, and how much is kept.
 
 Everything here is frozen, slotted, free of I/O and clock, and built on the standard library alone.
 Instants and spans of time are integer microseconds (``*_us``) of the Redis server's clock.
@@ -18,12 +18,15 @@ from typing import Final, Self, TypeAlias
 from dispatcher.core.units import DAY_US, US, Lane, format_duration, is_utf8, parse_duration
 
 __all__ = [
+    "DEFAULT_BOUNDS",
     "MAX_LIMIT",
     "MAX_NAME",
     "MAX_WINDOW_US",
+    "NO_CATEGORY",
     "US",
     "Admitted",
     "Ambiguous",
+    "Bounds",
     "Demand",
     "Denied",
     "FirstOf",
@@ -90,10 +93,14 @@ def shown(value: object) -> str:
 
 
 class Kind(StrEnum):
-    """How a window moves: with every event, or from one clock-aligned quota to the next."""
+    """How a window moves: with every event, or from one clock-aligned quota to the next.
+
+    ``ONCE`` is a rolling one of repeats: its refusal comes before all others, and held slots count however short it is.
+    """
 
     ROLLING = "rolling"
     FIXED = "fixed"
+    ONCE = "once"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -126,7 +133,7 @@ class Limit:
                 f"limit window {self.window_us!r} us, expected a whole number from 1 to {MAX_WINDOW_US} (366d)"
             )
         if type(self.kind) is not Kind:
-            raise ValueError(f"limit kind {self.kind!r}, expected Kind.ROLLING or Kind.FIXED")
+            raise ValueError(f"limit kind {self.kind!r}, expected Kind.ROLLING, Kind.FIXED or Kind.ONCE")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -138,7 +145,7 @@ class Limit:
 
     def __str__(self) -> str:
         quota = f"{self.max}/{format_duration(self.window_us)}"
-        return quota if self.kind is Kind.ROLLING else f"{quota} {self.kind}"
+        return f"{quota} {self.kind}" if self.kind is Kind.FIXED else quota
 
 
 def _window_us(max_: int, window: timedelta | str | None) -> int:
@@ -295,6 +302,9 @@ class Reason(StrEnum):
     DUPLICATE = "duplicate"
     MUTED = "muted"
     CANCELLED = "cancelled"
+    REPEAT = "repeat"
+    RESOLVED = "resolved"
+    UNPOSTED = "unposted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,3 +412,28 @@ class LeftOut:
     part: Part
     code: str
     detail: str
+
+
+NO_CATEGORY: Final = "-"
+"""The category in the books of what could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many dead letters are kept, of how many bytes, for how long; and of how many events the decision.
+
+    The oldest go first. ``text`` is how many characters of a text are kept with a decision, 0 for none.
+    """
+
+    max: int = 100_000
+    max_age_us: int = 30 * DAY_US
+    decisions: int = 100_000
+    max_bytes: int = 256_000_000
+    text: int = 80
+
+    def of_letters(self) -> dict[str, int]:
+        """Those of the dead letters, as scripts get them."""
+        return {"max": self.max, "max_age_us": self.max_age_us, "max_bytes": self.max_bytes}
+
+
+DEFAULT_BOUNDS: Final = Bounds()

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from dispatcher.core.leased_event import Candidate, Fallback, Leased, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt
+from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt, Scope
+from dispatcher.core.once import is_once
 from dispatcher.core.tally import Counting
 
 MARGIN_US: Final = 60 * US
@@ -37,7 +38,8 @@ class Sent:
 class Dropped:
     """Discarded: by a limit, with what would have let it pass, or by hand.
 
-    Then ``detail`` says by whom, and of a mute ``until_us`` when that ends.
+    Then ``detail`` says by whom, and of a mute ``until_us`` when that ends. Of a repeat ``detail`` is the id of the
+    event that it repeats, and ``since_us`` when that was posted.
     """
 
     denied: Denied | None
@@ -45,6 +47,7 @@ class Dropped:
     detail: str | None = None
     until_us: int | None = None
     counting: Counting | None = None
+    since_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,24 @@ class Deferral:
     denied: Denied | None = None
     muted_us: int | None = None
     counting: Counting | None = None
+
+    @property
+    def once(self) -> Scope | None:
+        """The scope of what it is about, which it holds while it stands in line; None where it may take none."""
+        first = self.candidate.terms.scopes[:1]
+        scope = first[0] if first and isinstance(first[0], Scope) else None
+        return scope if scope is not None and is_once(scope) and self.muted_us is None else None
+
+
+class Repeat(NamedTuple):
+    """A deferral is about the same thing as the event ``of``, which was posted at ``since_us`` or, if None, waits.
+
+    After ``wait_us`` another one could be posted.
+    """
+
+    of: str
+    since_us: int | None
+    wait_us: int
 
 
 class Turn(StrEnum):
@@ -95,9 +116,9 @@ def _can_bury(reason: Reason) -> bool:
             return True
         case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
             return False
-        case Reason.MUTED:
+        case Reason.MUTED | Reason.REPEAT | Reason.RESOLVED:
             return True
-        case Reason.DUPLICATE | Reason.CANCELLED | Reason.SCHEDULED:
+        case Reason.DUPLICATE | Reason.CANCELLED | Reason.SCHEDULED | Reason.UNPOSTED:
             return False
         case _:
             assert_never(reason)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple, Protocol, assert_never
 
 from dispatcher.core import reconciliation, transitions
-from dispatcher.core.kinds import DigestMessages, Kind, ProducerEvents
+from dispatcher.core.digests import DigestMessages
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting, boottime_s
 from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
-from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, ScanResult, Settlement, Turn
+from dispatcher.core.once import is_repeat
+from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, Repeat, ScanResult, Settlement, Turn
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.rendering import message_for
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits
 
@@ -233,7 +235,7 @@ class Dispatcher:
             match verdict:
                 case Admitted():
                     admitted.append(each.candidate)
-                case Denied() if each.drops:
+                case Denied() if each.ends_with(verdict):
                     suppressed[place] = (each, verdict)
                 case Denied():
                     match self._kind_of(each.candidate.leased).denied(each.candidate, verdict):
@@ -255,7 +257,7 @@ class Dispatcher:
         known: dict[tuple[int, str], Denied] = {}
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
-            if counting is None:
+            if counting is None or is_repeat(verdict):
                 dropped.append((leased, verdict))
                 continue
             denied = known.get((id(verdict), counting.id))
@@ -292,6 +294,8 @@ class Dispatcher:
                     going.add(deferral.candidate.leased.id)
                 case Turn.FULL:
                     ended.append(transitions.overflow(deferral))
+                case Repeat():
+                    ended.append(transitions.repeated(deferral, answer))
                 case Turn.LOST:
                     lost.append(deferral.candidate.leased)
                 case _:
@@ -316,3 +320,98 @@ class Dispatcher:
         self.observer.waiting([answer for answer in answers if isinstance(answer, Waiting)])
         self.observer.lost([each.leased for each, answer in zip(admitted, answers, strict=True) if answer is None])
         return started
+
+
+class Kind(Protocol):
+    """The seam between events of producers and the dispatcher's own messages: what happens to one at each step.
+
+    The steps ask the event's kind wherever the two differ. Only ``deliver`` does I/O.
+    """
+
+    def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
+        """The event with its terms, or what happens to it before the gate is asked. Raises nothing."""
+        ...
+
+    def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
+        """What happens to the event while its category is muted; None if it goes on."""
+        ...
+
+    def newcomer(self, candidate: Candidate) -> Deferral | None:
+        """The event as one that waits behind earlier ones, if its category defers and it is new; else None."""
+        ...
+
+    def asking(self, candidate: Candidate) -> Asking:
+        """How the event asks the gate."""
+        ...
+
+    def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
+        """What happens to the event after a denial."""
+        ...
+
+    def deliver(self, started: Started) -> Settlement:
+        """Post the event, and return what follows."""
+        ...
+
+    def after_post(self, started: Started, result: PostResult) -> Settlement:
+        """What follows from a post that came to ``result``."""
+        ...
+
+    def after_scan(self, settlement: Settlement) -> Settlement:
+        """What a history scan means for this kind; ``settlement`` is what it means for any event."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEvents:
+    """Events that producers sent."""
+
+    policy: Policy
+    sink: Sink
+    backoff: Backoff
+    grace_us: int
+
+    def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
+        """The event ends if it is too old, was tried too often, or its category is rejected."""
+        return transitions.on_arrival(leased, self.policy, now_us)
+
+    def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
+        """The category's ``on_limit`` decides."""
+        return transitions.muted(candidate, mute, self.policy, now_us)
+
+    def newcomer(self, candidate: Candidate) -> Deferral | None:
+        """The event waits if ``on_limit`` is ``defer``."""
+        return transitions.newcomer(candidate, self.policy)
+
+    def asking(self, candidate: Candidate) -> Asking:
+        """A refusal may end the event."""
+        return Asking(candidate, *transitions.drops(candidate, self.policy), transitions.repeats(candidate))
+
+    def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
+        """The category's ``on_limit`` decides."""
+        return transitions.denied(candidate, verdict, self.policy)
+
+    def deliver(self, started: Started) -> Settlement:
+        """Render the event by its category's template, and post it."""
+        leased, terms = started.candidate
+        style = self.policy.rule(leased.event.category).style
+        message = message_for(
+            leased.event,
+            leased.name,
+            terms.channel,
+            style,
+            thread_ts=started.thread_ts,
+            seen_us=leased.seen_us,
+            gone=leased.gone,
+        )
+        settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
+        return settlement if (fault := message.template_fault) is None else settlement._replace(template_fault=fault)
+
+    def after_post(self, started: Started, result: PostResult) -> Settlement:
+        """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
+        leased, terms = started.candidate
+        fallback = self.policy.fallback(leased, terms.channel)
+        return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
+
+    def after_scan(self, settlement: Settlement) -> Settlement:
+        """The same as for any event."""
+        return settlement

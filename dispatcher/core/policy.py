@@ -13,10 +13,21 @@ from hashlib import blake2b
 from typing import Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Fallback, Leased, Terms
-from dispatcher.core.limits import US, Demand, FirstOf, Identity, Limit, Reason, Scope, longest_of
+from dispatcher.core.limits import (
+    DEFAULT_BOUNDS,
+    US,
+    Bounds,
+    Demand,
+    FirstOf,
+    Identity,
+    Limit,
+    Reason,
+    Scope,
+    longest_of,
+)
 from dispatcher.core.matchers import Matchers
+from dispatcher.core.once import Once
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
@@ -36,6 +47,20 @@ class OnAmbiguous(StrEnum):
 
     RESEND = "resend"
     DEAD_LETTER = "dead-letter"
+
+
+class OnResolved(StrEnum):
+    """What happens to an event that tells of a recovery, where the message about the failure cannot be edited."""
+
+    POST = "post"
+    IGNORE = "ignore"
+
+
+class WhileWaiting(StrEnum):
+    """What happens to an event that waits, when what it is about is over."""
+
+    DROP = "drop"
+    POST = "post"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +101,10 @@ class CategoryRule:
     label. Where they are deferred, at most ``max_parked`` of its events wait for room. ``on_ambiguous`` says what
     becomes of one that was perhaps posted. ``shadows`` and ``label_shadows`` are counted and not enforced.
     ``digest_delay_us`` is how long a digest collects, and how long it has to be quiet before a notice says that
-    suppression has ended; ``notice`` asks for such notices. Of ``routes`` the first that matches says where an event is
-    posted, else it is ``channel``; what the dispatcher itself says of the category is posted to ``channel``. What finds
-    its channel gone or archived is posted to ``fallback``.
+    suppression has ended; ``notice`` asks for such notices. ``once`` says which events repeat earlier ones;
+    ``resolved`` and ``resolved_while_waiting`` say what a recovery changes. Of ``routes`` the first that matches
+    says where an event is posted, else it is ``channel``; what the dispatcher itself says of the category is posted
+    to ``channel``. What finds its channel gone or archived is posted to ``fallback``.
     """
 
     limits: tuple[Limit, ...]
@@ -94,6 +120,9 @@ class CategoryRule:
     label_shadows: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     digest_delay_us: int = DEFAULT_DIGEST_DELAY_US
     notice: bool = False
+    once: Once | None = None
+    resolved: OnResolved = OnResolved.POST
+    resolved_while_waiting: WhileWaiting = WhileWaiting.DROP
     routes: tuple[Route, ...] = ()
     fallback: str | None = None
 
@@ -166,6 +195,7 @@ _REASONS: Final = {
     "kept": Reason.LIMIT_GLOBAL,
     "label": Reason.LIMIT_LABEL,
     "muted": Reason.MUTED,
+    "once": Reason.REPEAT,
 }
 
 _MAX_LABEL: Final = 64
@@ -351,6 +381,9 @@ class Policy:
         if leased.is_digest_message:
             category = event.category
             return self.digest_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
+        if rule.once is not None and (scope := rule.once.scope(event.category, event)) is not None:
+            others = self._terms_of(leased)
+            return replace(others, scopes=(scope, *others.scopes))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
         channel = leased.channel or (self.channel(event) if rule.routes else event.channel)

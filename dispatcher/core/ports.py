@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
-from dispatcher.core.outcomes import Deferral, ScanResult, Search, Settled, Settlement, Turn, Turned
+from dispatcher.core.once import is_repeat
+from dispatcher.core.outcomes import Deferral, Repeat, ScanResult, Search, Settled, Settlement, Turn, Turned
 from dispatcher.core.tally import Counting, Suppressed
 
 
@@ -16,11 +17,17 @@ class Asking(NamedTuple):
     """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed.
 
     It is counted by ``counting``. Of a category that digests, the only one that is suppressed does not end: it waits.
+    ``repeats`` says the same of a refusal as a repeat, which nobody counts.
     """
 
     candidate: Candidate
     drops: bool
     counting: Counting | None = None
+    repeats: bool = False
+
+    def ends_with(self, denied: Denied) -> bool:
+        """Whether this refusal is its end."""
+        return self.repeats if is_repeat(denied) else self.drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,11 @@ class Outbox(Protocol):
     By other limits than those in force nothing is lined up or started: ``StaleLimits``.
     """
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
-        """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO."""
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
+        """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO.
+
+        A newcomer about the same thing as an event that was posted or stands in line is a repeat.
+        """
         ...
 
     def expect(self, openings: Sequence[Opening]) -> None:

@@ -31,9 +31,6 @@ class Telling(StrEnum):
     NOTICE = "notice"
 
 
-_PREFIXES: Final = tuple(f"{telling}:" for telling in Telling)
-
-
 @dataclass(frozen=True, slots=True)
 class Counting:
     """Where a category's suppressed events are counted, and how they are told of.
@@ -124,8 +121,3 @@ class Tally:
     def is_editing(self) -> bool:
         """Whether there is a message that its digest message edits, instead of posting one."""
         return self.telling is Telling.DIGEST and self.shown is not None
-
-
-def is_digest_message(event_id: str) -> bool:
-    """Whether it is the id of a digest message: no other one on the queue holds a colon."""
-    return event_id.startswith(_PREFIXES)

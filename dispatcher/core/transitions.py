@@ -16,8 +16,11 @@ from dispatcher.core.limits import (
     Receipt,
     Rejected,
     Retryable,
+    all_scopes,
+    format_duration,
 )
 from dispatcher.core.mutes import Mute
+from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
     GRACE_US,
     DeadLettered,
@@ -25,6 +28,7 @@ from dispatcher.core.outcomes import (
     Dropped,
     Parked,
     Place,
+    Repeat,
     Sent,
     Settlement,
     Slots,
@@ -143,7 +147,7 @@ def overflow(deferral: Deferral) -> Settlement:
     """The end of an event that finds ``max_parked`` events waiting."""
     leased, terms = deferral.candidate.leased, deferral.candidate.terms
     detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
-    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
     return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
 
 
@@ -156,7 +160,7 @@ def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Sett
     leased, terms = candidate.leased, candidate.terms
     if leased.was_admitted:
         return None
-    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
     left_us = max(0, mute.until_us - now_us)
     rule = policy.rule(leased.event.category)
     on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit in _DISCARDS else rule.on_limit
@@ -220,7 +224,9 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
             unknown=leased.unknown,
             resent=leased.resent,
         )
-    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    if is_repeat(verdict):
+        return _repeated(candidate, verdict, slots)
     rule = policy.rule(leased.event.category)
     counting = policy.counting(leased.event.category)
     gives_notice = counting is not None and counting.telling is Telling.NOTICE
@@ -237,6 +243,33 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
             return Settlement(leased, terms, letter, slots)
         case _:
             assert_never(on_limit)
+
+
+def repeated(deferral: Deferral, repeat: Repeat) -> Settlement:
+    """The end of an event that was to stand in line, as a repeat."""
+    (once, *_) = all_scopes(deferral.candidate.terms.scopes)
+    denied = Denied(once.name, once.limits[0], repeat.wait_us)
+    settlement = _repeated(deferral.candidate, denied, Slots.KEEP)
+    match settlement.outcome:
+        case Dropped() as dropped:
+            return settlement._replace(outcome=replace(dropped, detail=repeat.of, since_us=repeat.since_us))
+        case _:
+            return settlement
+
+
+def _repeated(candidate: Candidate, verdict: Denied, slots: Slots) -> Settlement:
+    """The end of an event about the same thing as an earlier one, whatever ``on_limit`` says."""
+    leased, terms = candidate.leased, candidate.terms
+    if leased.replays:
+        detail = f"a repeat of what was posted within {format_duration(verdict.limit.window_us)}"
+        return Settlement(leased, terms, DeadLettered(Reason.REPEAT, detail, denied=verdict), slots)
+    return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT), slots)
+
+
+def repeats(candidate: Candidate) -> bool:
+    """Whether the gate ends the event with its refusal as a repeat: it was never admitted, and no dead letter."""
+    leased = candidate.leased
+    return not (leased.was_admitted or leased.replays)
 
 
 def after_post(  # noqa: PLR0911 - one return for each result of a post

@@ -222,7 +222,7 @@ class _Positions:
 @lru_cache(maxsize=4096)
 def _windows(limits: tuple[Limit, ...]) -> list[list[Any]]:
     return [
-        [limit.max, limit.window_us] if limit.kind is Kind.ROLLING else [limit.max, limit.window_us, "fixed"]
+        [limit.max, limit.window_us] if limit.kind is Kind.ROLLING else [limit.max, limit.window_us, limit.kind.value]
         for limit in limits
     ]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
-from dispatcher.producer.chunks import OnDuplicate, SendResult, Source, chunked, sent_one
+from dispatcher.producer.chunks import OnDuplicate, SendResult, Source, chunked, resolved_text, sent_one
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
     from dispatcher.core.explain import Explanation
-    from dispatcher.producer.chunks import Fields
+    from dispatcher.producer.chunks import Fields, ResolvedFields
     from dispatcher.server.connection import Client
     from dispatcher.store.enqueue import Enqueued, Job
 
@@ -78,6 +78,14 @@ class Producer:
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
         (result,) = self._enqueue([job], [event])
         return sent_one(event_id, result, on_duplicate)
+
+    def resolve(self, category: str, dedup_key: str, text: str | None = None, **fields: Unpack[ResolvedFields]) -> str:
+        """Tell that what ``dedup_key`` names in this category is over; returns the id of the event that says so.
+
+        What still waits to be posted about it is not posted any more; its newest message is marked as resolved.
+        ``text`` is posted where that message cannot be edited. ``fields`` and errors are those of ``send``.
+        """
+        return self.send(category, resolved_text(dedup_key, text), dedup_key=dedup_key, status="resolved", **fields)
 
     def send_many(self, events: Iterable[Source], *, on_duplicate: OnDuplicate = "ignore") -> list[str]:
         """Enqueue many, in order; returns their ids, of duplicates too.

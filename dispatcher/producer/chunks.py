@@ -146,8 +146,8 @@ def sent_one(event_id: str, result: Enqueued, on_duplicate: OnDuplicate) -> str:
     return event_id
 
 
-class Fields(TypedDict, total=False):
-    """Those of ``Event`` but category, text and id, in the spellings that it takes."""
+class PlainFields(TypedDict, total=False):
+    """Those of ``Event`` but category, text and id, in the spellings that it takes; and but what it is about."""
 
     channel: str | None
     blocks: Sequence[dict[str, Any]]
@@ -160,3 +160,23 @@ class Fields(TypedDict, total=False):
     thread: str | None
     not_before: float | str | datetime | None
     delay: float | str | None
+    once_key: str | None
+
+
+class Fields(PlainFields, total=False):
+    """Those of ``Event`` but category, text and id."""
+
+    dedup_key: str | None
+    status: Literal["firing", "resolved"]
+
+
+def resolved_text(dedup_key: str, text: str | None) -> str:
+    """What an event says that tells of a recovery."""
+    return text if text is not None else f"Resolved: {dedup_key}"
+
+
+class ResolvedFields(PlainFields, total=False):
+    """Those of an event that tells of a recovery, but category, dedup_key, text and status."""
+
+    id: str | None
+    on_duplicate: OnDuplicate

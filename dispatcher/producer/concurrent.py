@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
-from dispatcher.producer.chunks import OnDuplicate, SendResult, Source, async_chunked, sent_one
+from dispatcher.producer.chunks import (
+    OnDuplicate,
+    SendResult,
+    Source,
+    async_chunked,
+    resolved_text,
+    sent_one,
+)
 from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from dispatcher.core.explain import Explanation
-    from dispatcher.producer.chunks import Fields
+    from dispatcher.producer.chunks import Fields, ResolvedFields
     from dispatcher.store.enqueue import Enqueued, Job
 
 
@@ -75,6 +82,14 @@ class AsyncProducer:
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
         (result,) = await self._enqueue([job], [event])
         return sent_one(event_id, result, on_duplicate)
+
+    async def resolve(
+        self, category: str, dedup_key: str, text: str | None = None, **fields: Unpack[ResolvedFields]
+    ) -> str:
+        """As ``Producer.resolve``."""
+        return await self.send(
+            category, resolved_text(dedup_key, text), dedup_key=dedup_key, status="resolved", **fields
+        )
 
     async def send_many(
         self, events: Iterable[Source] | AsyncIterable[Source], *, on_duplicate: OnDuplicate = "ignore"

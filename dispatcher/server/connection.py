@@ -108,6 +108,11 @@ def error_code(failure: Exception) -> str:
     return plain_error(failure).split(" ", 1)[0]
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether a server without room in its memory is behind a ``GateUnavailable`` or ``ConfigError``."""
+    return isinstance(error.__cause__, RedisError) and error_code(error.__cause__) == "OOM"
+
+
 def plain_error(failure: Exception) -> str:
     """The server's error as every version says it: the code, then the words, without where in a script it arose."""
     return _SCRIPT_PLACE.sub("", _IN_SCRIPT.sub("", str(failure)))

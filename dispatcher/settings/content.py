@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
-from dispatcher.core.limits import Identity, Limit, format_duration
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Identity, Limit, format_duration
+from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
@@ -44,6 +44,9 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "template": None,
     "digest_delay": format_duration(DEFAULT_DIGEST_DELAY_US),
     "notice": False,
+    "once": None,
+    "resolved": "post",
+    "resolved_while_waiting": "drop",
     "routes": [],
     "fallback": read.NO_FALLBACK,
 }
@@ -155,9 +158,20 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         style=_style(keys),
         digest_delay_us=read.read_span_us(keys["digest_delay"]),
         notice=keys["notice"],
+        once=_once(keys["once"]),
+        resolved=read.read_resolved(keys["resolved"]),
+        resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
         routes=tuple(map(_route, keys["routes"])),
         fallback=read.read_fallback(keys["fallback"]),
     )
+
+
+def _once(keys: Mapping[str, Any] | None) -> Once | None:
+    if keys is None:
+        return None
+    _refuse_others(keys, ("by", "per", "then"))
+    by, then = read.read_by(keys.get("by", BY_KEY)), read.read_then(keys.get("then", Then.DROP))
+    return Once(by, read.read_span_us(keys["per"]), then)
 
 
 def _route(keys: Mapping[str, Any]) -> Route:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Kind, Limit, longest_of
-from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy, Style
+from dispatcher.core.limits import US, Bounds, Kind, Limit, longest_of
+from dispatcher.core.once import BY_KEY, BY_TEXT, Then
+from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, OnResolved, Policy, Style, WhileWaiting
 from dispatcher.core.tally import Telling
 from dispatcher.settings.limits_values import written_size
 
@@ -112,6 +112,7 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
             )
         if rule.telling is not None and (most := longest_of(rule.limits)) is not None:
             parts.append(f"of the {most.max} in {_each(most)} {_window(most)} one is kept for the {rule.telling}")
+    parts += _repeats(rule)
     parts += _style(rule.style)
     if rule.fallback is not None:
         parts.append(f"if its channel is gone or archived, it is posted to {rule.fallback}")
@@ -119,6 +120,20 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
     if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
         parts.append("one that was perhaps posted is kept as a dead letter")
     return "; ".join(parts)
+
+
+def _repeats(rule: CategoryRule) -> Iterator[str]:
+    if rule.once is not None:
+        by = rule.once.by
+        same = {BY_KEY: "the same dedup_key", BY_TEXT: "the same text but for numbers, ids and quotes"}
+        about = same[by] if isinstance(by, str) else f"the same {_listed(list(by))}"
+        then = "dropped" if rule.once.then is Then.DROP else "counted in the message of the first"
+        window = _span(rule.once.per_us).removeprefix("1 ")
+        yield f"of events with {about} one is posted in any {window}, repeats are {then}"
+    if rule.resolved is OnResolved.IGNORE:
+        yield "a recovery posts no message"
+    if rule.resolved_while_waiting is WhileWaiting.POST:
+        yield "what has recovered while it waited is posted all the same"
 
 
 def _style(style: Style) -> Iterator[str]:

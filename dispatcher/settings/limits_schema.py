@@ -24,7 +24,8 @@ from pydantic import (
 
 from dispatcher.core.limits import Limit, format_duration
 from dispatcher.core.matchers import Matchers
-from dispatcher.core.policy import OnAmbiguous, OnLimit, Template
+from dispatcher.core.once import BY_KEY, By, Then
+from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.content import BUILT_IN, ICONS
@@ -60,6 +61,16 @@ Size: TypeAlias = Annotated[
     int, PlainValidator(read.read_size), WithJsonSchema(shape.SIZE), PlainSerializer(read.written_size)
 ]
 ShownText: TypeAlias = Annotated[int, PlainValidator(read.read_shown_text), WithJsonSchema(shape.SHOWN_TEXT)]
+RepeatsBy: TypeAlias = Annotated[
+    By, PlainValidator(read.read_by), WithJsonSchema(shape.BY), PlainSerializer(read.written_by)
+]
+AfterFirst: TypeAlias = Annotated[Then, PlainValidator(read.read_then), WithJsonSchema(shape.THEN)]
+AfterRecovery: TypeAlias = Annotated[OnResolved, PlainValidator(read.read_resolved), WithJsonSchema(shape.RESOLVED)]
+RecoveredInLine: TypeAlias = Annotated[
+    WhileWaiting,
+    PlainValidator(read.read_resolved_while_waiting),
+    WithJsonSchema(shape.RESOLVED_WHILE_WAITING),
+]
 OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
 WhereUnknown: TypeAlias = Annotated[
     OnAmbiguous, PlainValidator(read.read_on_ambiguous), WithJsonSchema(shape.ON_AMBIGUOUS)
@@ -229,6 +240,21 @@ class ChannelSection(Section):
     )
 
 
+class OnceSection(Section):
+    """Of events about the same thing one is posted in each window."""
+
+    model_config = ConfigDict(title="once")
+
+    by: RepeatsBy = Field(
+        default=BY_KEY,
+        description="What two such events have in common: their dedup_key, these labels, or the words of their text.",
+    )
+    per: Span = Field(description="In any window of this length one of them is posted.")
+    then: AfterFirst = Field(
+        default=Then.DROP, description="Drop the repeats, or count them in the message of the first."
+    )
+
+
 class RouteSection(Section):
     """Where the events are posted that match."""
 
@@ -296,6 +322,17 @@ class RuleSection(Section):
     )
     notice: Truth = Field(
         default=False, description="Post one line when events begin to be suppressed, and one when that has ended."
+    )
+    once: Annotated[OnceSection | None, _mapping("{per: 4h}", OnceSection)] = Field(
+        default=None, description="Repeats of the same thing: one is posted in each window."
+    )
+    resolved: AfterRecovery = Field(
+        default=_RULE.resolved,
+        description="Where the message about a failure cannot be edited: post that it is over, or ignore it.",
+    )
+    resolved_while_waiting: RecoveredInLine = Field(
+        default=_RULE.resolved_while_waiting,
+        description="An event whose failure is over before it was posted: drop it, or post it all the same.",
     )
 
 
@@ -393,6 +430,8 @@ def section_at(path: tuple[str | int, ...]) -> type[Section] | None:
             return RouteSection
         case ():
             return LimitsFile
+        case ("defaults", "once") | ("categories", _, "once"):
+            return OnceSection
         case (str(name),):
             return _SECTIONS.get(name)
         case (str(name), _):

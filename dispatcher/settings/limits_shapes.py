@@ -11,11 +11,13 @@ from typing import Any, Final
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT
 from dispatcher.core.matchers import MAX_MATCHERS
-from dispatcher.core.policy import OnAmbiguous, OnLimit
+from dispatcher.core.once import BY_KEY, BY_TEXT, Then
+from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
 from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,
     DEFAULT_CHANNEL_KEY,
+    MAX_BY,
     MAX_COUNT,
     MAX_LABEL_NAME,
     MAX_WINDOWS,
@@ -86,6 +88,16 @@ GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": 
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
 ON_AMBIGUOUS: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnAmbiguous]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
+BY: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string", "enum": [BY_KEY, BY_TEXT]},
+        {"type": "array", "items": LABEL_NAME, "minItems": 1, "maxItems": MAX_BY, "uniqueItems": True},
+    ],
+    "examples": [BY_KEY, ["alertname", "instance"]],
+}
+THEN: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in Then]}
+RESOLVED: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnResolved]}
+RESOLVED_WHILE_WAITING: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in WhileWaiting]}
 SIZE: Final = _text(r"0{0,14}[1-9][0-9]{0,12}(?:KB|MB|GB)", "Size", "256MB", "1GB")
 SHOWN_TEXT: Final[dict[str, Any]] = {"type": "integer", "enum": [80, 0]}
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}

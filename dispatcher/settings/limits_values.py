@@ -10,22 +10,28 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
 from dispatcher.core.matchers import InvalidMatcher, Matchers, parse_matcher, parse_matchers
-from dispatcher.core.policy import OnAmbiguous, OnLimit
+from dispatcher.core.once import BY_KEY, BY_TEXT, By, Then
+from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
 from dispatcher.settings.redaction import looks_secret, shown
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
+
+Word = TypeVar("Word", bound=StrEnum)
 
 NOT_AVAILABLE: Final = "is not available in this version"
 DEFAULT_CHANNEL_KEY: Final = "default"
 MAX_WINDOWS: Final = 16
 """Limits in one list: each costs the gate a look at the log of the scope."""
 MAX_LABEL_NAME: Final = 64
+MAX_BY: Final = 8
+"""Labels that say together what an event is about."""
 MAX_ROUTES: Final = 100
 MAX_COUNT: Final = 10_000_000
 SIZE_UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
@@ -65,6 +71,7 @@ _LOOSE_COUNT: Final = re.compile(r"([0-9]{1,8}(?:[_,.' ][0-9]{3}){0,2})\s?(k|m|)
 _SIZE: Final = re.compile(r"([0-9]{1,15})(KB|MB|GB)")
 _LOOSE_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg])(?:i?b)?")
 _NO_PACE: Final = ("no", "off", "false", "null", "none", "unlimited", "0")
+_BY_EXPECTED: Final = "expected dedup_key, text, or a list of labels such as [alertname, instance]"
 _MEANS_ACCEPT: Final = ("yes", "on", "true", "allow")
 _MEANS_REJECT: Final = ("no", "off", "false", "deny", "drop")
 
@@ -204,19 +211,48 @@ def read_category(value: str) -> str:
 
 def read_on_limit(value: object) -> OnLimit:
     """What happens to an event over the limit."""
-    words = [word.value for word in OnLimit]
-    expected = f"expected {', '.join(words[:-1])} or {words[-1]}"
-    if value not in words:
-        raise fault(f", {expected}{did_you_mean(value, words)}")
-    return OnLimit(value)
+    return _word(value, OnLimit)
 
 
 def read_on_ambiguous(value: object) -> OnAmbiguous:
     """What happens to an event that was perhaps posted."""
-    words = [word.value for word in OnAmbiguous]
-    if value not in words:
-        raise fault(f", expected {' or '.join(words)}{did_you_mean(value, words)}")
-    return OnAmbiguous(value)
+    return _word(value, OnAmbiguous)
+
+
+def read_by(value: object) -> By:
+    """What says that two events are about the same thing."""
+    if value in (BY_KEY, BY_TEXT):
+        return str(value)
+    if not isinstance(value, list):
+        meant = did_you_mean(value, (BY_KEY, BY_TEXT)) or f"; did you mean [{value}]?"
+        raise fault(f", {_BY_EXPECTED}{meant if isinstance(value, str) else ''}")
+    if not 1 <= len(value) <= MAX_BY or len(set(map(str, value))) < len(value):
+        raise fault(f", expected 1 to {MAX_BY} labels, each once")
+    for item, label in enumerate(value):
+        if not isinstance(label, str):
+            raise fault(", expected the name of a label", item=item)
+        read_label(label)
+    return tuple(value)
+
+
+def written_by(by: By) -> str | list[str]:
+    """The same as ``read_by`` reads it."""
+    return by if isinstance(by, str) else list(by)
+
+
+def read_then(value: object) -> Then:
+    """What becomes of a repeat."""
+    return _word(value, Then)
+
+
+def read_resolved(value: object) -> OnResolved:
+    """Whether a recovery is posted where the message about the failure cannot be edited."""
+    return _word(value, OnResolved)
+
+
+def read_resolved_while_waiting(value: object) -> WhileWaiting:
+    """Whether what has recovered while it waited is posted all the same."""
+    return _word(value, WhileWaiting)
 
 
 def read_unknown_categories(value: object) -> str:
@@ -310,6 +346,14 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     spelling = given.lower().replace("-", "_") if isinstance(given, str) else ""
     near = get_close_matches(spelling, by_spelling, n=1)
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
+
+
+def _word(value: object, words: type[Word]) -> Word:
+    known = [word.value for word in words]
+    if value not in known:
+        expected = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise fault(f", expected {expected}{did_you_mean(value, known)}")
+    return words(value)
 
 
 def _limit(value: object, expected: str) -> Limit:

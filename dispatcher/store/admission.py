@@ -1,26 +1,114 @@
-"""The budget as a worker asks for it: one script decides a batch and ends what is refused and dropped, in one step."""
+"""The budget as a worker asks for it: one script decides a batch and ends what is refused and dropped, in one step.
+
+What it learns from denials goes on to ``take``, as the pre-check: that one drops new events itself, as the gate would.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Candidate
-from dispatcher.core.limits import Admitted, Denied, Limit, Scope, Verdict
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Admitted, Bounds, Demand, Denied, Limit, Scope, Verdict
+from dispatcher.core.once import is_once
+from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode
-from dispatcher.limiter.wire import Call, Calls, openings_of, verdicts_of
+from dispatcher.limiter.wire import Call, Calls, denied_of, openings_of, verdicts_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
-from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.script_rows import told_of
 from dispatcher.store.tallies import collects_us, samples_of
+
+MOST_CATEGORIES: Final = 256
+"""Categories that are named at a time; more go the longer way. To be named costs the server about a microsecond in each
+``take``, and where events of the category come, to ask its limits some twenty."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefilterCall:
+    """What take.lua is told: ``keys`` of the scopes asked for, and ``text`` as include/intake.lua has it."""
+
+    keys: Sequence[str]
+    text: str
+    scopes: Sequence[Scope]
+
+    def read(self, rows: Sequence[Sequence[Any]]) -> list[Prefiltered]:
+        """What the answer says of those that were dropped."""
+        return [
+            Prefiltered(category, denied_of((scope, window, int(wait_us)), self.scopes), ids.split(" "))
+            for category, scope, window, wait_us, ids in rows
+            if ids
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What a category's events ask for, and until when nothing is expected to come of it."""
+
+    demands: tuple[Demand, ...]
+    configured: bool
+    until_s: float
+
+
+class Prefilter:
+    """The categories of one worker of which a limit refuses new events, for now.
+
+    It decides nothing: to name a category or not affects speed only. What it names must drop, with nobody
+    told of it, and ask for the same as all others of its category. Not for several threads.
+    """
+
+    def __init__(self, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._calls = Calls(namespace)
+        self._clock = clock
+        self._refusals: dict[str, _Refusal] = {}
+        self._soonest_s = math.inf
+        self._call: PrefilterCall | None = None
+
+    def add(self, category: str, demands: tuple[Demand, ...], denied: Denied, *, configured: bool) -> None:
+        """Name the category until it has room again."""
+        known = self._refusals.get(category)
+        if known is None and len(self._refusals) >= MOST_CATEGORIES:
+            return
+        until_s = self._clock() + denied.retry_after_us / US
+        if known is None or known.demands != demands:
+            self._call = None
+        self._refusals[category] = _Refusal(demands, configured, until_s)
+        self._soonest_s = min(self._soonest_s, until_s)
+
+    def clear(self) -> None:
+        """Name none: other limits are in force."""
+        self._refusals, self._soonest_s, self._call = {}, math.inf, None
+
+    def call(self) -> PrefilterCall | None:
+        """What a ``take`` is told now."""
+        now_s = self._clock()
+        if now_s >= self._soonest_s:
+            left = {name: each for name, each in self._refusals.items() if each.until_s > now_s}
+            self.clear()
+            self._refusals = left
+            self._soonest_s = min((each.until_s for each in left.values()), default=math.inf)
+        if self._call is None and self._refusals:
+            self._call = self._named()
+        return self._call
+
+    def _named(self) -> PrefilterCall:
+        call = self._calls.rows([each.demands for each in self._refusals.values()])
+        facts = {
+            "told": [told_of(scope) for scope in call.scopes],
+            "categories": {
+                name: [position, each.configured] for position, (name, each) in enumerate(self._refusals.items(), 1)
+            },
+        }
+        return PrefilterCall(call.keys, encode(call.facts | facts).decode(), call.scopes)
 
 
 class Admission:
@@ -119,7 +207,8 @@ class Admission:
             if isinstance(verdict, Denied) and each.drops and each.counting is None:
                 leased, terms = each.candidate
                 category = leased.event.category
-                if category not in named and not self._policy.rule(category).per_label:
+                rule = self._policy.rule(category)
+                if category not in named and not rule.per_label and rule.once is None:
                     self._prefilter.add(category, terms.scopes, verdict, configured=terms.configured)
                 named.add(category)
 
@@ -160,6 +249,7 @@ class Ends:
         self._rows: list[list[Any]] = []
         self._counted: list[list[tuple[int, Event]]] = []
         self._kind_of = [self._kind(place, each) if each.drops else 0 for place, each in enumerate(asking, 1)]
+        self._repeat_of = [self._repeat(each) if each.repeats else 0 for each in asking]
 
     def facts(self, call: Call, keys: Keys) -> dict[str, Any]:
         """What admit.lua is told beside the gate's call."""
@@ -169,12 +259,18 @@ class Ends:
         facts: dict[str, Any] = {
             "jobs": [each.candidate.leased.id for each in self._asking],
             "shown": [
-                shown_of(each.candidate.leased.event, self._shown_chars) if each.drops else "" for each in self._asking
+                shown_of(each.candidate.leased.event, self._shown_chars) if each.drops or each.repeats else ""
+                for each in self._asking
             ],
             "kind": self._kind_of,
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
+        if any(self._repeat_of):
+            facts["repeats"] = self._repeat_of
+        owning = [place for place, each in enumerate(self._asking, 1) if each.candidate.leased.may_own_slots]
+        if owning:
+            facts |= {"release": owning, "scope": keys.scope_prefix, "waits": keys.waits_prefix}
         if not self.tallies:
             return facts
         counted = [(place, event) for events in self._counted for place, event in events]
@@ -189,7 +285,6 @@ class Ends:
                 for (place, _), leased in zip(counted, leased_at, strict=True)
                 if leased.name != leased.id
             },
-            "release": [place for (place, _), leased in zip(counted, leased_at, strict=True) if leased.takes > 1],
             "scope": keys.scope_prefix,
             "waits": keys.waits_prefix,
         }
@@ -202,11 +297,22 @@ class Ends:
             self._counted[tally - 1].append((place, leased.event))
         named = leased.counted or ""
         key = (leased.event.category, remember, terms.deadline_us if tally else 0, named)
+        outcome = "digested" if counting is not None and counting.telling is Telling.DIGEST else "dropped"
+        row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us), named]
+        return self._numbered(key, row)
+
+    def _repeat(self, asking: Asking) -> int:
+        leased, terms = asking.candidate
+        if not (terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)):
+            return 0
+        category, named = leased.event.category, leased.counted or ""
+        row = [category, terms.configured, is_remembered(leased.event, leased.id), "dropped", 0, "0", named]
+        return self._numbered(("repeat", *row), row)
+
+    def _numbered(self, key: tuple[object, ...], row: list[Any]) -> int:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = len(self._kinds) + 1
-            outcome = "digested" if counting is not None and counting.telling is Telling.DIGEST else "dropped"
-            row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us), named]
             self._rows.append(row)
         return kind
 

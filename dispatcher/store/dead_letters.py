@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.kept import NO_CATEGORY, Bounds
-from dispatcher.core.limits import US, Lane
+from dispatcher.core.limits import NO_CATEGORY, US, Bounds, Lane
 from dispatcher.core.rendering import has_words
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages
@@ -148,6 +148,10 @@ class DeadLetters:
 
         Only those that are there when the first is asked for: what is replayed meanwhile and buried again is not met.
         """
+        return chain.from_iterable(self.pages(wanted, newest_first=newest_first))
+
+    def pages(self, wanted: Filter, *, newest_first: bool = False) -> Iterator[list[DeadLetter]]:
+        """As ``find``, but what each page that was read holds of them: a search may end behind each."""
         with translate_outages():
             newest: Any = self._client.xrevrange(self._keys.dead, count=1)
         if not newest:
@@ -156,10 +160,8 @@ class DeadLetters:
         if newest_first:
             call |= {"from": call["to"], "to": call["from"], "newest_first": True}
         while rows := self._letters([self._keys.dead], call):
-            for entry, fields in rows:
-                letter = read_letter(entry, dict(zip(fields[::2], fields[1::2], strict=True)))
-                if wanted.matches(letter):
-                    yield letter
+            letters = (read_letter(entry, dict(zip(fields[::2], fields[1::2], strict=True))) for entry, fields in rows)
+            yield list(filter(wanted.matches, letters))
             call["from"] = f"({rows[-1][0].decode()}"
 
     def count(self) -> int:

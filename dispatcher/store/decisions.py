@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Final
 
 from dispatcher.core.explain import Decision
@@ -19,7 +20,35 @@ from dispatcher.server.keys import Keys
 _PAGE: Final = 20
 """Entries in one read; each holds what ended in one call of a script."""
 
+_PART: Final = 500
 _BEGIN: Final = "0-0"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFilter:
+    """Which decisions are meant; a field left out matches all.
+
+    The events ended at ``since_us`` or later, and before ``before_us``. All ``words``, case-folded, stand in the text.
+    """
+
+    outcome: str | None = None
+    reason: str | None = None
+    category: str | None = None
+    since_us: int | None = None
+    before_us: int | None = None
+    words: tuple[str, ...] = ()
+
+    def matches(self, decision: Decision) -> bool:
+        """Whether the decision is meant."""
+        said = (decision.text or "").casefold() if self.words else ""
+        return (
+            self.outcome in {None, decision.outcome}
+            and self.reason in {None, decision.reason}
+            and self.category in {None, decision.category}
+            and (self.since_us is None or decision.at_us >= self.since_us)
+            and (self.before_us is None or decision.at_us < self.before_us)
+            and all(word in said for word in self.words)
+        )
 
 
 class Decisions:
@@ -45,6 +74,12 @@ class Decisions:
     def newest(self) -> Iterator[Decision]:
         """All that are kept, the newest first, read in pages as they are asked for."""
         return heapq.merge(*map(self._backwards, self._logs), key=lambda each: -each.at_us)
+
+    def pages(self, wanted: DecisionFilter) -> Iterator[list[Decision]]:
+        """What is meant of the newest, the newest first, in parts: a search may end behind each."""
+        kept = self.newest()
+        while part := list(islice(kept, _PART)):
+            yield list(filter(wanted.matches, part))
 
     def all(self) -> list[Decision]:
         """All that are kept, the newest first."""

@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from dispatcher.core.kept import DEFAULT_BOUNDS, Bounds
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import US, Opening, Reason
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
 from dispatcher.core.mutes import Mute, read_mutes
-from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Repeat, Settled, Settlement, Turn, Turned
 from dispatcher.core.policy import limit_reason
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
+from dispatcher.store.admission import Prefilter, PrefilterCall
 from dispatcher.store.envelope import read, read_new
-from dispatcher.store.prefilter import Prefilter, PrefilterCall
 from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.script_rows import Table, deferral_row, settlement_row
@@ -149,7 +148,7 @@ class Outbox:
         """See ``ports.Outbox.expect``."""
         self._opened |= {each.scope: [str(each.at_us), each.room] for each in openings}
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
         """See ``ports.Outbox.line_up``."""
         table = Table(self._keys, self._names_of("line_up"))
         call = {
@@ -385,10 +384,13 @@ def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
     return batch
 
 
-def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn:  # noqa: ANN401 - a row of line_up.lua
+def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn | Repeat:  # noqa: ANN401 - a row of line_up.lua
     """What happened to a deferral."""
     if isinstance(row, str):
         return Turn(row)
+    if row[0] == "repeat":
+        _, of, since_us, wait_us = row
+        return Repeat(of, since_us, wait_us)
     _, scope, wait_us = row
     return Waiting(deferral.candidate, limit_reason(scope), None if wait_us is None else int(wait_us), scope)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.explain import Explanation, State
-from dispatcher.core.leased_event import Leased
+from dispatcher.core.leased_event import Leased, is_digest_message
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import Dropped, Settlement
 from dispatcher.core.policy import Policy
 from dispatcher.core.rendering import has_words
-from dispatcher.core.tally import is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
@@ -112,6 +112,10 @@ class ParkedEvents:
 
     def find(self, wanted: ParkedFilter) -> Iterator[ParkedEvent]:
         """Every event that is meant and waits all the while; the one that expires first comes first. Read in pages."""
+        return chain.from_iterable(self.pages(wanted))
+
+    def pages(self, wanted: ParkedFilter) -> Iterator[list[ParkedEvent]]:
+        """As ``find``, but what each page that was read holds of them: a search may end behind each."""
         low: float | str = "-inf"
         at_low: set[bytes] = set()  # of this deadline these were met
         while True:
@@ -123,7 +127,7 @@ class ParkedEvents:
             if not fresh:
                 return
             likely = fresh if wanted.category is None else self._likely(fresh, wanted.category)
-            yield from filter(wanted.matches, self.by_ids(likely))
+            yield list(filter(wanted.matches, self.by_ids(likely)))
             last = rows[-1][1]
             at_low = {id_ for id_, score in rows if score == last} | (at_low if last == low else set())
             low = last

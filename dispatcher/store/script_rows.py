@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.kept import NO_CATEGORY
 from dispatcher.core.leased_event import Leased, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, Scope, all_scopes
+from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE
 from dispatcher.core.outcomes import (
     DeadLettered,
@@ -66,14 +65,18 @@ class Table:
     def scopes(self, terms: Terms) -> list[int]:
         """The positions of the keys of the event's slots."""
         scopes = (*all_scopes(terms.scopes), *terms.shadows)
-        return [self._position(self._names.scope(scope.name)) for scope in scopes]
+        return [self.scope(scope) for scope in scopes]
+
+    def scope(self, scope: Scope) -> int:
+        """The position of the key of a scope's slots."""
+        return self._position(self._names.scope(scope.name))
 
     def _slots(self, terms: Terms) -> dict[str, Any]:
         scopes = self.scopes(terms)
         holds = [
             position
             for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False)  # shadows hold nothing
-            if any(limit.window_us >= HOLDING_US or limit.kind is Kind.FIXED for limit in scope.limits)
+            if any(limit.window_us >= HOLDING_US or limit.kind is not Kind.ROLLING for limit in scope.limits)
         ]
         places: dict[str, Any] = {"scopes": scopes, "holds": holds}
         for position, scope in zip(scopes, all_scopes(terms.scopes), strict=False):
@@ -147,8 +150,11 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
     elif deferral.muted_us is not None:
         row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
+    once = deferral.once
     if leased.takes > 1:  # a dead worker may have been admitted with it
-        row["release"] = table.scopes(terms)
+        row["release"] = [position for position in table.scopes(terms) if once is None or position != table.scope(once)]
+    if once is not None:
+        row["once"] = [table.scope(once), once.limits[0].window_us]
     if (counting := deferral.counting) is not None and not leased.line:
         refusal = counting.known(denied) if denied is not None else counting.refusal()
         reason = limit_reason(refusal.scope)
@@ -300,7 +306,7 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
 
 
 _LIMITS: Final = frozenset(
-    {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED}
+    {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED, Reason.REPEAT}
 )
 
 
@@ -317,8 +323,8 @@ def why_of(settlement: Settlement) -> str | None:
             said |= {"instead_of": subject.gone.channel} if isinstance(subject, Leased) and subject.gone else {}
             said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
             return _text("sent", Reason.OK, category, None, said)
-        case Dropped(denied, reason, detail, until_us):
-            return _text("dropped", reason, category, denied, _said(settlement, detail, until_us))
+        case Dropped(denied, reason, detail, until_us, _, since_us):
+            return _text("dropped", reason, category, denied, _said(settlement, detail, until_us, since_us=since_us))
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
             said = _said(settlement, detail, until_us, code=code, since_us=since_us)
             return _text("dead", reason, category, denied, said)

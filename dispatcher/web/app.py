@@ -21,7 +21,7 @@ from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.openapi import description
 from dispatcher.web.operating import Operating
-from dispatcher.web.problems import HEADERS, Problem, ProblemResponse, unavailable
+from dispatcher.web.problems import HEADERS, Problem, ProblemResponse, unavailable, unavailable_by
 from dispatcher.web.reading import Reading
 
 READY_S: Final = 2.0
@@ -59,7 +59,7 @@ class App:
         ingest, reading, operating = self.ingest, self.reading, self.operating
         alerts = alertmanager.Alerts(ingest)
         routes = [
-            _at("/v1/events", POST=self._ingests(ingest.post_events)),
+            _at("/v1/events", GET=self._reads(reading.events), POST=self._ingests(ingest.post_events)),
             _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
             _at("/v1/alertmanager", POST=self._ingests(alerts.post, alertmanager.MOST_BODY)),
             _at("/v1/status", GET=self._reads(reading.status)),
@@ -148,7 +148,7 @@ async def _told(_request: Request, problem: Exception) -> Response:
 
 async def _told_by_redis(_request: Request, error: Exception) -> Response:
     """Redis answers and will not have it, or the limits in force cannot be read: mended, the same request does."""
-    return unavailable(str(error)).response()
+    return unavailable_by(error).response()
 
 
 async def _told_by_starlette(_request: Request, error: Exception) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -67,6 +67,21 @@ class Asked:
             return value.strip()
 
         return self.take(name, read, f"1 to {most} printable characters")
+
+    def choice(self, name: str, choices: Collection[str]) -> str | None:
+        """A field that is one of these."""
+
+        def read(value: object) -> str:
+            if not isinstance(value, str) or value not in choices:
+                raise ValueError
+            return value
+
+        return self.take(name, read, f"one of {', '.join(choices)}")
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """A field of words that are looked for, case-folded; none where it is not there."""
+        found = self.text(name)
+        return () if found is None else tuple(found.casefold().split())
 
     def count(self, name: str, most: int, usual: int) -> int:
         """A field that is a whole number from 1 on."""

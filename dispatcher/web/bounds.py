@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import h11
 from starlette.requests import ClientDisconnect, Request
@@ -19,6 +19,9 @@ from dispatcher.web.problems import AWAY_RETRY_S, Problem, document, unavailable
 MOST_CONNECTIONS: Final = 512
 MOST_HEAD: Final = 16 * 1024
 MOST_BODY: Final = 4 * 1024 * 1024
+MOST_BODIES: Final = 64 * 1024 * 1024
+"""Bytes of the bodies of all requests together that are in hand: four of the largest that there are."""
+
 HEAD_S: Final = 10.0
 BODY_S: Final = 10.0
 ANSWER_S: Final = 2.4
@@ -39,14 +42,42 @@ def bounded(handler: Handler, most: int = MOST_BODY) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         _check_head(request)
-        body = await _read(request, most)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await handler(request, body)
-        except TimeoutError:
-            raise unavailable("there was no answer in time; what was asked for may have been done") from None
+        with Held() as held:
+            body = await _read(request, most, held)
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return await handler(request, body)
+            except TimeoutError:
+                raise unavailable("there was no answer in time; what was asked for may have been done") from None
 
     return endpoint
+
+
+class Held:
+    """The bytes of one body among those of all requests of this process, from their arrival until the answer."""
+
+    of_all = 0
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def add(self, count: int) -> None:
+        """So many more have come; raises ``Problem`` where they are too many for all together."""
+        self._bytes += count
+        Held.of_all += count
+        if Held.of_all > MOST_BODIES:
+            detail = f"the bodies of all requests in hand are over {MOST_BODIES} bytes together"
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                detail,
+                headers={"Retry-After": str(AWAY_RETRY_S), "Connection": "close"},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Held.of_all -= self._bytes
 
 
 def _check_head(request: Request) -> None:
@@ -56,7 +87,7 @@ def _check_head(request: Request) -> None:
         raise Problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head of the request is over {MOST_HEAD} bytes")
 
 
-async def _read(request: Request, most: int) -> bytes:
+async def _read(request: Request, most: int, held: Held) -> bytes:
     """The body; raises ``Problem`` for one that is too large or too slow."""
     too_large = Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {most} bytes")
     stated = request.headers.get("content-length", "")
@@ -67,6 +98,7 @@ async def _read(request: Request, most: int) -> bytes:
         async with asyncio.timeout(BODY_S):
             async for piece in request.stream():
                 body += piece
+                held.add(len(piece))
                 if len(body) > most:
                     raise too_large
     except TimeoutError:

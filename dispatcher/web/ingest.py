@@ -20,7 +20,7 @@ from dispatcher.store.enqueue import Enqueued, Job
 from dispatcher.store.intake import AsyncIntake
 from dispatcher.web import cloudevents
 from dispatcher.web.auth import caller_of
-from dispatcher.web.problems import FULL_RETRY_S, Problem, unavailable
+from dispatcher.web.problems import FULL_RETRY_S, Problem, unavailable, unavailable_by
 
 REDIS_S: Final = 2.0
 """How long a request waits for Redis in all, from its first call on."""
@@ -146,7 +146,7 @@ class Ingest:
                         raise unavailable(detail, FULL_RETRY_S, **progress.so_far())
                     progress.note(chunk, results)
         except (GateUnavailable, ConfigError) as error:
-            raise unavailable(str(error), **progress.so_far()) from error
+            raise unavailable_by(error, **progress.so_far()) from error
         except TimeoutError:
             raise unavailable(f"Redis did not answer within {REDIS_S:g} s", **progress.so_far()) from None
         return progress

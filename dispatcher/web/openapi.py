@@ -7,7 +7,10 @@ from importlib.metadata import version
 from typing import Any, Final
 
 _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
-    "/v1/events": {"post": ("ingest", "Enqueue an event, an array of events, JSON lines, or CloudEvents.")},
+    "/v1/events": {
+        "get": ("read", "What became of the newest events, the newest first."),
+        "post": ("ingest", "Enqueue an event, an array of events, JSON lines, or CloudEvents."),
+    },
     "/v1/events/{category}": {"post": ("ingest", "Enqueue the body as the text of one event.")},
     "/v1/events/{id}": {"get": ("read", "What happened to an event.")},
     "/v1/alertmanager": {"post": ("ingest", "Enqueue a notification of Alertmanager or Grafana.")},

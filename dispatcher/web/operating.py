@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -33,13 +32,10 @@ from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
 from dispatcher.web.problems import Problem
 from dispatcher.web.reading import dead_filter, letter_of, parked_filter
+from dispatcher.web.searching import WORK_S, first
 from dispatcher.web.threads import Threads
 
-WORK_S: Final = 1.5
 MOST_IDS: Final = 500
-CHUNK: Final = 200
-"""Letters in one step on the server."""
-
 _MOST: Final = 1_000_000
 _BODY: Final = "body"
 
@@ -61,10 +57,10 @@ class Operating:
         find, dry_run = self._letters(asked)
 
         def work() -> dict[str, Any]:
-            def act(chunk: Sequence[DeadLetter]) -> int:
-                return self._desk.dead_letters.replay(chunk, to).count(Replayed.DONE)
+            def act(page: Sequence[DeadLetter]) -> int:
+                return self._desk.dead_letters.replay(page, to).count(Replayed.DONE)
 
-            return self._in_chunks(request, "dead replay", "replayed", find(), None if dry_run else act, about=to or "")
+            return self._in_pages(request, "dead replay", "replayed", find(), None if dry_run else act, about=to or "")
 
         return await self._do(work)
 
@@ -74,30 +70,30 @@ class Operating:
 
         def work() -> dict[str, Any]:
             act = None if dry_run else self._desk.dead_letters.purge
-            return self._in_chunks(request, "dead purge", "purged", find(), act)
+            return self._in_pages(request, "dead purge", "purged", find(), act)
 
         return await self._do(work)
 
     async def cancel(self, request: Request, body: bytes) -> Response:
         """``POST /v1/parked/cancel``: end parked events without a post."""
         asked = Asked.in_body(body)
-        wanted, (ids, limit, dry_run) = parked_filter(asked), _selection(asked, ("category", "reason", "channel"))
+        wanted, (ids, limit, dry_run) = (
+            parked_filter(asked),
+            _selection(asked, ("category", "reason", "channel", "text")),
+        )
         who = caller_of(request).name
 
         def work() -> dict[str, Any]:
             events = self._desk.parked(self._desk.limits().policy)
 
-            def act(chunk: Sequence[ParkedEvent]) -> int:
-                results = events.cancel(events.by_ids([each.id for each in chunk]), who)
+            def act(page: Sequence[ParkedEvent]) -> int:
+                results = events.cancel(events.by_ids([each.id for each in page]), who)
                 done = [settlement for result, settlement in results if result is Cancelled.DONE]
                 self._log.settled(done)
                 return len(done)
 
-            found: Iterable[ParkedEvent] = (
-                islice(events.find(wanted(events)), limit) if ids is None else _parked_of(events, ids)
-            )
-            act_or_not = None if dry_run else act
-            return self._in_chunks(request, "parked cancel", "cancelled", found, act_or_not, size=PAGE)
+            pages = first(events.pages(wanted(events)), limit) if ids is None else _parked_of(events, ids)
+            return self._in_pages(request, "parked cancel", "cancelled", pages, None if dry_run else act)
 
         return await self._do(work)
 
@@ -187,42 +183,41 @@ class Operating:
 
         return await self._do(work)
 
-    def _letters(self, asked: Asked) -> tuple[Callable[[], Iterable[DeadLetter]], bool]:
+    def _letters(self, asked: Asked) -> tuple[Callable[[], Iterable[Sequence[DeadLetter]]], bool]:
         """What finds the dead letters that are meant, and whether they are only counted."""
         wanted = dead_filter(asked)
-        ids, limit, dry_run = _selection(asked, ("category", "reason", "code", "since", "before"))
+        ids, limit, dry_run = _selection(asked, ("category", "reason", "code", "since", "before", "text"))
         letters = self._desk.dead_letters
 
-        def find() -> Iterable[DeadLetter]:
+        def find() -> Iterable[Sequence[DeadLetter]]:
             if ids is None:
-                return islice(letters.find(wanted(letters)), limit)
+                return first(letters.pages(wanted(letters)), limit)
             found = {letter.entry: letter for id_ in ids if (letter := letter_of(letters, id_)) is not None}
-            return sorted(found.values(), key=lambda letter: (letter.at_us, letter.entry))
+            return [sorted(found.values(), key=lambda letter: (letter.at_us, letter.entry))]
 
         return find, dry_run
 
-    def _in_chunks(  # noqa: PLR0913 - what is done, and how it is told
+    def _in_pages(  # noqa: PLR0913 - what is done, and how it is told
         self,
         request: Request,
         what: str,
         done_word: str,
-        found: Iterable[T],
+        pages: Iterable[Sequence[T]],
         act: Callable[[Sequence[T]], int] | None,
         *,
         about: str = "",
-        size: int = CHUNK,
     ) -> dict[str, Any]:
-        """Act on all in chunks, as long as there is time; without ``act`` they are only counted."""
+        """Act on page after page, as long as there is time; without ``act`` they are only counted."""
         ends_s = time.monotonic() + WORK_S
         matched = done = 0
         is_more = False
         try:
-            for chunk in _chunks(found, size):
+            for page in pages:
                 if time.monotonic() > ends_s:
                     is_more = True
                     break
-                matched += len(chunk)
-                done += 0 if act is None else act(chunk)
+                matched += len(page)
+                done += 0 if act is None or not page else act(page)
         finally:
             if done:
                 self._note(request, what, about=about, count=done)
@@ -240,10 +235,10 @@ class Operating:
         return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer)
 
 
-def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> Iterator[ParkedEvent]:
+def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> Iterator[Sequence[ParkedEvent]]:
     """Those of the ids that are parked, read a page at a time."""
-    for page in _chunks(ids, PAGE):
-        yield from events.by_ids([events.explain(id_).job_id for id_ in page])
+    for begin in range(0, len(ids), PAGE):
+        yield events.by_ids([events.explain(id_).job_id for id_ in ids[begin : begin + PAGE]])
 
 
 def _selection(asked: Asked, filters: Sequence[str]) -> tuple[list[str] | None, int | None, bool]:
@@ -296,9 +291,3 @@ def _fault(problem: str) -> dict[str, object]:
     if name == _BODY and line.isdecimal() and column.isdecimal():
         return {"line": int(line), "column": int(column), "detail": rest[0].strip()}
     return {"detail": problem}
-
-
-def _chunks(found: Iterable[T], size: int) -> Iterator[Sequence[T]]:
-    source = iter(found)
-    while chunk := list(islice(source, size)):
-        yield chunk

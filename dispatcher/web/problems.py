@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from starlette.responses import JSONResponse
 
+from dispatcher.server.connection import is_full
+
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'",
@@ -15,7 +17,7 @@ HEADERS: Final = {
 """Of every answer."""
 
 FULL_RETRY_S: Final = 5
-"""When to come again where the queue is full."""
+"""When to come again where the queue or the server is full."""
 
 AWAY_RETRY_S: Final = 2
 """When to come again where Redis is away, or where too much is going on here."""
@@ -58,3 +60,8 @@ def document(status: int, detail: str, members: dict[str, object]) -> dict[str, 
 def unavailable(detail: str, retry_s: int = AWAY_RETRY_S, **members: object) -> Problem:
     """503: the same request may do at another time. There is no 429: who sends webhooks gives up at one."""
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": str(retry_s)}, **members)
+
+
+def unavailable_by(error: Exception, **members: object) -> Problem:
+    """503 for a server that is away, or full: then it takes longer until there is room."""
+    return unavailable(str(error), FULL_RETRY_S if is_full(error) else AWAY_RETRY_S, **members)

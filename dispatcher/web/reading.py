@@ -4,32 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from itertools import islice
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dispatcher.app.documents.events import explained_document, letter_document, parked_document, payload_document
-from dispatcher.app.documents.facts import COUNTS, read_status
+from dispatcher.app.documents.events import (
+    decisions_document,
+    explained_document,
+    letter_document,
+    parked_document,
+    payload_document,
+)
+from dispatcher.app.documents.facts import COUNTS, SUPPRESSED, read_status
 from dispatcher.app.documents.status import limits_document, status_document, use_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
+from dispatcher.core.limits import Reason
 from dispatcher.core.past import read_when
 from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
+from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
+from dispatcher.store.decisions import DecisionFilter, Decisions
 from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.web.asked import Asked
 from dispatcher.web.problems import Problem
+from dispatcher.web.searching import search
 from dispatcher.web.threads import Threads
 
 MOST_SHOWN: Final = 1_000
 SHOWN: Final = 50
 
 _TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00"
-_SORTED: Final = frozenset(COUNTS)
 
 
 class Reading:
@@ -47,11 +55,25 @@ class Reading:
             raise Problem(HTTPStatus.NOT_FOUND, told.sentence)
         return JSONResponse(explained_document(told))
 
+    async def events(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/events``: what became of the newest events, the newest first, as far back as they are kept."""
+        asked = Asked.in_query(request)
+        wanted = decision_filter(asked)
+        limit = asked.count("limit", MOST_SHOWN, SHOWN)
+        asked.done()
+
+        def look() -> Mapping[str, Any]:
+            decisions = self._desk.decisions
+            found = search(decisions.pages(wanted(decisions)), limit)
+            return decisions_document(found.rows, decisions.kept_since_us(), more=found.more)
+
+        return await self._look(look)
+
     async def status(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/status``: ``category`` is a pattern of names, ``sort`` a count."""
         asked = Asked.in_query(request)
         pattern = asked.text("category")
-        sort = asked.take("sort", _one_of_the_counts, f"one of {', '.join(COUNTS)}")
+        sort = asked.choice("sort", (*COUNTS, SUPPRESSED))
         asked.done()
 
         def look() -> Mapping[str, Any]:
@@ -81,9 +103,12 @@ class Reading:
 
         def look() -> Mapping[str, Any]:
             events = self._desk.parked(self._desk.limits().policy)
-            found = list(islice(events.find(wanted(events)), limit + 1))
-            shown = [parked_document(each) for each in found[:limit]]
-            return {"parked": shown, "more": len(found) > limit, "total": events.count()}
+            found = search(events.pages(wanted(events)), limit)
+            return {
+                "parked": [parked_document(each) for each in found.rows],
+                "more": found.more,
+                "total": events.count(),
+            }
 
         return await self._look(look)
 
@@ -96,9 +121,9 @@ class Reading:
 
         def look() -> Mapping[str, Any]:
             letters = self._desk.dead_letters
-            found = list(islice(letters.find(wanted(letters), newest_first=True), limit + 1))
-            shown = [letter_document(letter) for letter in found[:limit]]
-            return {"dead_letters": shown, "more": len(found) > limit, "kept": letters.count()}
+            found = search(letters.pages(wanted(letters), newest_first=True), limit)
+            shown = [letter_document(letter) for letter in found.rows]
+            return {"dead_letters": shown, "more": found.more, "kept": letters.count()}
 
         return await self._look(look)
 
@@ -125,14 +150,30 @@ class Reading:
         return JSONResponse(await self._threads.run(checked))
 
 
+def decision_filter(asked: Asked) -> Callable[[Decisions], DecisionFilter]:
+    """Which ended events are meant; ages count from the server's now."""
+    category = asked.text("category")
+    outcome = asked.choice("outcome", OUTCOMES)
+    reason = asked.choice("reason", [each.value for each in Reason])
+    since, before = (asked.take(name, read_when, _TIME) for name in ("since", "before"))
+    words = asked.words("text")
+
+    def wanted(decisions: Decisions) -> DecisionFilter:
+        now_us = decisions.now_us() if since or before else 0
+        return DecisionFilter(outcome, reason, category, since and since(now_us), before and before(now_us), words)
+
+    return wanted
+
+
 def dead_filter(asked: Asked) -> Callable[[DeadLetters], Filter]:
     """Which dead letters are meant; ages count from the server's now."""
     category, reason, code = (asked.text(name) for name in ("category", "reason", "code"))
     since, before = (asked.take(name, read_when, _TIME) for name in ("since", "before"))
+    words = asked.words("text")
 
     def wanted(letters: DeadLetters) -> Filter:
         now_us = letters.now_us() if since or before else 0
-        return Filter(category, reason, code, since and since(now_us), before and before(now_us))
+        return Filter(category, reason, code, since and since(now_us), before and before(now_us), words)
 
     return wanted
 
@@ -141,10 +182,11 @@ def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
     """Which parked events are meant."""
     category, reason, channel = (asked.text(name) for name in ("category", "reason", "channel"))
     older_s = asked.take("older_than", seconds_of, "a span such as 2h")
+    words = asked.words("text")
 
     def wanted(events: ParkedEvents) -> ParkedFilter:
         before_us = None if older_s is None else events.now_us() - round(older_s * US)
-        return ParkedFilter(category, reason, channel, before_us)
+        return ParkedFilter(category, reason, channel, before_us, words)
 
     return wanted
 
@@ -152,9 +194,3 @@ def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
 def letter_of(letters: DeadLetters, id_: str) -> DeadLetter | None:
     """The dead letter of an id, the producer's or the one on the queue."""
     return next((letter for name in ids_of(id_) if (letter := letters.get(name)) is not None), None)
-
-
-def _one_of_the_counts(value: str) -> str:
-    if value not in _SORTED:
-        raise ValueError
-    return value

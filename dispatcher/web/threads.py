@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 
 from dispatcher.errors import GateUnavailable
 from dispatcher.server.connection import translate_refusals
-from dispatcher.web.problems import unavailable
+from dispatcher.web.problems import unavailable_by
 
 MOST: Final = 4
 
@@ -44,4 +44,4 @@ class Threads:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, translated)
         except GateUnavailable as error:
-            raise unavailable(str(error)) from error
+            raise unavailable_by(error) from error

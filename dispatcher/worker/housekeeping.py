@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US
+from dispatcher.core.limits import US, Bounds
 from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import Prefiltered
 from dispatcher.store.dead_letters import DeadLetters

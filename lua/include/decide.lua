@@ -1,6 +1,7 @@
 -- What the calls of the gate have in common: their scopes opened, a request decided, a request charged.
 --
 -- A call names its scopes in the order of their KEYS, in "scopes": each a list of windows [max, us] or [max, us, "fixed"];
+-- a scope with a window [1, us, "once"] is the first of its request;
 -- and in "stores", absent when all are sets, how each is kept: "set", "log" or "quota" (include/slots.lua).
 -- A request is a list: the id, then for each slot it asks for the scope's position, or a list of positions: the
 -- first of these that has room.
@@ -10,6 +11,9 @@ local gate = module(function(gate)
     local scopes, stores = {}, call.stores and slots.log_stores()
     for i, windows in ipairs(call.scopes) do
       scopes[i] = slots.open(KEYS[i], windows, now, stores and stores[call.stores[i]])
+      if windows[1] and windows[1][slots.KIND] == 'once' then
+        scopes[i].is_once, scopes[i].members = true, call.members
+      end
     end
     return scopes
   end
@@ -50,7 +54,8 @@ local gate = module(function(gate)
         local item = request[i]
         if type(item) == 'number' then
           local ids = asked[item]
-          ids[#ids + 1] = request[1]
+          local members = scopes[item].members
+          ids[#ids + 1] = members and members[request[1]] or request[1]
         else
           for _, position in ipairs(item) do
             local ids = asked[position]
@@ -87,7 +92,7 @@ local gate = module(function(gate)
     for i = 2, #request do
       local item, soonest, which = request[i], nil, nil
       local scope = scopes[item]
-      if scope and scope.at and not scope.own[id] and free == gate.free_at then -- known already
+      if scope and scope.at and not scope.members and not scope.own[id] and free == gate.free_at then -- known already
         soonest, which = scope.at, scope.which
       elseif not scope then
         local choice
@@ -106,6 +111,9 @@ local gate = module(function(gate)
       end
       if soonest > at then
         at, denier, window = soonest, chosen[i], which
+        if scope and scope.is_once then
+          break -- a repeat, whatever else would refuse it
+        end
       end
     end
     return at, denier, window, chosen
@@ -134,7 +142,7 @@ local gate = module(function(gate)
   end
 
   -- Decides the requests of a call in order, plans the charges of those that are admitted, and says when the scopes "ahead" have
-  -- room for one more after that; see gate.lua. `admitted(n, id, scopes)` is called for each admitted one. `lost` holds positions of
+  -- room for one more after that; see gate.lua. `admitted(n, id, scopes, request)` is called for each admitted one. `lost` holds positions of
   -- requests that are not decided: their verdict says nothing.
   --
   -- Returns how many there are, their verdicts (texts of JSON), the rest of the answer, and `request_of`, which gives the n-th.
@@ -181,7 +189,7 @@ local gate = module(function(gate)
             gate.charge(scopes, request, chosen)
             charged = charged + 1
             if admitted then
-              admitted(n, request[1], scopes)
+              admitted(n, request[1], scopes, request)
             end
           end
         end

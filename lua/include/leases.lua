@@ -209,12 +209,12 @@ local leases = module(function(leases)
     return own
   end
 
-  -- Gives back every slot that the header names, except those whose keys are in the set `own`.
-  function leases.let_go(at, header, own)
+  -- Gives back every slot of the event that the header names, except those whose keys are in the set `own`.
+  function leases.let_go(at, id, header, own)
     local slot = header.seq and record.slot(header)
     for _, name in ipairs(slot and (header.slots or header.holds) or {}) do
       local key = at.scope .. name
-      if not (own and own[key]) and slots.release(key, slot) then
+      if not (own and own[key]) and slots.release(key, slots.member(key, slot, id)) then
         deferred.reopen(at, name)
       end
     end

@@ -7,10 +7,13 @@
 -- An id with a cost owns several slots, members ID#0001, ID#0002, ... of one score. The trim drops the first of them first, so
 -- the last tells whether the id owns any. An id with a cost has 16 characters and no other id is longer, so no two share a member.
 --
+-- A window of the kind 'once' is rolling, and counts held slots however short it is. `members` of its view, where it has
+-- some, are the members of ids (slots.member).
+--
 -- A view is one scope at one instant. Nothing is written before `slots.write`: a view knows what this call has charged (all at
 -- `now`) and which stored slots it has taken away, and counts as if both were written.
 local slots = module(function(slots)
-  local HELD, MAX, US, KIND = 4503599627370496, 1, 2, 3 -- 2^52; fields of a window { max, us } or { max, us, 'fixed' }
+  local HELD, MAX, US, KIND = 4503599627370496, 1, 2, 3 -- 2^52; fields of a window { max, us } or { max, us, 'fixed' | 'once' }
   slots.MAX, slots.US, slots.KIND = MAX, US, KIND
   local HOLDING_WINDOW = 60000000
   local call = redis.call
@@ -29,7 +32,7 @@ local slots = module(function(slots)
   slots.leaves = leaves
 
   local function counts_held(window)
-    return window[KIND] == 'fixed' or window[US] >= HOLDING_WINDOW
+    return window[KIND] == 'fixed' or window[KIND] == 'once' or window[US] >= HOLDING_WINDOW
   end
   slots.counts_held = counts_held
 
@@ -52,8 +55,33 @@ local slots = module(function(slots)
     return names[id]
   end
 
+  -- The member that an event has in a scope. In that of what it is about it is "SEQ ID": a post that is made again keeps it,
+  -- and it names the event of which others are repeats.
+  function slots.member(key, slot, id)
+    return string.find(key, '^{[^}]*}:scope:once:') and slots.of_event(slot, id) or slot
+  end
+
+  function slots.of_event(slot, id)
+    return string.match(slot, '^%d+') .. ' ' .. id
+  end
+
+  -- Who has the slot of a scope that admits one event in `us`: its member, until when, and since when; nil for the last if it
+  -- holds the slot while it waits, and for all if nobody has it.
+  function slots.holder(key, us, now)
+    local member, score = plan.zprevious(key, math.huge)
+    while member do
+      if score >= HELD and score - HELD > now then
+        return member, score - HELD
+      elseif score < HELD then
+        return score + us > now and member or nil, score + us, score
+      end
+      member, score = plan.zprevious(key, score)
+    end
+  end
+
   -- Learns what the id owns in a sorted set: the score of its slots, and of an id with a cost how many are stored.
   function slots.look_up(view, id)
+    id = view.members and view.members[id] or id
     if not costs[id] then
       view.own[id] = tonumber(call('ZSCORE', view.key, id) or nil)
       return
@@ -303,11 +331,13 @@ local slots = module(function(slots)
 
   -- The slot that the id has in this view.
   function slots.own(view, id)
+    id = view.members and view.members[id] or id
     return view.pending[id] and 'pending' or view.own[id]
   end
 
   -- The slots of the id at `now`; those that it has move there, never back behind where they were.
   function slots.charge(view, id)
+    id = view.members and view.members[id] or id
     view.at = nil
     local owned = view.own[id]
     if view.pending[id] or (owned and owned < HELD and owned >= view.now) then
@@ -337,6 +367,7 @@ local slots = module(function(slots)
 
   -- The slots of the id go back.
   function slots.give_back(view, id)
+    id = view.members and view.members[id] or id
     view.at = nil
     view.removed = view.removed or {}
     local is_pending, is_stored = view.pending[id], view.own[id]
@@ -425,6 +456,12 @@ local slots = module(function(slots)
       plan.zadd(key, HELD + deadline, id)
       plan.keep_alive(key, math.max(0, deadline - now))
     end
+  end
+
+  -- Lets an event that was not admitted hold a slot until `deadline`.
+  function slots.reserve(key, member, deadline, now)
+    plan.zadd(key, HELD + deadline, member)
+    plan.keep_alive(key, math.max(0, deadline - now))
   end
 
   -- Whether there was one.

@@ -15,7 +15,7 @@ from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
 from dispatcher.app.documents.facts import read_status
 from dispatcher.app.readers import Readers
-from dispatcher.core.kept import Bounds
+from dispatcher.core.limits import Bounds
 from dispatcher.limiter import Limiter
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed

@@ -20,9 +20,9 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits
+from dispatcher.store.admission import Prefilter
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.leases import Outbox, Taken
-from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books

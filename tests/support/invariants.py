@@ -178,7 +178,7 @@ class NamespaceState:
             ),
             (
                 {slot for rows in self.slots.values() for slot, score in rows.items() if score >= HELD}
-                <= {slot_of(header) for header in self.events.values()},
+                <= {name for id_, header in self.events.items() for name in names_of(id_, header)},
                 "no slot is held for an event that has ended",
             ),
             (all(lifetime > 0 for lifetime in self.lifetimes_ms.values()), "no scope lives for ever, and no minute"),
@@ -278,6 +278,11 @@ def state_of(redis: Database, keys: Keys, *, takes_tokens: bool = False) -> Name
         letters_bytes=(counted, summed),
         tokens=tokens,
     )
+
+
+def names_of(id_: str, header: dict[str, Any]) -> tuple[str, str]:
+    """What an event's slots are called: in a limit, and in the scope of what it is about."""
+    return slot_of(header), f"{header['seq']} {id_}"
 
 
 def slot_of(header: dict[str, Any]) -> str:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import Bounds
 from dispatcher.core.limits import (
     US,
     Ambiguous,
+    Bounds,
     FirstOf,
     Lane,
     Limit,

@@ -14,11 +14,10 @@ from itertools import count
 from typing import Any, Final
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
-from dispatcher.core.kept import DEFAULT_BOUNDS
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import US, Limit, Opening, PostResult, Scope
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, PostResult, Scope
 from dispatcher.core.mutes import Mute
-from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Repeat, Settled, Settlement, Turn, Turned
 from dispatcher.core.pipeline import NOTHING_MUTED, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.ports import Admitting, Asking
@@ -27,10 +26,9 @@ from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys
 from dispatcher.settings.content import Content
 from dispatcher.settings.limits_file import read_limits, read_policy
-from dispatcher.store.admission import Admission
+from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.leases import Outbox, Taken
-from dispatcher.store.prefilter import Prefilter
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Version, Versions
@@ -94,7 +92,7 @@ class WatchedOutbox:
         self._stage = stage
         self._outbox = outbox
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
         with self._stage.watching_the_bell():
             return self._outbox.line_up(deferrals)
 

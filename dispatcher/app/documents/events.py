@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -36,6 +37,15 @@ def decision_document(decision: Decision) -> dict[str, Any]:
         "ts": decision.ts,
         "text": decision.text,
         "labels": dict(decision.labels),
+    }
+
+
+def decisions_document(found: Sequence[Decision], kept_since_us: int | None, *, more: bool) -> dict[str, Any]:
+    """A list of ended events as JSON has it, with whether there are more, and since when none is missing."""
+    return {
+        "events": [decision_document(each) for each in found],
+        "more": more,
+        "kept_since": None if kept_since_us is None else kept_since_us / US,
     }
 
 

@@ -16,8 +16,7 @@ from rich.text import Text
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
 from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import clock_of, ended, why
-from dispatcher.core.kept import NO_CATEGORY
-from dispatcher.core.limits import US
+from dispatcher.core.limits import NO_CATEGORY, US
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.store.dead_letters import DeadLetter
 

@@ -48,6 +48,8 @@ _INSTANT: Final = Parsed("INSTANT", _instant)
 @click.option("--max-age", type=SPAN_S, help="Give up after waiting so long: 30m, or seconds.")
 @click.option("--not-before", type=_INSTANT, help="Post it then or later: 2026-11-24T08:00, with a zone or in yours.")
 @click.option("--delay", type=SPAN_S, help="Post it after so long, or later: 30m, or seconds.")
+@click.option("--dedup-key", help="What the event is about: repeats and the recovery name the same.")
+@click.option("--resolved", is_flag=True, help="What the --dedup-key names is over.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object, instead of ids.")
 @click.pass_obj
 def send(
@@ -55,6 +57,7 @@ def send(
     /,
     from_stdin: bool,  # noqa: FBT001 - click passes by name
     as_json: bool,  # noqa: FBT001 - as above
+    resolved: bool,  # noqa: FBT001 - as above
     labels: Sequence[tuple[str, str]],
     **fields: Any,  # noqa: ANN401 - the options that are fields of an event
 ) -> int:
@@ -68,6 +71,8 @@ def send(
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
     if labels:
         given["labels"] = dict(labels)
+    if resolved:
+        given["status"] = "resolved"
     if from_stdin:
         if given:
             raise click.UsageError(

@@ -15,8 +15,7 @@ from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
 from dispatcher.app.documents.recent import NOTHING, Lately
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar
 from dispatcher.cli.instants import span
-from dispatcher.core.kept import NO_CATEGORY
-from dispatcher.core.limits import US, Kind, Limit, format_duration
+from dispatcher.core.limits import NO_CATEGORY, US, Kind, Limit, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.rendering import one_line
 from dispatcher.limiter import Usage

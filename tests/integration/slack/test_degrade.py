@@ -24,8 +24,7 @@ from dispatcher.core.limits import (
     Rejected,
 )
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.degrade import Fallbacks
-from dispatcher.slack.sink import SlackSink, Workspace
+from dispatcher.slack.sink import Fallbacks, SlackSink, Workspace
 from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import STRICT, FaultReply, Hang, RateLimited, Setup, SlackError, StandIn, landed, not_landed
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request

@@ -6,9 +6,8 @@ import pytest
 from redis import ResponseError
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Ambiguous, Lane, Rejected
+from dispatcher.core.limits import US, Ambiguous, Bounds, Lane, Rejected
 from dispatcher.core.policy import OnLimit, again_after_us
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed

@@ -9,9 +9,8 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Limit, Reason, Receipt, Rejected
+from dispatcher.core.limits import US, Bounds, Limit, Reason, Receipt, Rejected
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.transitions import after_post

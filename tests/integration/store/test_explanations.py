@@ -17,8 +17,7 @@ from rq.serializers import JSONSerializer
 from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
 from dispatcher.core.event import job_id_for
 from dispatcher.core.explain import State
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Ambiguous, Lane, Limit, Paused, RateLimitedBySlack, Retryable
+from dispatcher.core.limits import US, Ambiguous, Bounds, Lane, Limit, Paused, RateLimitedBySlack, Retryable
 from dispatcher.core.outcomes import GRACE_US
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.logs.event_log import facts_of

@@ -10,9 +10,8 @@ from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Denied, Lane, Limit, Reason, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US, Bounds, Denied, Lane, Limit, Reason, Receipt, Rejected, Retryable
 from dispatcher.core.outcomes import Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

@@ -13,7 +13,7 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from dispatcher.core.explain import State
-from dispatcher.core.kept import DEFAULT_BOUNDS
+from dispatcher.core.limits import DEFAULT_BOUNDS
 from dispatcher.core.policy import OnLimit
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters

@@ -7,9 +7,8 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.kept import Bounds
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Denied, Limit, Paused, Reason, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US, Bounds, Denied, Limit, Paused, Reason, Receipt, Rejected, Retryable
 from dispatcher.core.outcomes import Dropped, Settlement, Slots
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.transitions import after_post

@@ -59,7 +59,7 @@ def running(redis_url: str) -> Iterator[int]:
             readiness=Readiness(settings, client),
             log=log,
         ).build()
-        app.router.routes.append(Route("/sleep", bounds.bounded(sleep)))
+        app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
         servers.append(server_of(app))
         await servers[0].serve([listening])
 
@@ -155,6 +155,25 @@ def test_a_body_over_4_mb_is_413_also_where_its_length_is_not_said(serving: Serv
     pieces = iter([b" " * 1_000_000] * 5)
     with serving.client() as client:
         assert client.post("/v1/events", content=pieces).status_code == 413
+
+
+def test_bodies_that_are_too_large_together_are_refused_until_one_of_them_is_done(
+    hurried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "BODY_S", PATIENCE_S)
+    monkeypatch.setattr(bounds, "MOST_BODIES", 10)
+    head = ("POST /sleep HTTP/1.1", "Host: localhost", "Content-Length: 8", "Connection: close")
+    with connected(hurried) as first, connected(hurried) as second, connected(hurried) as third:
+        first.send(*head, body=b"1234567")
+        until(lambda: bounds.Held.of_all == 7, "the first body to come")
+        second.send(*head, body=b"1234567")
+        code, text = second.answer()
+        assert (code, "retry-after: 2" in text) == (503, True)
+        assert "the bodies of all requests in hand are over 10 bytes together" in text
+        first.connection.close()
+        until(lambda: bounds.Held.of_all == 0, "the first body to be gone")
+        third.send(*head, body=b"12345678")
+        assert "there was no answer in time" in third.answer()[1]
 
 
 def test_more_than_512_connections_are_refused_and_those_before_are_served(serving: Serving) -> None:

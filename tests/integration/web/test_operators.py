@@ -62,7 +62,13 @@ def alike(value: Any) -> Any:  # noqa: ANN401 - JSON
             "/v1/dead?category=errors&since=2h&limit=2",
             ["dead", "list", "--category", "errors", "--since", "2h", "--limit=2"],
         ),
+        ("/v1/dead?text=TEXT+1", ["dead", "list", "--text", "TEXT 1"]),
         ("/v1/dead/e1", ["dead", "show", "e1"]),
+        ("/v1/events", ["events"]),
+        (
+            "/v1/events?category=errors&outcome=dead&reason=rejected&text=1+text&since=1h&limit=1",
+            ["events", "--category=errors", "--outcome=dead", "--text=1 text", "--since=1h", "--limit=1"],
+        ),
         ("/v1/events/e1", ["explain", "e1"]),
         ("/v1/parked", ["parked", "list"]),
     ],
@@ -89,6 +95,7 @@ def test_what_is_not_known_is_404(olga: httpx.Client, path: str) -> None:
         ("/v1/dead?since=soon", "/since"),
         ("/v1/parked?older_than=x", "/older_than"),
         ("/v1/status?sort=size", "/sort"),
+        ("/v1/events?outcome=gone", "/outcome"),
         ("/v1/audit?whom=olga", "/whom"),
     ],
 )
@@ -145,7 +152,7 @@ def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redi
         ) as serving,
         serving.client("secret-of-olga") as olga,
     ):
-        listed = olga.get("/v1/parked?category=reports").json()["parked"]
+        listed = olga.get("/v1/parked?category=reports&text=text").json()["parked"]
         assert {each["id"] for each in listed} == {"two", "three"}
         told = olga.post("/v1/parked/cancel", json={"category": "reports", "dry_run": True}).json()
         assert told == {"matched": 2, "cancelled": 0, "dry_run": True, "more": False}

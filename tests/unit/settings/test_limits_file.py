@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.kept import Bounds
-from dispatcher.core.limits import US, Identity, Limit
+from dispatcher.core.limits import US, Bounds, Identity, Limit
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
@@ -41,7 +40,8 @@ TRUTH = "expected true or false"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
 RULE_KEYS = (
     "limits, channel, routes, fallback, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, "
-    "allow_mentions, template, per_label, digest_delay, notice"
+    "allow_mentions, template, per_label, digest_delay, notice, once, resolved, "
+    "resolved_while_waiting"
 )
 TEMPLATE = 'expected a template such as "*{{ category }}* {{ text }}"'
 USERNAME = "expected a name of 1 to 80 printable characters"

@@ -21,6 +21,7 @@ from dispatcher.settings.limits_schema import (
     DecisionsSection,
     GlobalSection,
     LimitsFile,
+    OnceSection,
     RouteSection,
     RuleSection,
     Section,
@@ -87,6 +88,8 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("defaults: {routes: [{match: a=b host!= team=db|web x=*, channel: '#a'}]}", id="route"),
         pytest.param("defaults: {routes: [{match: ['a=b c', x!=y*], channel: C0123ABCD}]}", id="route with a list"),
         pytest.param("defaults: {notice: true}\ncategories: {a: {notice: false}}", id="notice"),
+        pytest.param("defaults: {once: {per: 4h}}\ncategories: {a: {once: {by: [x, y], per: 1h}}}", id="once"),
+        pytest.param("defaults: {resolved: ignore, resolved_while_waiting: post}", id="resolved"),
     ],
 )
 def test_valid_limits_conform_to_the_schema(text: str) -> None:
@@ -223,6 +226,7 @@ def test_every_key_that_may_stand_there_is_described_and_no_other() -> None:
         for each in (
             GlobalSection,
             ChannelSection,
+            OnceSection,
             RouteSection,
             RuleSection,
             CategorySection,

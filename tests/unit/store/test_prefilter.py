@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.limits import US, Demand, Denied, FirstOf, Limit, Scope
 from dispatcher.core.outcomes import Prefiltered
-from dispatcher.store.prefilter import MOST_CATEGORIES, Prefilter, PrefilterCall
+from dispatcher.store.admission import MOST_CATEGORIES, Prefilter, PrefilterCall
 
 HOUR_US: Final = 3_600 * US
 

@@ -1,0 +1,170 @@
+"""Repeats: of events about the same thing one is posted in each window, and the others end as repeats of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from dispatcher.core.event import new_event_id
+from dispatcher.core.limits import US, Limit, Receipt, Rejected
+from dispatcher.core.once import Once
+from dispatcher.core.policy import CategoryRule, OnLimit
+from dispatcher.store.dead_letters import DeadLetters, Filter
+from dispatcher.store.explanations import Explanations
+from tests.support.deferral import run
+from tests.support.servers import Database
+from tests.support.stage import UNPACED, Stage, Worker, policy_of
+
+pytestmark = pytest.mark.server
+
+HOUR_US: Final = 3_600 * US
+ONCE: Final = Once("dedup_key", HOUR_US)
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    """``errors`` drop over 2 in a minute, ``kept`` become dead letters, ``later`` wait; each is posted once an hour."""
+    policy = policy_of("", "2/1m")
+    rules = {
+        name: CategoryRule((Limit.parse("2/1m"),), UNPACED, on_limit, 24 * HOUR_US, once=ONCE)
+        for name, on_limit in (
+            ("errors", OnLimit.DROP),
+            ("kept", OnLimit.DEAD_LETTER),
+            ("later", OnLimit.DEFER),
+            ("told", OnLimit.DIGEST),
+        )
+    }
+    rules["paced"] = replace(rules["errors"], channel="#paced")
+    return Stage(redis, replace(policy, categories=rules))
+
+
+def sentence(stage: Stage, id_: str) -> str:
+    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_).sentence
+
+
+def repeats(stage: Stage) -> int:
+    ends = stage.snapshot().counts.by_reason("dropped")
+    return sum(number for (_, reason), number in ends.items() if reason == "repeat")
+
+
+@pytest.mark.parametrize("category", ["errors", "kept", "later", "told"])
+def test_a_repeat_is_dropped_whatever_on_limit_says(stage: Stage, ann: Worker, category: str) -> None:
+    stage.send("a", "b", category=category, dedup_key="db1")
+    run(ann)
+    stage.send("c", category=category, dedup_key="db1")
+    run(ann)
+    assert ann.desk.posts == ["a"]
+    assert repeats(stage) == 2
+    assert stage.snapshot().dead_letters == 0
+
+
+def test_the_next_one_is_posted_when_the_window_has_passed(stage: Stage, ann: Worker) -> None:
+    stage.send("a", dedup_key="db1")
+    run(ann)
+    stage.clock.now_us += HOUR_US - 1
+    stage.send("b", dedup_key="db1")
+    run(ann)
+    stage.clock.now_us += 1
+    stage.send("c", dedup_key="db1")
+    run(ann)
+    assert ann.desk.posts == ["a", "c"]
+
+
+def test_what_another_limit_refuses_takes_no_key(stage: Stage, ann: Worker) -> None:
+    stage.send("a", dedup_key="db1")
+    stage.send("b", dedup_key="db2")
+    stage.send("c", dedup_key="db3")
+    run(ann)
+    stage.clock.now_us += 60 * US
+    stage.send("d", dedup_key="db3")
+    run(ann)
+    assert ann.desk.posts == ["a", "b", "d"]
+    assert repeats(stage) == 0
+
+
+def test_a_repeat_is_one_though_another_limit_would_refuse_it_too(stage: Stage, ann: Worker) -> None:
+    stage.send("a", dedup_key="db1")
+    stage.send("b", dedup_key="db2")
+    stage.send("c", dedup_key="db1")
+    run(ann)
+    assert repeats(stage) == 1
+
+
+def test_a_message_that_is_not_posted_gives_its_key_back(stage: Stage, ann: Worker) -> None:
+    ann.desk.reply = lambda _: Rejected("channel_not_found", "")
+    stage.send("a", dedup_key="db1")
+    run(ann)
+    ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
+    stage.send("b", dedup_key="db1")
+    run(ann)
+    assert ann.desk.posts == ["a", "b"]
+    assert repeats(stage) == 0
+
+
+def test_one_that_stands_in_line_keeps_its_key_until_it_is_posted(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", "c", category="later")
+    stage.send("d", "e", category="later", dedup_key="db1")
+    run(ann)
+    assert repeats(stage) == 1
+    assert sentence(stage, "e") == "A repeat of d, which waits to be posted."
+    stage.clock.now_us += 60 * US
+    run(ann)
+    assert ann.desk.posts == ["a", "b", "c", "d"]
+    stage.send("f", category="later", dedup_key="db1")
+    run(ann)
+    assert repeats(stage) == 2
+
+
+def test_one_that_leaves_its_line_unposted_gives_its_key_back(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", category="later")
+    stage.send("c", category="later", dedup_key="db1", max_age=30)
+    run(ann)
+    stage.clock.now_us += 30 * US
+    run(ann)
+    assert [letter["reason"] for letter in stage.letters()] == ["expired"]
+    stage.clock.now_us += 30 * US
+    stage.send("d", category="later", dedup_key="db1")
+    run(ann)
+    assert ann.desk.posts == ["a", "b", "d"]
+
+
+def test_one_that_waits_for_its_channel_keeps_its_key(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", category="paced")
+    (first,) = ann.go()
+    stage.clock.now_us += 30 * 60 * US
+    stage.send("c", category="paced", dedup_key="db1")
+    ann.go()
+    stage.clock.now_us += 2 * HOUR_US
+    stage.send("d", category="paced", dedup_key="db1")
+    ann.renew()
+    ann.go()
+    assert repeats(stage) == 1
+    assert stage.line("#paced")[-1:] == ["c"]
+    assert first.candidate.leased.id == "a"
+
+
+def test_an_explanation_names_the_event_that_was_posted(stage: Stage, ann: Worker) -> None:
+    stage.send("a", dedup_key="db1")
+    run(ann)
+    stage.clock.now_us += 60 * US
+    stage.send("b", dedup_key="db1")
+    run(ann)
+    said = sentence(stage, "b")
+    assert said.startswith("A repeat of a, which was posted at ")
+    assert "; the next may be posted at " in said
+
+
+def test_a_dead_letter_that_is_a_repeat_becomes_one_again(stage: Stage, ann: Worker) -> None:
+    id_ = new_event_id()
+    ann.desk.reply = lambda _: Rejected("channel_not_found", "")
+    stage.send(id_, dedup_key="db1")
+    run(ann)
+    ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
+    stage.send("b", dedup_key="db1")
+    run(ann)
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.replay(letters.find(Filter()))
+    run(ann)
+    assert [letter["reason"] for letter in stage.letters()] == ["repeat"]
