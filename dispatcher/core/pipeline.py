@@ -488,10 +488,12 @@ class ProducerEvents:
         return settlement._replace(template_fault=message.template_fault, text=text)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """The event was sent, becomes a dead letter, or gets another attempt."""
-        if started.candidate.leased.edits is not None:
+        """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
+        leased, terms = started.candidate
+        if leased.edits is not None:
             return recovery.after_edit(started, result, self.backoff, self.grace_us)
-        return transitions.after_post(started, result, self.backoff, self.grace_us)
+        fallback = self.policy.fallback(leased, terms.channel)
+        return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """The same as for any event; a message that was found may be edited later."""
@@ -503,4 +505,12 @@ class ProducerEvents:
 
     def _message(self, leased: Leased, channel: str, thread_ts: str | None) -> Message:
         style = self.policy.rule(leased.event.category).style
-        return message_for(leased.event, leased.name, channel, style, thread_ts=thread_ts, seen_us=leased.seen_us)
+        return message_for(
+            leased.event,
+            leased.name,
+            channel,
+            style,
+            thread_ts=thread_ts,
+            seen_us=leased.seen_us,
+            gone=leased.gone,
+        )

@@ -474,7 +474,7 @@ def _sent_facts(sent: Sent, channel: Mapping[str, object]) -> dict[str, object]:
 
 
 def _facts_of(settlement: Settlement) -> dict[str, object]:
-    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
+    channel = _channel_of(settlement)
     match settlement.outcome:
         case Sent() as sent:
             return _sent_facts(sent, channel)
@@ -489,15 +489,23 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:
             if since_us is not None:
                 facts["since"] = since_us / US
             return facts if code is None else {**facts, "code": code}
-        case Parked(_, reason, wait_us, code, denied, detail):
+        case Parked(_, reason, wait_us, code, denied, detail, fallback):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
             facts |= channel
-            said = {"code": code, "detail": detail}
+            said = {"code": code, "detail": detail, "fallback": fallback and fallback.channel}
             return {**facts, **{name: words for name, words in said.items() if words}}
         case Told(step):
             return {"outcome": step.value}
         case _:
             assert_never(settlement.outcome)
+
+
+def _channel_of(settlement: Settlement) -> dict[str, str]:
+    """The channel, and the one for which it stands in, if there is one."""
+    if settlement.terms is None:
+        return {}
+    gone = settlement.subject.gone if isinstance(settlement.subject, Leased) else None
+    return {"channel": settlement.terms.channel, **({} if gone is None else {"instead_of": gone.channel})}
 
 
 def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
