@@ -28,9 +28,9 @@ from dispatcher.core.outcomes import (
     Told,
 )
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
-from dispatcher.core.recovery import scope_of_key, subject_of
+from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
-from dispatcher.core.tally import Counting
+from dispatcher.core.tally import Counting, repeats_of
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
@@ -217,7 +217,7 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
         row["deadline"] = str(terms.deadline_us)
         if not isinstance(settlement.outcome, Parked | Told) and is_remembered(subject.event, subject.id):
             row["remember"] = True
-        row |= _about(settlement, subject, terms, shown_chars)
+        row |= _about(settlement, subject, terms, shown_chars) | _repeats(settlement, subject, terms, table)
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
@@ -257,6 +257,24 @@ def _about(settlement: Settlement, leased: Leased, terms: Terms, shown_chars: in
         if (once := once_beside_key(leased, terms)) is not None:
             facts["once"] = once
     return facts
+
+
+def _repeats(settlement: Settlement, leased: Leased, terms: Terms, table: Table) -> dict[str, Any]:
+    """What the tally of its repeats learns of an event that is posted, or never will be."""
+    (first, *_) = all_scopes(terms.scopes) or (None,)
+    outcome = settlement.outcome
+    if first is None or not is_once(first) or isinstance(outcome, Parked):
+        return {}
+    counting = repeats_of(tally_id(leased.event.category, first.name), leased.event.category, 1, first.name)
+    facts: dict[str, Any] = {
+        "id": counting.id,
+        "key": table.tally_key(counting),
+        "window_us": first.limits[0].window_us,
+    }
+    if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.text is not None:
+        text = cut(settlement.text, MAX_KEPT_TEXT)
+        facts["message"] = {"channel": outcome.receipt.channel, "ts": outcome.receipt.ts, "text": text}
+    return {"repeats": facts}
 
 
 def _reach(settlement: Settlement) -> dict[str, Any]:
