@@ -20,7 +20,7 @@ from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import Command, environment, until
 from tests.support.snapshots import is_settled, watch
 
-EVENTS_PER_KILL = 50
+EVENTS_PER_KILL = 30
 MANY = 100
 Begin = Callable[[int], Round]
 

@@ -38,7 +38,7 @@ OFTEN: Final = 2
 
 in_scenes = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 in_extent = pytest.mark.parametrize(
-    "most", [pytest.param(8, id="some"), pytest.param(100_000, id="all", marks=pytest.mark.slow)]
+    "most", [pytest.param(5, id="some"), pytest.param(100_000, id="all", marks=pytest.mark.slow)]
 )
 
 
