@@ -33,7 +33,8 @@
 --             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
 --             "letter": {field: string, ...} of a dead letter; this script adds the payload, and a header that cannot be read,
---             of a parked event: "place": "line" | "timer" | "scan" (a timer that counts from the post) | "scheduled", "wait_us" | "begins_us",
+--             of a parked event: "onto": position of the channel in whose line it waits, because its own is gone ("said") | absent,
+--               "place": "line" | "timer" | "scan" (a timer that counts from the post) | "scheduled", "wait_us" | "begins_us",
 --               "deadline": string, "attempt", "unknown", "resent", "unconfirmed": how many history scans have failed, of an event
 --               with an unknown delivery status,
 --               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
@@ -94,11 +95,26 @@ local function park(event, header, payload)
     plan.zadd(at.timers, instant, event.id)
     ends = event.unconfirmed and math.max(ends, instant) or ends -- an event is reconciled before it expires
   else
-    lines.class(header, event, pause.has_failed(at, header, channels[event.channel].name))
-    plan.zadd(channels[event.channel].line, lines.score(header), event.id)
+    local channel = channels[event.onto or event.channel]
+    lines.class(header, event, pause.has_failed(at, header, channel.name))
+    plan.zadd(channel.line, lines.score(header), event.id)
   end
   plan.zadd(at.parked, ends, event.id)
   record.write(at, event.id, header, payload)
+end
+
+-- The event goes on to another channel, since its own is gone.
+local function move_on(event, header, channel, onto)
+  header.gone = { channel.name, event.said.code }
+  header.channel, header.solo, header.pace = onto.name, onto.max ~= nil, onto.window_us
+end
+
+-- When the head of the channel's line may pass: at once, if other limits are in force than those of the call.
+local function set_line(channel)
+  lines.set(at, channel)
+  if is_stale and (plan.zscore(at.lines, channel.line_name) or math.huge) < math.huge then
+    plan.zadd(at.lines, at.now, channel.line_name)
+  end
 end
 
 -- What changes for the channel after a post has ended: its turn, its pace, its cool-down.
@@ -215,7 +231,7 @@ local function note_subject(event, header)
 end
 
 local function settle(event)
-  local channel = channels[event.channel]
+  local channel, onto = channels[event.channel], channels[event.onto]
   local is_digest_message = record.is_digest_message(event.id)
   local header, payload, malformed = record.read(at, event.id)
   turn_slots(event, header, malformed)
@@ -235,6 +251,9 @@ local function settle(event)
     lines.free_all(at, event.id)
   end
   note_reach(event, channel, number_of(header.sent) or 0)
+  if onto and event.outcome == 'parked' then
+    move_on(event, header, channel, onto)
+  end
   if event.outcome == 'parked' then
     park(event, header, payload)
   elseif event.outcome == 'told' then
@@ -272,10 +291,10 @@ local function settle(event)
   end
   if channel then
     turn_channel(event, channel)
-    lines.set(at, channel)
-    if is_stale and (plan.zscore(at.lines, channel.line_name) or math.huge) < math.huge then
-      plan.zadd(at.lines, at.now, channel.line_name)
-    end
+    set_line(channel)
+  end
+  if onto then
+    set_line(onto)
   end
 end
 

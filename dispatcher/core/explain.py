@@ -22,7 +22,7 @@ Clock: TypeAlias = Callable[[int], str]
 _SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
 _SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
-_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel")
+_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel", "instead_of")
 """What a log line has of a decision as it is."""
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
@@ -35,7 +35,8 @@ class Decision:
 
     ``copies`` of it may stand in Slack, beside what was sent: posts with an unknown delivery status that could not be
     found in the history. ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
-    refused it and are not enforced. ``text`` is the beginning of the event's text, as far as it is kept. Of a
+    refused it and are not enforced. ``instead_of`` is the channel it was meant for, which is gone: ``channel`` is its
+    category's fallback. ``text`` is the beginning of the event's text, as far as it is kept. Of a
     duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
     """
 
@@ -56,6 +57,7 @@ class Decision:
     since_us: int | None = None
     text: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    instead_of: str | None = None
 
 
 class State(StrEnum):
@@ -169,7 +171,8 @@ def _ended(decision: Decision, at: Clock) -> str:
             copies = f"; {_count(decision.copies, 'copy', 'copies')} may stand beside it" if decision.copies else ""
             against = " and ".join(decision.shadow)
             shadow = f"; not enforced, {against} would have refused it" if against else ""
-            return f"Sent to {decision.channel} at {when}{copies}{shadow}."
+            gone = f", since {decision.instead_of} is gone" if decision.instead_of else ""
+            return f"Sent to {decision.channel} at {when}{gone}{copies}{shadow}."
         case "duplicate":
             return f"Duplicate at {when}: an event of this id came before."
         case _:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt, Scope
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Posted, Terms, Undecodable
+from dispatcher.core.limits import US, Denied, Reason, Scope
 from dispatcher.core.once import is_once
+from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.tally import Counting
 
 MARGIN_US: Final = 60 * US
@@ -202,7 +203,7 @@ class Place(StrEnum):
 class Parked:
     """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post), or known of its line.
 
-    ``detail`` is what the sink said.
+    ``detail`` is what the sink said. With a ``fallback`` it waits in the line of that channel, and is posted there.
     """
 
     place: Place
@@ -211,6 +212,7 @@ class Parked:
     code: str | None = None
     denied: Denied | None = None
     detail: str | None = None
+    fallback: Fallback | None = None
 
 
 class Step(StrEnum):

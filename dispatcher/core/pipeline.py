@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, assert_never
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Terms, Undecodable, Waiting, boottime_s
-from dispatcher.core.limits import Admitted, Denied, Message, Opening, PostResult, Reason, Retryable, all_scopes
+from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
@@ -34,6 +34,7 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits
@@ -487,10 +488,12 @@ class ProducerEvents:
         return settlement._replace(template_fault=message.template_fault, text=text)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """The event was sent, becomes a dead letter, or gets another attempt."""
-        if started.candidate.leased.edits is not None:
+        """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
+        leased, terms = started.candidate
+        if leased.edits is not None:
             return recovery.after_edit(started, result, self.backoff, self.grace_us)
-        return transitions.after_post(started, result, self.backoff, self.grace_us)
+        fallback = self.policy.fallback(leased, terms.channel)
+        return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """The same as for any event; a message that was found may be edited later."""
@@ -502,4 +505,12 @@ class ProducerEvents:
 
     def _message(self, leased: Leased, channel: str, thread_ts: str | None) -> Message:
         style = self.policy.rule(leased.event.category).style
-        return message_for(leased.event, leased.name, channel, style, thread_ts=thread_ts, seen_us=leased.seen_us)
+        return message_for(
+            leased.event,
+            leased.name,
+            channel,
+            style,
+            thread_ts=thread_ts,
+            seen_us=leased.seen_us,
+            gone=leased.gone,
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
+from dispatcher.core.limits import Denied, Opening, Scope, Verdict
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
     Deferral,
@@ -23,6 +23,7 @@ from dispatcher.core.outcomes import (
     Turn,
     Turned,
 )
+from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.tally import Counting, Suppressed
 
 

@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 from dispatcher.core import transitions
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable
-from dispatcher.core.limits import US, Ambiguous, Message, PostResult, Reason, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US, Reason
 from dispatcher.core.once import BY_KEY, ONCE_PREFIX, digest_of
 from dispatcher.core.outcomes import Digested, Dropped, Parked, Place, Recovery, Settlement, Slots
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
+from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import cut
 from dispatcher.core.units import format_duration
 

@@ -19,7 +19,7 @@ from dispatcher.core import explain
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
-from dispatcher.core.limits import US, Denied, LeftOut, Part, Reason
+from dispatcher.core.limits import US, Denied, Reason
 from dispatcher.core.outcomes import (
     DeadLettered,
     Digested,
@@ -34,6 +34,7 @@ from dispatcher.core.outcomes import (
     Turned,
 )
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
@@ -61,6 +62,8 @@ _WARNINGS: Final = {
     "log.lines_left_out",
     "setting.warning",
     "server.warning",
+    "serve.crashed",
+    "serve.given_up",
     "worker.crashed",
     "worker.given_up",
     "workers.killed",
@@ -471,7 +474,7 @@ def _sent_facts(sent: Sent, channel: Mapping[str, object]) -> dict[str, object]:
 
 
 def _facts_of(settlement: Settlement) -> dict[str, object]:
-    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
+    channel = _channel_of(settlement)
     match settlement.outcome:
         case Sent() as sent:
             return _sent_facts(sent, channel)
@@ -486,15 +489,23 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:
             if since_us is not None:
                 facts["since"] = since_us / US
             return facts if code is None else {**facts, "code": code}
-        case Parked(_, reason, wait_us, code, denied, detail):
+        case Parked(_, reason, wait_us, code, denied, detail, fallback):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
             facts |= channel
-            said = {"code": code, "detail": detail}
+            said = {"code": code, "detail": detail, "fallback": fallback and fallback.channel}
             return {**facts, **{name: words for name, words in said.items() if words}}
         case Told(step):
             return {"outcome": step.value}
         case _:
             assert_never(settlement.outcome)
+
+
+def _channel_of(settlement: Settlement) -> dict[str, str]:
+    """The channel, and the one for which it stands in, if there is one."""
+    if settlement.terms is None:
+        return {}
+    gone = settlement.subject.gone if isinstance(settlement.subject, Leased) else None
+    return {"channel": settlement.terms.channel, **({} if gone is None else {"instead_of": gone.channel})}
 
 
 def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:

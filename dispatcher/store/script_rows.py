@@ -64,7 +64,7 @@ class Table:
             "id": leased.id,
             **_books(leased),
             "configured": terms.configured,
-            "channel": self._channel(terms),
+            "channel": self.channel(terms.channel, terms.pace),
             "priority": leased.event.priority.value,
             **self._slots(terms),
             **self._thread(leased.event, terms),
@@ -100,19 +100,17 @@ class Table:
             self.threads = {"names": names, "roots": roots}
         return {"thread": f"{terms.channel}\n{event.thread}"}
 
-    def _channel(self, terms: Terms) -> int:
-        known = self._channel_positions.get(terms.channel)
+    def channel(self, name: str, pace: Limit | None) -> int:
+        """The position of a channel, which is told with its pace."""
+        known = self._channel_positions.get(name)
         if known is not None:
             return known
-        channel: dict[str, Any] = {
-            "name": terms.channel,
-            "line": self._position(self._names.line(f"channel:{terms.channel}")),
-        }
-        if terms.pace is not None:
-            pace = self._position(self._names.scope(f"pace:{terms.channel}"))
-            channel |= {"pace": pace, "max": terms.pace.max, "window_us": terms.pace.window_us}
+        channel: dict[str, Any] = {"name": name, "line": self._position(self._names.line(f"channel:{name}"))}
+        if pace is not None:
+            scope = self._position(self._names.scope(f"pace:{name}"))
+            channel |= {"pace": scope, "max": pace.max, "window_us": pace.window_us}
         self.channels.append(channel)
-        self._channel_positions[terms.channel] = len(self.channels)
+        self._channel_positions[name] = len(self.channels)
         return len(self.channels)
 
     def tally_key(self, counting: Counting) -> int:
@@ -227,14 +225,11 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
             row["shown"] = shown_of(subject.event, shown_chars)
     row |= _ended(settlement.outcome, settlement)
     row |= _counted(settlement, table)
+    if isinstance(settlement.outcome, Parked) and (onto := settlement.outcome.fallback) is not None:
+        row["onto"] = table.channel(onto.channel, onto.pace)
     if isinstance(settlement.outcome, Dropped):
         del row["channel"]  # it never had a turn, or a place in a line
-    if settlement.replied:
-        row["replied"] = True
-    if settlement.arrived:
-        row["arrived"] = True
-    if settlement.resume:
-        row["resume"] = True
+    row |= {name: True for name in ("replied", "arrived", "resume") if getattr(settlement, name)}
     if settlement.cooldown_us is not None:
         row["cooldown_us"] = settlement.cooldown_us
     return row | _reach(settlement)
@@ -395,6 +390,7 @@ def why_of(settlement: Settlement) -> str | None:
             channel = receipt.channel if settlement.terms is None else settlement.terms.channel
             said: dict[str, Any] = {"channel": channel, "ts": receipt.ts}
             said |= {"copies": copies} if copies else {}
+            said |= {"instead_of": subject.gone.channel} if isinstance(subject, Leased) and subject.gone else {}
             said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
             return _text("sent", Reason.OK, category, None, said)
         case Digested(reason, of):

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.limits import US, Limit, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
+from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.store.explanations import Explanations
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
