@@ -29,7 +29,7 @@ class Part:
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequence[int]) -> tuple[Part, Part]:
+def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequence[int], http: str) -> tuple[Part, Part]:
     """What runs, and what to do with it. Holds no secret."""
     first, *others = sentences(limits.policy)
     category = next(iter(limits.policy.categories), "errors")
@@ -39,6 +39,7 @@ def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequenc
         ("limits", (limits_named(settings, limits), first, *_more(len(others)))),
         ("posts to", (_target(settings),)),
         ("workers", (f"{', '.join(map(str, pids))}; one that crashes is started again",)),
+        ("HTTP", (http,)),
     )
     doing = (
         ("send", (f'dispatcher send {category} "hello"',)),

@@ -51,6 +51,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "resolved": "post",
     "resolved_while_waiting": "drop",
     "routes": [],
+    "fallback": read.NO_FALLBACK,
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -164,6 +165,7 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         resolved=read.read_resolved(keys["resolved"]),
         resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
         routes=tuple(map(_route, keys["routes"])),
+        fallback=read.read_fallback(keys["fallback"]),
     )
 
 

@@ -39,6 +39,7 @@ MIN_LETTERS_BYTES: Final = 2_000_000
 
 MAX_LETTERS_BYTES: Final = 1_000_000_000_000
 SHOWN_TEXT: Final = (80, 0)
+NO_FALLBACK: Final = "none"
 ROUTE_EXAMPLE: Final = '{match: severity=critical, channel: "#oncall"}'
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
@@ -157,6 +158,16 @@ def read_channel(value: object) -> str:
         if _BARE_CHANNEL.fullmatch(value) and not looks_secret(value):
             raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
     raise fault(f", {_CHANNEL_EXPECTED}")
+
+
+def read_fallback(value: object) -> str | None:
+    """A channel, or ``none``."""
+    return None if value == NO_FALLBACK else read_channel(value)
+
+
+def written_fallback(channel: str | None) -> str:
+    """A fallback as ``read_fallback`` reads it."""
+    return NO_FALLBACK if channel is None else channel
 
 
 def read_match(value: object) -> Matchers:
