@@ -2,7 +2,7 @@
 -- digests.
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
---          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions, their older part
+--          events HASH, leased SET, totals HASH, names ZSET, seen ZSET, the limited decisions, their older part
 --          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,

@@ -146,6 +146,18 @@ class Sink(Protocol):
         ...
 
 
+class Unreported(Protocol):
+    """Counts that are to be stored with what is settled next, by field."""
+
+    def take(self) -> Mapping[str, int]:
+        """What was counted since the last time."""
+        ...
+
+    def put_back(self, counts: Mapping[str, int]) -> None:
+        """What was taken and could not be stored."""
+        ...
+
+
 class Observer(Protocol):
     """Told of what is durable; may fail, never breaks the way of an event."""
 

@@ -307,7 +307,8 @@ def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
     match outcome:
         case Sent(receipt):
-            return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
+            since = {"since": str(settlement.subject.begins_us)} if isinstance(settlement.subject, Leased) else {}
+            return {"outcome": "sent", **since, **({} if receipt.ts is None else {"ts": receipt.ts})}
         case Dropped():
             return {"outcome": "dropped"}
         case Digested():
