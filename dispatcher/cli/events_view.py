@@ -9,8 +9,8 @@ from typing import Final
 
 from rich.table import Table
 
+from dispatcher.app.documents.instants import clock, local, span
 from dispatcher.cli.drawing import Fitting, OneLine, plain_table
-from dispatcher.cli.instants import clock, local, span
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dispatcher.app.documents.instants import local, span, zone
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
-from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import Clock, Explanation, clock_of
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line, text_of

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.app.documents.facts import Status
+from dispatcher.app.documents.instants import local, zone
 from dispatcher.cli.context import near
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
-from dispatcher.cli.instants import local, zone
 from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows, window
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import US

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
+from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.recent import NOTHING, Lately
 from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar
-from dispatcher.cli.instants import span
 from dispatcher.core.limits import NO_CATEGORY, US, Kind, Limit, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.rendering import one_line

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.app.documents.facts import COUNTS, Status
+from dispatcher.app.documents.instants import clock, span
+from dispatcher.app.documents.pause_words import pause_in_words
 from dispatcher.app.documents.recent import Recent
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, cut, plain_table
-from dispatcher.cli.instants import clock, span
-from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from dispatcher.app.documents.facts import Status
+from dispatcher.app.documents.instants import clock
 from dispatcher.cli.drawing import Filling
-from dispatcher.cli.instants import clock
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.terminal import console_on

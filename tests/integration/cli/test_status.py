@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from dispatcher.app.documents.facts import Status, natural
+from dispatcher.app.documents.instants import clock, span
 from dispatcher.app.documents.recent import recent_of
 from dispatcher.app.documents.status import status_document as document
 from dispatcher.app.fleet import WorkerEntry, fleet
-from dispatcher.cli.instants import clock, span
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.core.limits import US, Limit
