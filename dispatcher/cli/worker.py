@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -19,7 +19,6 @@ from dispatcher.errors import ConfigError, DispatcherError
 if TYPE_CHECKING:
     from dispatcher.app.limits import InForce, LimitsFile
     from dispatcher.app.servers import Server
-    from dispatcher.cli.up_http import Door
     from dispatcher.core.ports import Sink
     from dispatcher.logs.event_log import EventLog
     from dispatcher.logs.line_buffer import LineBuffer
@@ -78,6 +77,16 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
             open_server(settings, start=True) as server,
         ):
             yield Job(settings, limits, server, sink, log, lines, (*warnings, *server.warnings), burst, interruption)
+
+
+class Sibling(Protocol):
+    """A child process beside the workers."""
+
+    def run(self, job: Job) -> int:
+        """Work until a signal, in the child; returns the exit code."""
+
+    def close(self) -> None:
+        """Let go of what only that child needs, in the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,7 @@ class Job:
         processes: int,
         terminal: Terminal,
         begun: Callable[[Job, Sequence[int]], None] = lambda *_: None,
-        door: Door | None = None,
+        door: Sibling | None = None,
     ) -> int:
         """Run several below this process, and what serves HTTP beside them; returns when all workers are done.
 

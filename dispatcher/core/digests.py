@@ -12,24 +12,13 @@ from typing import Final, NamedTuple
 
 from dispatcher.core import transitions
 from dispatcher.core.leased_event import Candidate, Leased, Started
-from dispatcher.core.limits import (
-    US,
-    Ambiguous,
-    Demand,
-    Denied,
-    Message,
-    Paused,
-    PostResult,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-)
+from dispatcher.core.limits import US, Demand, Denied, Reason
 from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Asking, Sink
-from dispatcher.core.rendering import cut, escape, without_controls
+from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.rendering import cut, escape, gone_line, without_controls
 from dispatcher.core.tally import Counting, Tally, Telling
 
 _BEING: Final = {
@@ -135,12 +124,15 @@ def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) ->
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)
     identity = policy.rule(tally.category).style.identity
-    message = Message(leased.name, channel, text_of(tally, ends=plan.ends), identity=identity)
+    text = text_of(tally, ends=plan.ends)
+    if leased.gone is not None:
+        text = cut(f"{gone_line(leased.gone)}\n{text}")
+    message = Message(leased.name, channel, text, identity=identity)
     return Words(message, (tally.channel or channel, tally.ts or "") if plan.act is Act.EDIT else None)
 
 
-def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
-    started: Started, result: PostResult, policy: Policy, backoff: Backoff, *, can_edit: bool
+def after_post(  # noqa: PLR0911, PLR0913 - one return for each thing a post can come to, of which much is known
+    started: Started, result: PostResult, policy: Policy, backoff: Backoff, *, can_edit: bool, has_fallback: bool
 ) -> Settlement | None:
     """What becomes of it after a post or an edit; None where that is what becomes of any event, which it waits for.
 
@@ -154,6 +146,8 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
         case Receipt():
             told = _told(tally, counting, plan, result, can_edit=can_edit)
             return Settlement(leased, terms, told, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
+        case Rejected(code) if code in transitions.GONE and has_fallback and not is_edit:
+            return None
         case Rejected(code, detail):
             told = _failed(tally, counting, plan, code, detail)
             return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)
@@ -321,8 +315,12 @@ class DigestMessages:
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
         """A digest message never becomes a dead letter."""
-        follows = after_post(started, result, self.policy, self.backoff, can_edit=self.sink.can_update)
-        return follows or transitions.after_post(started, result, self.backoff, self.grace_us)
+        leased, terms = started.candidate
+        fallback = self.policy.fallback(leased, terms.channel)
+        follows = after_post(
+            started, result, self.policy, self.backoff, can_edit=self.sink.can_update, has_fallback=fallback is not None
+        )
+        return follows or transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """A message that was found was posted or edited; one that ends as a dead letter failed, and is tried again."""

@@ -5,20 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Undecodable
-from dispatcher.core.limits import (
-    Ambiguous,
-    Denied,
-    Paused,
-    PostResult,
-    RateLimitedBySlack,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-    all_scopes,
-    format_duration,
-)
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Started, Terms, Undecodable
+from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
 from dispatcher.core.mutes import Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
@@ -34,6 +22,7 @@ from dispatcher.core.outcomes import (
     Slots,
 )
 from dispatcher.core.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3
@@ -41,6 +30,9 @@ MAX_DEATHS: Final = 3
 
 _DISCARDS: Final = (OnLimit.DROP, OnLimit.DIGEST)
 """A replayed event is never discarded in these ways."""
+
+GONE: Final = frozenset({"channel_not_found", "is_archived"})
+"""Slack's answers where a channel is gone or archived: the event goes to its category's fallback."""
 
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
@@ -194,7 +186,10 @@ def taken_again(subject: Leased | Undecodable) -> Leased | Undecodable:
 
 def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
     """The settlement with its channel's current pace: the post may have been started under older limits."""
-    terms = settlement.terms
+    terms, outcome = settlement.terms, settlement.outcome
+    if isinstance(outcome, Parked) and (onto := outcome.fallback) is not None:
+        outcome = replace(outcome, fallback=replace(onto, pace=policy.pace(onto.channel)))
+        settlement = settlement._replace(outcome=outcome)
     if terms is None or (pace := policy.pace(terms.channel)) == terms.pace:
         return settlement
     return settlement._replace(terms=replace(terms, pace=pace))
@@ -243,21 +238,27 @@ def repeated(deferral: Deferral, repeat: Repeat) -> Settlement:
     """The end of an event that was to stand in line, as a repeat."""
     (once, *_) = all_scopes(deferral.candidate.terms.scopes)
     denied = Denied(once.name, once.limits[0], repeat.wait_us)
-    settlement = _repeated(deferral.candidate, denied, Slots.KEEP)
-    match settlement.outcome:
-        case Dropped() as dropped:
-            return settlement._replace(outcome=replace(dropped, detail=repeat.of, since_us=repeat.since_us))
-        case _:
-            return settlement
+    return _repeated(deferral.candidate, denied, Slots.KEEP, repeat)
 
 
-def _repeated(candidate: Candidate, verdict: Denied, slots: Slots) -> Settlement:
+def _repeated(candidate: Candidate, verdict: Denied, slots: Slots, repeat: Repeat | None = None) -> Settlement:
     """The end of an event about the same thing as an earlier one, whatever ``on_limit`` says."""
     leased, terms = candidate.leased, candidate.terms
     if leased.replays:
         detail = f"a repeat of what was posted within {format_duration(verdict.limit.window_us)}"
         return Settlement(leased, terms, DeadLettered(Reason.REPEAT, detail, denied=verdict), slots)
-    return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT), slots)
+    of, since_us = (None, None) if repeat is None else (repeat.of, repeat.since_us)
+    return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT, of, since_us=since_us), slots)
+
+
+def over(candidate: Candidate, since_us: int | None) -> Settlement:
+    """The end of an event about a failure that was over before; a dead letter that was replayed is one again."""
+    leased, terms = candidate.leased, candidate.terms
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    if leased.replays:
+        letter = DeadLettered(Reason.RESOLVED, "what it is about was over before", since_us=since_us)
+        return Settlement(leased, terms, letter, slots)
+    return Settlement(leased, terms, Dropped(None, Reason.RESOLVED, since_us=since_us), slots)
 
 
 def repeats(candidate: Candidate) -> bool:
@@ -267,13 +268,18 @@ def repeats(candidate: Candidate) -> bool:
 
 
 def after_post(  # noqa: PLR0911 - one return for each result of a post
-    started: Started, result: PostResult, backoff: Backoff, grace_us: int = GRACE_US
+    started: Started,
+    result: PostResult,
+    backoff: Backoff,
+    grace_us: int = GRACE_US,
+    fallback: Fallback | None = None,
 ) -> Settlement:
     """What happens to an event after a post.
 
     The event keeps its slots if it is or may be posted. It holds them while it waits for another attempt. It gives them
     back when it will never be posted. An attempt is used up only by a cause that another attempt can meet again. An
-    event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked.
+    event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked. Where the channel
+    is gone, the event waits for its ``fallback``, with all of its attempts.
     """
     leased, terms = started.candidate.leased, started.candidate.terms
     tried, spared = started.attempt, started.attempt - 1
@@ -294,8 +300,11 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
                 return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=reached)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
+        case Rejected(code, detail) if code in GONE and fallback is not None:
+            waits = Parked(Place.LINE, Reason.RETRY, 0, code, detail=detail, fallback=fallback)
+            return settlement(waits, Slots.HOLD, attempt=0, replied=True, arrived=True, reached=True)
         case Rejected(code, detail):
-            letter = DeadLettered(Reason.REJECTED, detail, code)
+            letter = DeadLettered(Reason.REJECTED, f"{detail}{_as_fallback(leased)}", code)
             return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Ambiguous(code, detail):
             waits = Parked(Place.SCAN, Reason.RECONCILE, grace_us, code, detail=detail)
@@ -306,3 +315,8 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
             return settlement(waits, Slots.HOLD, pause=result)
         case _:
             assert_never(result)
+
+
+def _as_fallback(leased: Leased) -> str:
+    """That the channel of an event stood in for another one, for the words of its end."""
+    return "" if leased.gone is None else f"; this was the fallback of {leased.gone.channel} ({leased.gone.code})"

@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Identity, Limit, format_duration
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit, format_duration
 from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
@@ -24,6 +24,9 @@ from dispatcher.core.policy import (
     Template,
 )
 from dispatcher.settings import limits_values as read
+
+if TYPE_CHECKING:
+    from dispatcher.core.posts import Identity
 
 ICONS: Final = frozenset({"icon_emoji", "icon_url"})
 """Slack shows one of them: a category that has one of its own inherits none."""
@@ -48,6 +51,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "resolved": "post",
     "resolved_while_waiting": "drop",
     "routes": [],
+    "fallback": read.NO_FALLBACK,
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -161,6 +165,7 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         resolved=read.read_resolved(keys["resolved"]),
         resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
         routes=tuple(map(_route, keys["routes"])),
+        fallback=read.read_fallback(keys["fallback"]),
     )
 
 
@@ -182,8 +187,14 @@ def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:
 
 
 def _style(keys: Mapping[str, Any]) -> Style:
-    identity = Identity(keys["username"], keys["icon_emoji"], keys["icon_url"])
-    return Style(None if identity == Identity() else identity, keys["allow_mentions"], _template(keys["template"]))
+    names = (keys["username"], keys["icon_emoji"], keys["icon_url"])
+    return Style(_identity(*names) if any(names) else None, keys["allow_mentions"], _template(keys["template"]))
+
+
+def _identity(username: str | None, icon_emoji: str | None, icon_url: str | None) -> Identity:
+    from dispatcher.core.posts import Identity
+
+    return Identity(username, icon_emoji, icon_url)
 
 
 def _template(source: str | None) -> Template | None:

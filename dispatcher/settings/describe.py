@@ -114,6 +114,8 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
             parts.append(f"of the {most.max} in {_each(most)} {_window(most)} one is kept for the {rule.telling}")
     parts += _repeats(rule)
     parts += _style(rule.style)
+    if rule.fallback is not None:
+        parts.append(f"if its channel is gone or archived, it is posted to {rule.fallback}")
     parts.append(f"waits at most {_span(rule.max_age_us)}")
     if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
         parts.append("one that was perhaps posted is kept as a dead letter")

@@ -42,6 +42,12 @@ Pace: TypeAlias = Annotated[
     Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE), PlainSerializer(read.written_pace)
 ]
 Channel: TypeAlias = Annotated[str, PlainValidator(read.read_channel), WithJsonSchema(shape.CHANNEL_NAME)]
+FallbackChannel: TypeAlias = Annotated[
+    str | None,
+    PlainValidator(read.read_fallback),
+    WithJsonSchema(shape.FALLBACK),
+    PlainSerializer(read.written_fallback),
+]
 Match: TypeAlias = Annotated[
     Matchers, PlainValidator(read.read_match), WithJsonSchema(shape.MATCH), PlainSerializer(read.written_match)
 ]
@@ -280,6 +286,9 @@ class RuleSection(Section):
     )
     routes: RouteEntries = Field(
         default=(), description="Other channels for events that match; the first route that matches counts."
+    )
+    fallback: FallbackChannel = Field(
+        default=None, description="Where events are posted whose channel is gone or archived; none: dead letters."
     )
     on_limit: OverLimit = Field(
         default=_RULE.on_limit,

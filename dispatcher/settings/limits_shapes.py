@@ -21,6 +21,7 @@ from dispatcher.settings.limits_values import (
     MAX_COUNT,
     MAX_LABEL_NAME,
     MAX_WINDOWS,
+    NO_FALLBACK,
     REJECT,
 )
 
@@ -58,6 +59,7 @@ WINDOWS: Final[dict[str, Any]] = {
 PACE: Final = _text(f"none|{_LIMIT}", "MAX/WINDOW or none", "10/10s", "none")
 SPAN: Final = _text(_SPAN, "Span of time", "24h", "90s")
 CHANNEL_NAME: Final = _text(CHANNEL.pattern, "Channel", "#errors", "C0123ABCD")
+FALLBACK: Final = _text(f"{NO_FALLBACK}|{CHANNEL.pattern}", "Channel, or none", "#ops", "none")
 CHANNEL_KEY: Final = _text(f"{DEFAULT_CHANNEL_KEY}|{CHANNEL.pattern}", "Channel, or default", "default", "#ops")
 CATEGORY_NAME: Final = _text(CATEGORY.pattern, "Category", "errors")
 LABEL_NAME: Final[dict[str, Any]] = {

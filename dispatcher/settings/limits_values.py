@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -40,6 +39,7 @@ MIN_LETTERS_BYTES: Final = 2_000_000
 
 MAX_LETTERS_BYTES: Final = 1_000_000_000_000
 SHOWN_TEXT: Final = (80, 0)
+NO_FALLBACK: Final = "none"
 ROUTE_EXAMPLE: Final = '{match: severity=critical, channel: "#oncall"}'
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
@@ -158,6 +158,16 @@ def read_channel(value: object) -> str:
         if _BARE_CHANNEL.fullmatch(value) and not looks_secret(value):
             raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
     raise fault(f", {_CHANNEL_EXPECTED}")
+
+
+def read_fallback(value: object) -> str | None:
+    """A channel, or ``none``."""
+    return None if value == NO_FALLBACK else read_channel(value)
+
+
+def written_fallback(channel: str | None) -> str:
+    """A fallback as ``read_fallback`` reads it."""
+    return NO_FALLBACK if channel is None else channel
 
 
 def read_match(value: object) -> Matchers:
@@ -333,6 +343,8 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """``; did you mean NAME?`` where a known name is near, else nothing; ``-`` and ``_`` count as one."""
     by_spelling = {name.replace("-", "_"): name for name in known}
     spelling = given.lower().replace("-", "_") if isinstance(given, str) else ""
+    from difflib import get_close_matches
+
     near = get_close_matches(spelling, by_spelling, n=1)
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 
@@ -381,6 +393,8 @@ def _suggestion(text: str, *, may_be_fixed: bool) -> str:
     if loose is None:
         return ""
     kind = f" {_FIXED}" if loose[4] else ""
+    from difflib import get_close_matches
+
     if kind and not (may_be_fixed and get_close_matches(loose[4], [_FIXED])):
         return ""
     unit = "ms" if loose[3] == "ms" or loose[3].startswith("milli") else loose[3][0]

@@ -258,10 +258,10 @@ local digest = module(function(digest)
     end
     local instant = at.now + told.wait_us
     if told.ends then
-      instant, header.channel = begin_again(at, key, total, told.shown) + told.delay_us, nil
+      instant, header.channel, header.gone = begin_again(at, key, total, told.shown) + told.delay_us, nil, nil
     elseif told.failed then
       plan.hset(key, 'failed', '1')
-      header.channel = nil
+      header.channel, header.gone = nil, nil
     elseif told.edits then
       local next_at = number_in(key, 'next') or at.now
       plan.hset(key, 'edit', digits(at.now + EDIT_US))

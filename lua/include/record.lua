@@ -12,7 +12,8 @@
 -- marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many history scans failed so far),
 -- resent (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what
 -- its last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
--- thread); while it is unconfirmed, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
+-- thread), gone (of an event that is posted to its category's fallback: the channel that it was meant for, and what Slack said of
+-- it); while it is unconfirmed, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
 -- back (how far the clock was stepped back since its first post, us). Instants are strings of microseconds: cjson writes 14 digits.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
@@ -49,6 +50,9 @@ local record = module(function(record)
   local function is_why(value)
     return type(value) == 'table' and type(value[1]) == 'string' and (value[2] == cjson.null or type(value[2]) == 'string')
   end
+  local function is_pair(value)
+    return type(value) == 'table' and is_text(value[1]) and is_text(value[2]) and #value == 2
+  end
   local function is_class(value)
     return is_count(value) and value < 12
   end
@@ -58,7 +62,7 @@ local record = module(function(record)
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
     buffered = is_instant, digest = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
     first = is_instant, back = is_instant, unconfirmed = is_count, resent = is_count, entry = is_text, place = is_text,
-    root = is_text, code = is_text, trouble = is_text,
+    root = is_text, code = is_text, trouble = is_text, gone = is_pair,
     state = function(value) return value == 'sending' or value == 'waiting' end,
     solo = function(value) return type(value) == 'boolean' end,
   }

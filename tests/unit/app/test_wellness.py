@@ -22,7 +22,7 @@ SNAPSHOT: Final = Snapshot(
     totals={}, leases={}, cooldowns={}, pause=None,
 )  # fmt: skip
 IDLE: Final = WorkerEntry("a", "host", 1, "idle", NOW_US / US)
-BUSY: Final = replace(IDLE, state="busy")
+BUSY: Final = IDLE._replace(state="busy")
 QUIET: Final = Status(SNAPSHOT, {}, (), [IDLE])
 
 
@@ -65,7 +65,7 @@ def test_events_that_die_of_something_else_than_a_limit_want_a_look() -> None:
         ),
         (replace(QUIET, workers=[]), Level.LOOK, "No worker runs. Nothing waits."),
         (
-            replace(QUIET, workers=[replace(IDLE, alive=False)], snapshot=replace(SNAPSHOT, waiting=1)),
+            replace(QUIET, workers=[IDLE._replace(alive=False)], snapshot=replace(SNAPSHOT, waiting=1)),
             Level.ILL,
             "It is not well: no worker runs, and 1 event wait",
         ),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import MAX_WINDOW_US, Identity, format_duration, parse_duration
+from dispatcher.core.limits import MAX_WINDOW_US, format_duration, parse_duration
+from dispatcher.core.posts import Identity
 from dispatcher.data_files import data_file
 from dispatcher.settings.limits_file import read_limits
 
@@ -25,6 +26,7 @@ categories:
   audit: {limits: [{max: 3, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 1m}]}}
   news: {on_ambiguous: dead-letter, username: "Nëws", icon_emoji: ":x:", allow_mentions: true}
   rare: {digest_delay: 90s, notice: true}
+  safe: {fallback: C0123ABCD}
   routed: {routes: [{match: host=db* a=ö|b, channel: "#db"}, {match: ["text=disk full", x!=y], channel: C0123ABCD}]}
   paths: {template: '{{ text }} C:\\U0001f600'}
   fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
@@ -119,6 +121,10 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
         ),
         ("", "dead_letters: {max_bytes: 2GB}"),
         ("", "decisions: {max: 7}"),
+        (
+            "defaults: {fallback: '#a'}\ncategories: {b: }",
+            "defaults: {fallback: '#a'}\ncategories: {b: {fallback: none}}",
+        ),
         ("", "decisions: {text: 0}"),
     ],
 )
