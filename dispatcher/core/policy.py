@@ -28,6 +28,7 @@ from dispatcher.core.limits import (
 )
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
+from dispatcher.core.quiet import Quiet, Span
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
@@ -221,6 +222,7 @@ class Policy:
     reject_unknown: bool = False
     dead_letters: Bounds = DEFAULT_BOUNDS
     global_shadows: tuple[Limit, ...] = ()
+    quiet: tuple[Quiet, ...] = ()
     _scopes: dict[tuple[str, bool], tuple[Demand, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
