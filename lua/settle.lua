@@ -3,7 +3,7 @@
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older limited_log others others_older others_log deciding freed failures failing denials posted places limits_version seq
--- @keys tallies guarantees turns scheduled
+-- @keys tallies guarantees turns scheduled editable
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
 --           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
@@ -11,7 +11,7 @@
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
---           "most_decisions", "line", "scope", "tally", "waits", "minute": prefixes of keys, "version": of the limits | absent; if another one is in
+--           "most_decisions", "line", "scope", "tally", "waits", "minute", "subject": prefixes of keys, "version": of the limits | absent; if another one is in
 --             force, what waits for a limit or a channel asks again now,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told",
@@ -27,6 +27,10 @@
 --               reached, or its answer is not clear; "scan": true: the call was a history scan,
 --             "resume": true: a post succeeded, "spared": attempts used if the event did not cause the failure | absent,
 --             "channel_id": Slack's id of the channel | absent,
+--             "about": as in include/subjects.lua | absent, "once": name of its scope of the kind 'once' | absent,
+--             "message": {"name", "line", "channel", "ts", "text"} that was posted (include/subjects.lua) | absent,
+--             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
+--             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
 --             "letter": {field: string, ...} of a dead letter; this script adds the payload, and a header that cannot be read,
 --             of a parked event: "onto": position of the channel in whose line it waits, because its own is gone ("said") | absent,
@@ -53,6 +57,7 @@
 -- @include pause
 -- @include threads
 -- @include digest
+-- @include subjects
 
 local MOST_TRIMMED = 200 -- dead letters that one call deletes for their bounds
 
@@ -60,7 +65,7 @@ local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
 at.waits, at.line, at.scope, at.tally, at.minute = call.waits, call.line, call.scope, call.tally, call.minute
-at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
+at.remember_us, at.most_decisions, at.subject = call.remember_us, call.most_decisions, call.subject
 local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
@@ -202,6 +207,29 @@ local function spoil(event)
   end
 end
 
+-- What its subject learns of an event.
+local function note_subject(event, header)
+  local about, seq, has_ended = event.about, header.seq, event.outcome ~= 'parked'
+  if event.recovers then
+    local key = subjects.key(at, about)
+    local posted = plan.hget(key, 'posted')
+    if event.is_told and posted and subjects.is_before(posted, tonumber(about[subjects.INSTANT]), seq) then
+      subjects.forget_message(at, about[subjects.NAME])
+    elseif event.uneditable then
+      plan.hdel(key, 'ts')
+      plan.hdel(key, 'm' .. digits(seq))
+    end
+  elseif not has_ended then
+    subjects.enter(at, about, seq, event.id)
+  elseif event.message then
+    subjects.note_message(at, about, seq, event.message)
+    if event.once then
+      subjects.note_once(at, about, event.once)
+    end
+  end
+  subjects.note_end(at, about, seq, has_ended)
+end
+
 local function settle(event)
   local channel, onto = channels[event.channel], channels[event.onto]
   local is_digest_message = record.is_digest_message(event.id)
@@ -257,6 +285,9 @@ local function settle(event)
     accounting.record_limited(event.id, digits(at.now) .. ' ' .. event.why, event.shown)
   elseif event.why then
     accounting.record_other(event.id, digits(at.now) .. ' ' .. event.why, event.shown)
+  end
+  if event.about and header.seq then
+    note_subject(event, header)
   end
   if channel then
     turn_channel(event, channel)

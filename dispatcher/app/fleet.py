@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.core.limits import US
 from dispatcher.store.snapshot import Snapshot
@@ -14,8 +13,7 @@ _FRESH_S: Final = 10.0
 """A worker without a lease has just started, or signs off, for less than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerEntry:
+class WorkerEntry(NamedTuple):
     """A worker as RQ's registry has it; ``last_heartbeat`` is in seconds since 1970, by its own clock.
 
     One of ours that is not ``alive`` was killed: it holds no lease, and its entry is not renewed.

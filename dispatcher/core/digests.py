@@ -12,23 +12,12 @@ from typing import Final, NamedTuple
 
 from dispatcher.core import transitions
 from dispatcher.core.leased_event import Candidate, Leased, Started
-from dispatcher.core.limits import (
-    US,
-    Ambiguous,
-    Demand,
-    Denied,
-    Message,
-    Paused,
-    PostResult,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-)
+from dispatcher.core.limits import US, Demand, Denied, Reason
 from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Asking, Sink
+from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import cut, escape, gone_line, without_controls
 from dispatcher.core.tally import Counting, Tally, Telling
 

@@ -181,7 +181,7 @@ def _ended(decision: Decision, at: Clock) -> str:
         return f"{_capital(why(decision, at))}."
     if decision.reason == Reason.CANCELLED:
         return f"Cancelled at {when}{_words(decision.detail)}."
-    if _is_of_a_limit(decision) or decision.reason == Reason.MUTED:
+    if _is_of_a_limit(decision) or decision.reason in _SAID_IN_FULL:
         return f"{what} at {when}: {why(decision, at)}."
     code = f" ({decision.code})" if decision.code else ""
     words = why(decision, at)
@@ -194,6 +194,8 @@ def why(decision: Decision, at: Clock) -> str:
     """What the reason stands for, without a full stop; empty where there is nothing to be added to it."""
     if decision.reason == Reason.REPEAT:
         return _repeat(decision, at)
+    if decision.reason in {Reason.RESOLVED, Reason.UNPOSTED}:
+        return _recovery(decision, at)
     if decision.reason == Reason.MUTED and decision.fits_at_us is not None:
         return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
@@ -313,6 +315,8 @@ def on_timer(why: str, attempts: int, most: int, until: str) -> str:
     """An admitted event with an instant of its own."""
     if why.startswith(Reason.RECONCILE):
         return f"Posted with no clear answer ({why}); the channel's history is searched for it at {until}."
+    if why.startswith(Reason.RESOLVED):
+        return f"Tells of a recovery, and waits for the end of a post about the failure, until {until} at the latest."
     return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
 
 
@@ -379,6 +383,21 @@ def _repeat(decision: Decision, at: Clock) -> str:
         return f"a repeat of {first}, which waits to be posted"
     following = "" if decision.fits_at_us is None else f"; the next may be posted at {at(decision.fits_at_us)}"
     return f"a repeat of {first}, which was posted at {at(decision.since_us)}{following}"
+
+
+_SAID_IN_FULL: Final = frozenset({Reason.MUTED, Reason.RESOLVED, Reason.UNPOSTED})
+"""Reasons of which ``why`` says all."""
+
+
+def _recovery(decision: Decision, at: Clock) -> str:
+    """What an event has to do with a recovery."""
+    if decision.reason == Reason.UNPOSTED:
+        return f"a recovery of which there is nothing to tell; {decision.detail or 'no message about it is in Slack'}"
+    if decision.outcome == "digested":
+        return f"the message of {decision.detail or 'an earlier event'} says that it is over"
+    when = "" if decision.since_us is None else f" at {at(decision.since_us)}"
+    said = f", as {decision.detail} says" if decision.detail else ""
+    return f"what it is about was over{when} before it was posted{said}"
 
 
 def _capital(text: str) -> str:

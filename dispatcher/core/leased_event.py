@@ -43,6 +43,16 @@ class Unconfirmed(NamedTuple):
     trouble: Trouble | None = None
 
 
+class Posted(NamedTuple):
+    """The newest message about a failure: the event ``name`` was created at ``since_us`` and posted there."""
+
+    name: str
+    since_us: int
+    channel: str
+    ts: str
+    text: str
+
+
 class Gone(NamedTuple):
     """The channel that an event was meant for, and the code with which Slack said that it is gone or archived."""
 
@@ -73,8 +83,9 @@ class Leased(NamedTuple):
     ``buffered`` says that it alone was suppressed, and waits for others or to be posted as itself. A digest message has
     a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that used up no
     attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last post was
-    answered with, if it did not arrive. ``counted`` is its name in the books, once it has one. ``gone`` is the channel
-    for which its fallback stands in, once it does.
+    answered with, if it did not arrive. ``counted`` is its name in the books, once it has one. ``edits`` is the message
+    that it edits instead of posting one: it tells of a recovery. ``gone`` is
+    the channel for which its fallback stands in, once it does.
     """
 
     id: str
@@ -98,6 +109,7 @@ class Leased(NamedTuple):
     why: tuple[str, str | None] | None = None
     code: str | None = None
     counted: str | None = None
+    edits: Posted | None = None
     gone: Gone | None = None
 
     @property

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from dispatcher.core.leased_event import Candidate, Fallback, Leased, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt, Scope
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Posted, Terms, Undecodable
+from dispatcher.core.limits import US, Denied, Reason, Scope
 from dispatcher.core.once import is_once
+from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.tally import Counting
 
 MARGIN_US: Final = 60 * US
@@ -32,6 +33,21 @@ class Sent:
     receipt: Receipt
     found: bool = False
     copies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Digested:
+    """Counted for the message of another event, ``of``."""
+
+    reason: Reason
+    of: str | None
+
+
+class Recovered(NamedTuple):
+    """An event about a failure that was over before it was posted, and ended with that."""
+
+    id: str
+    category: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,49 @@ class Repeat(NamedTuple):
     of: str
     since_us: int | None
     wait_us: int
+
+
+class Unposted(NamedTuple):
+    """Nothing about the failure is in Slack, or nothing that is known."""
+
+
+class Uneditable(NamedTuple):
+    """The message about the failure cannot be edited: the recovery is a message of its own, or none."""
+
+
+class Awaited(NamedTuple):
+    """The recovery was parked for so long.
+
+    An event about the failure is in flight, or its message is not to be edited yet.
+    """
+
+    wait_us: int
+
+
+class Lost(NamedTuple):
+    """Another worker has the event."""
+
+
+Finding: TypeAlias = Posted | Unposted | Uneditable | Awaited | Lost
+"""What is known of the failure that a recovery tells of."""
+
+
+class Recovery(NamedTuple):
+    """An event that tells of a recovery. ``cancels``: what waits about the failure is not posted any more.
+
+    ``edits``: a message can be edited. ``once`` are the names of scopes that the failure's events took.
+    """
+
+    candidate: Candidate
+    cancels: bool
+    edits: bool
+    once: tuple[str, ...]
+
+
+class Over(NamedTuple):
+    """A deferral tells of a failure that was over at ``since_us``, and ends."""
+
+    since_us: int
 
 
 class Turn(StrEnum):
@@ -192,7 +251,7 @@ class Prefiltered(NamedTuple):
     names: list[str]
 
 
-Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
+Outcome: TypeAlias = Sent | Digested | Dropped | DeadLettered | Parked | Told
 
 
 class Slots(StrEnum):
@@ -211,7 +270,8 @@ class Settlement(NamedTuple):
     long; ``scan_wait_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post
     succeeded, a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``failed_scans`` counts
     history scans that broke off, None where nothing is to be reconciled; ``resent`` posts made again.
-    ``template_fault``: what was wrong with the category's template, of which nothing depends.
+    ``template_fault``: what was wrong with the category's template, of which nothing depends. ``text`` is what was
+    posted, where that may be edited later; ``uneditable`` says that a message cannot be edited.
     """
 
     subject: Leased | Undecodable
@@ -231,6 +291,8 @@ class Settlement(NamedTuple):
     template_fault: str | None = None
     arrived: bool = False
     is_scan: bool = False
+    text: str | None = None
+    uneditable: bool = False
 
     @property
     def is_posted(self) -> bool:

@@ -10,26 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Fallback, Leased, Terms
-from dispatcher.core.limits import (
-    DEFAULT_BOUNDS,
-    US,
-    Bounds,
-    Demand,
-    FirstOf,
-    Identity,
-    Limit,
-    Reason,
-    Scope,
-    longest_of,
-)
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
 from dispatcher.core.quiet import Quiet, Span
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
+
+if TYPE_CHECKING:
+    from dispatcher.core.leased_event import Fallback, Leased, Terms
+    from dispatcher.core.posts import Identity
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
 
@@ -185,6 +177,11 @@ GUARANTEE_PREFIX: Final = "guarantee:"
 """What the names of scopes begin with that keep a category's guarantee."""
 SHARED_SCOPE: Final = "shared"
 """What the guarantees leave of the longest global window, for all."""
+
+EDITS: Final = "edits"
+"""In place of a channel: the edits of messages, of which Slack takes so many of one workspace."""
+
+EDITS_PACE: Final = Limit(40, window_us=60 * US)
 
 SHADOW_PREFIX: Final = "shadow:"
 """What the scopes of shadow limits begin with."""
@@ -362,10 +359,14 @@ class Policy:
         name = self.rule(leased.event.category).fallback
         if name is None or name == channel or leased.gone is not None:
             return None
+        from dispatcher.core.leased_event import Fallback  # as in _terms_of
+
         return Fallback(name, self.pace(name))
 
     def pace(self, channel: str) -> Limit | None:
         """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""
+        if channel == EDITS:
+            return EDITS_PACE
         return self.channels.get(channel, self.default_pace)
 
     def max_age_us(self, event: Event) -> int:
@@ -398,6 +399,8 @@ class Policy:
         return terms
 
     def _terms_of(self, leased: Leased) -> Terms:
+        from dispatcher.core.leased_event import Terms  # who only looks at limits needs no events
+
         event = leased.event
         channel = leased.channel or self.channel(event)
         return Terms(
@@ -411,6 +414,8 @@ class Policy:
 
     def digest_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
         """The terms of a digest message of the category, which asks for ``scopes``. It has no age: nothing ends it."""
+        from dispatcher.core.leased_event import Terms
+
         category = leased.event.category
         channel = leased.channel or self.rule(category).channel
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dispatcher.core.event import MAX_BLOCKS, Event
-from dispatcher.core.leased_event import Gone
-from dispatcher.core.limits import US, Message
+from dispatcher.core.limits import US
 from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFailed
+
+if TYPE_CHECKING:
+    from dispatcher.core.leased_event import Gone
+    from dispatcher.core.posts import Message
 
 MAX_TEXT: Final = 3_900
 """Characters of a posted text, entities and mark included; Slack recommends 4,000."""
@@ -54,6 +57,8 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
             text = _templated(style.template, event, event_id, channel, text, seen_us)
         except TemplateFailed as error:
             fault = str(error)
+    from dispatcher.core.posts import Message  # who only shows text posts nothing
+
     if gone is None:
         return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.identity, fault)
     line = gone_line(gone)

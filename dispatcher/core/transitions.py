@@ -6,19 +6,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.core.leased_event import Candidate, Fallback, Leased, Started, Terms, Undecodable
-from dispatcher.core.limits import (
-    Ambiguous,
-    Denied,
-    Paused,
-    PostResult,
-    RateLimitedBySlack,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-    all_scopes,
-    format_duration,
-)
+from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
 from dispatcher.core.mutes import Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
@@ -34,6 +22,7 @@ from dispatcher.core.outcomes import (
     Slots,
 )
 from dispatcher.core.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3
@@ -249,21 +238,27 @@ def repeated(deferral: Deferral, repeat: Repeat) -> Settlement:
     """The end of an event that was to stand in line, as a repeat."""
     (once, *_) = all_scopes(deferral.candidate.terms.scopes)
     denied = Denied(once.name, once.limits[0], repeat.wait_us)
-    settlement = _repeated(deferral.candidate, denied, Slots.KEEP)
-    match settlement.outcome:
-        case Dropped() as dropped:
-            return settlement._replace(outcome=replace(dropped, detail=repeat.of, since_us=repeat.since_us))
-        case _:
-            return settlement
+    return _repeated(deferral.candidate, denied, Slots.KEEP, repeat)
 
 
-def _repeated(candidate: Candidate, verdict: Denied, slots: Slots) -> Settlement:
+def _repeated(candidate: Candidate, verdict: Denied, slots: Slots, repeat: Repeat | None = None) -> Settlement:
     """The end of an event about the same thing as an earlier one, whatever ``on_limit`` says."""
     leased, terms = candidate.leased, candidate.terms
     if leased.replays:
         detail = f"a repeat of what was posted within {format_duration(verdict.limit.window_us)}"
         return Settlement(leased, terms, DeadLettered(Reason.REPEAT, detail, denied=verdict), slots)
-    return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT), slots)
+    of, since_us = (None, None) if repeat is None else (repeat.of, repeat.since_us)
+    return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT, of, since_us=since_us), slots)
+
+
+def over(candidate: Candidate, since_us: int | None) -> Settlement:
+    """The end of an event about a failure that was over before; a dead letter that was replayed is one again."""
+    leased, terms = candidate.leased, candidate.terms
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    if leased.replays:
+        letter = DeadLettered(Reason.RESOLVED, "what it is about was over before", since_us=since_us)
+        return Settlement(leased, terms, letter, slots)
+    return Settlement(leased, terms, Dropped(None, Reason.RESOLVED, since_us=since_us), slots)
 
 
 def repeats(candidate: Candidate) -> bool:

@@ -310,6 +310,20 @@ class Keys:
         return self.tally_prefix + tally_id
 
     @cached_property
+    def subject_prefix(self) -> str:
+        """What the keys of ``subject`` begin with."""
+        return self._key("subject:")
+
+    def subject(self, name: str) -> str:
+        """HASH, what is known of what events are about (lua/include/subjects.lua); as long as it says."""
+        return self.subject_prefix + name
+
+    @cached_property
+    def editable(self) -> str:
+        """ZSET, subject -> when the newest message about it was posted (us); lives as long as the last one."""
+        return self._key("editable")
+
+    @cached_property
     def wake(self) -> str:
         """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
         return self._key("wake")

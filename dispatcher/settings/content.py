@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Identity, Limit, format_duration
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit, format_duration
 from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
@@ -25,6 +25,9 @@ from dispatcher.core.policy import (
 )
 from dispatcher.core.quiet import Quiet
 from dispatcher.settings import limits_values as read
+
+if TYPE_CHECKING:
+    from dispatcher.core.posts import Identity
 
 ICONS: Final = frozenset({"icon_emoji", "icon_url"})
 """Slack shows one of them: a category that has one of its own inherits none."""
@@ -202,8 +205,14 @@ def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:
 
 
 def _style(keys: Mapping[str, Any]) -> Style:
-    identity = Identity(keys["username"], keys["icon_emoji"], keys["icon_url"])
-    return Style(None if identity == Identity() else identity, keys["allow_mentions"], _template(keys["template"]))
+    names = (keys["username"], keys["icon_emoji"], keys["icon_url"])
+    return Style(_identity(*names) if any(names) else None, keys["allow_mentions"], _template(keys["template"]))
+
+
+def _identity(username: str | None, icon_emoji: str | None, icon_url: str | None) -> Identity:
+    from dispatcher.core.posts import Identity
+
+    return Identity(username, icon_emoji, icon_url)
 
 
 def _template(source: str | None) -> Template | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -458,6 +457,8 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """``; did you mean NAME?`` where a known name is near, else nothing; ``-`` and ``_`` count as one."""
     by_spelling = {name.replace("-", "_"): name for name in known}
     spelling = given.lower().replace("-", "_") if isinstance(given, str) else ""
+    from difflib import get_close_matches
+
     near = get_close_matches(spelling, by_spelling, n=1)
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 
@@ -506,6 +507,8 @@ def _suggestion(text: str, *, may_be_fixed: bool) -> str:
     if loose is None:
         return ""
     kind = f" {_FIXED}" if loose[4] else ""
+    from difflib import get_close_matches
+
     if kind and not (may_be_fixed and get_close_matches(loose[4], [_FIXED])):
         return ""
     unit = "ms" if loose[3] == "ms" or loose[3].startswith("milli") else loose[3][0]

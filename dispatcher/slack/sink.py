@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from dispatcher.core.limits import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.core.outcomes import ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.posts import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url, fingerprint
 from dispatcher.slack.history import Answer, History, event_mark, metadata_of

@@ -7,10 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable, Waiting
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
 from dispatcher.core.mutes import Mute, read_mutes
-from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Repeat, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import (
+    GRACE_US,
+    Awaited,
+    Deferral,
+    Finding,
+    Lost,
+    Over,
+    Prefiltered,
+    Recovered,
+    Recovery,
+    Repeat,
+    Settled,
+    Settlement,
+    Turn,
+    Turned,
+    Uneditable,
+    Unposted,
+)
 from dispatcher.core.policy import limit_reason
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
@@ -21,7 +38,7 @@ from dispatcher.store.admission import Prefilter, PrefilterCall
 from dispatcher.store.envelope import read, read_new
 from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.script_rows import Table, deferral_row, settlement_row
+from dispatcher.store.script_rows import Table, deferral_row, recovery_row, settlement_row
 
 THREADS_US: Final = 24 * 3_600 * US
 """How long a thread is kept after its last message, unless ids are remembered longer."""
@@ -75,6 +92,7 @@ class Outbox:
             "scope": keys.scope_prefix,
             "tally": keys.tally_prefix,
             "minute": keys.minute_prefix,
+            "subject": keys.subject_prefix,
         }
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()
@@ -82,8 +100,8 @@ class Outbox:
         self._goes_on = True
         self._broken: GateUnavailable | None = None
         """The error of a prefetched batch that did not arrive. The next ``take`` raises it."""
-        self._take, self._line_up, self._pace, self._settle, self._renew = (
-            JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
+        self._take, self._resolve, self._line_up, self._pace, self._settle, self._renew = (
+            JsonScript(client, name, clock) for name in ("take", "resolve", "line_up", "pace", "settle", "renew")
         )
 
     @property
@@ -148,14 +166,27 @@ class Outbox:
         """See ``ports.Outbox.expect``."""
         self._opened |= {each.scope: [str(each.at_us), each.room] for each in openings}
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
+    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[Finding], list[Recovered]]:
+        """See ``ports.Outbox.recover``."""
+        call = {
+            "owner": self.owner,
+            **self._prefixes,
+            "remember_us": self._remember_us,
+            "most_decisions": self._bounds.decisions,
+            "events": [recovery_row(each) for each in recoveries],
+        }
+        answer = decode_answer(self._resolve(self._names_of("resolve"), call))
+        recovered = [Recovered(id_, category) for id_, category in answer["cancelled"]]
+        return [found(row) for row in answer["events"]], recovered
+
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:
         """See ``ports.Outbox.line_up``."""
         table = Table(self._keys, self._names_of("line_up"))
         call = {
             "owner": self.owner,
             **self._version,
             **self._prefixes,
-            "events": [deferral_row(each, table) for each in deferrals],
+            "events": [deferral_row(each, table, self._bounds.text) for each in deferrals],
         }
         answer = self._current(decode_answer(self._line_up(table.keys, call)))
         return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
@@ -384,10 +415,30 @@ def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
     return batch
 
 
-def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn | Repeat:  # noqa: ANN401 - a row of line_up.lua
+def found(row: Any) -> Finding:  # noqa: ANN401 - a row of resolve.lua
+    """What is known of a failure."""
+    match row:
+        case "lost":
+            return Lost()
+        case "unposted":
+            return Unposted()
+        case "post":
+            return Uneditable()
+        case ["wait", wait_us]:
+            return Awaited(wait_us)
+        case ["edit", fields]:
+            since_us = int(fields["posted"].partition(" ")[0])
+            return Posted(fields.get("name", ""), since_us, fields["channel"], fields["ts"], fields.get("text", ""))
+        case _:
+            raise TypeError(f"{row!r}, expected an answer of resolve.lua")
+
+
+def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn | Repeat | Over:  # noqa: ANN401 - a row of line_up.lua
     """What happened to a deferral."""
     if isinstance(row, str):
         return Turn(row)
+    if row[0] == "over":
+        return Over(row[1])
     if row[0] == "repeat":
         _, of, since_us, wait_us = row
         return Repeat(of, since_us, wait_us)

@@ -12,19 +12,24 @@ from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.leased_event import Leased, Terms, Undecodable
 from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE
+from dispatcher.core.once import is_once
 from dispatcher.core.outcomes import (
     DeadLettered,
     Deferral,
+    Digested,
     Dropped,
     Outcome,
     Parked,
     Place,
+    Recovery,
     Sent,
     Settlement,
     Step,
     Told,
 )
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
+from dispatcher.core.recovery import scope_of_key, subject_of
+from dispatcher.core.rendering import cut
 from dispatcher.core.tally import Counting
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
@@ -33,6 +38,9 @@ from dispatcher.store.tallies import DIGEST_CATEGORY, collects_us, sample_of
 
 CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
 """The form of Slack's own ids of channels."""
+
+MAX_KEPT_TEXT: Final = 3_900
+"""Characters of a message that is kept to be edited: all of what one may have."""
 
 HOLDING_US: Final = 60 * US
 """Shorter windows do not count held slots: in a scope with only such windows a slot stays charged as it was."""
@@ -132,7 +140,40 @@ def _books(leased: Leased) -> dict[str, str]:
     return {"category": leased.event.category}
 
 
-def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
+def about_of(leased: Leased, terms: Terms, shown: str = "") -> list[Any] | None:
+    """An ``about`` of include/subjects.lua; None of an event that does not say what it is about."""
+    subject = subject_of(leased)
+    if subject is None:
+        return None
+    remember = int(is_remembered(leased.event, leased.id))
+    return [subject.name, str(subject.instant_us), remember, shown, terms.deadline_us - leased.begins_us]
+
+
+def once_beside_key(leased: Leased, terms: Terms) -> str | None:
+    """The name of the event's scope of repeats, where that does not follow from its ``dedup_key``."""
+    (first, *_) = all_scopes(terms.scopes) or (None,)
+    if first is None or not is_once(first) or first.name == scope_of_key(leased.event):
+        return None
+    return first.name
+
+
+def recovery_row(recovery: Recovery) -> dict[str, Any]:
+    """One of resolve.lua's events."""
+    leased, terms = recovery.candidate
+    category = leased.event.category
+    row: dict[str, Any] = {
+        "id": leased.id,
+        "about": about_of(leased, terms),
+        "category": category,
+        "configured": terms.configured,
+        "deadline": str(terms.deadline_us),
+        "why": _text("dropped", Reason.RESOLVED, category, None, {"detail": leased.name}),
+    }
+    row |= {name: True for name in ("cancels", "edits") if getattr(recovery, name)}
+    return row | ({"once": recovery.once} if recovery.once else {})
+
+
+def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str, Any]:
     """One of line_up.lua's events."""
     leased, terms = deferral.candidate.leased, deferral.candidate.terms
     row: dict[str, Any] = {
@@ -150,6 +191,8 @@ def deferral_row(deferral: Deferral, table: Table) -> dict[str, Any]:
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
     elif deferral.muted_us is not None:
         row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
+    if (about := about_of(leased, terms, shown_of(leased.event, shown_chars))) is not None:
+        row["about"] = about
     once = deferral.once
     if leased.takes > 1:  # a dead worker may have been admitted with it
         row["release"] = [position for position in table.scopes(terms) if once is None or position != table.scope(once)]
@@ -174,6 +217,7 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
         row["deadline"] = str(terms.deadline_us)
         if not isinstance(settlement.outcome, Parked | Told) and is_remembered(subject.event, subject.id):
             row["remember"] = True
+        row |= _about(settlement, subject, terms, shown_chars)
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
@@ -189,6 +233,30 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
     if settlement.cooldown_us is not None:
         row["cooldown_us"] = settlement.cooldown_us
     return row | _reach(settlement)
+
+
+def _about(settlement: Settlement, leased: Leased, terms: Terms, shown_chars: int) -> dict[str, Any]:
+    """What its subject learns of an event that says what it is about."""
+    if leased.event.dedup_key is None:
+        return {}
+    outcome = settlement.outcome
+    waits = isinstance(outcome, Parked)
+    facts: dict[str, Any] = {"about": about_of(leased, terms, shown_of(leased.event, shown_chars) if waits else "")}
+    if leased.event.is_resolved:
+        facts["recovers"] = True
+        if isinstance(outcome, Sent | Digested):
+            facts["is_told"] = True
+        if settlement.uneditable:
+            facts["uneditable"] = True
+    elif isinstance(outcome, Sent):
+        receipt = outcome.receipt
+        facts["message"] = {"name": leased.name, "line": terms.channel}
+        if receipt.ts is not None:
+            text = cut(settlement.text or "", MAX_KEPT_TEXT)
+            facts["message"] |= {"channel": receipt.channel, "ts": receipt.ts, "text": text}
+        if (once := once_beside_key(leased, terms)) is not None:
+            facts["once"] = once
+    return facts
 
 
 def _reach(settlement: Settlement) -> dict[str, Any]:
@@ -224,6 +292,8 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
         case Dropped():
             return {"outcome": "dropped"}
+        case Digested():
+            return {"outcome": "digested"}
         case Told():
             return {"outcome": "told"}
         case DeadLettered():
@@ -323,6 +393,8 @@ def why_of(settlement: Settlement) -> str | None:
             said |= {"instead_of": subject.gone.channel} if isinstance(subject, Leased) and subject.gone else {}
             said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
             return _text("sent", Reason.OK, category, None, said)
+        case Digested(reason, of):
+            return _text("digested", reason, category, None, {} if of is None else {"detail": of})
         case Dropped(denied, reason, detail, until_us, _, since_us):
             return _text("dropped", reason, category, denied, _said(settlement, detail, until_us, since_us=since_us))
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):

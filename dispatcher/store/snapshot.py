@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.jsonio import decode, decode_answer
@@ -16,8 +16,7 @@ from dispatcher.store.rq_keys import QueueKeys
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line: how many wait in it, and when its head may pass (None: after the post or the decision in flight).
 
     ``scope`` is what a category's line waits for; None of a channel's.
@@ -61,8 +60,7 @@ class Pause:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PausedByHand:
+class PausedByHand(NamedTuple):
     """Who stopped posting, when, and why; of everything or of one category."""
 
     by: str

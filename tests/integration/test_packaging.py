@@ -107,7 +107,7 @@ def test_the_metadata_say_what_an_index_and_pip_ask_for(built: Built) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload() == (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "embedded", "serve"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "embedded", "serve", "test"}
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     found = contents(built.wheel)
     assert found[f"{DIST_INFO}/licenses/LICENSE"] == (CHECKOUT / "LICENSE").read_bytes()
@@ -130,6 +130,7 @@ def test_the_source_distribution_brings_tests_docs_and_deployment(built: Built, 
         "requirements.txt",
         "requirements-demo.txt",
         "requirements-dev.txt",
+        "requirements-test.txt",
     ):
         assert (unpacked / name).read_bytes() == (CHECKOUT / name).read_bytes()
     for folder in ("deploy", "docs", "tests"):

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from dispatcher.core.leased_event import Started
-from dispatcher.core.limits import US, Ambiguous, PostResult, RateLimitedBySlack, Retryable
+from dispatcher.core.limits import US
+from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Retryable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.operator_controls import Pausing

@@ -78,16 +78,17 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
     """
     from dispatcher.app.documents.facts import read_status
     from dispatcher.app.limits import limits_to_look_at
-    from dispatcher.app.readers import build_readers, open_versions
+    from dispatcher.app.readers import build_readers
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         for warning in server.warnings:
             terminal.warn(warning)
-        in_force = limits_to_look_at(settings, open_versions(settings, server))
+        readers = build_readers(settings, server)
+        in_force = limits_to_look_at(settings, readers.versions())
         for warning in in_force.warnings:
             terminal.warn(warning)
-        status = read_status(build_readers(settings, server), in_force.policy, lately=False)
+        status = read_status(readers, in_force.policy, lately=False)
         shown = server.shown
     if as_json:
         from dispatcher.app.documents.status import limits_document, use_document

@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Lane, Rejected
+from dispatcher.core.limits import US, Lane
+from dispatcher.core.posts import Rejected
 from dispatcher.store.counts import Counts, read_minutes
 from dispatcher.store.operator_controls import Muting
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter

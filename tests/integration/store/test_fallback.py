@@ -9,8 +9,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US
 from dispatcher.core.outcomes import GRACE_US, Absent, ScanResult, Search
+from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

@@ -24,9 +24,10 @@ from dispatcher.web import bounds
 from dispatcher.web.app import App
 from dispatcher.web.auth import Guard
 from dispatcher.web.ingest import Ingest
+from dispatcher.web.listening import listen
 from dispatcher.web.operating import Operating
 from dispatcher.web.reading import Reading
-from dispatcher.web.server import listen, server_of
+from dispatcher.web.server import server_of
 from dispatcher.web.threads import Threads
 from tests.support.processes import PATIENCE_S, until
 from tests.support.serving import Raw, Serving

@@ -8,9 +8,10 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import new_event_id
-from dispatcher.core.limits import US, Limit, Receipt, Rejected
+from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once
 from dispatcher.core.policy import CategoryRule, OnLimit
+from dispatcher.core.posts import Receipt, Rejected
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from tests.support.deferral import run

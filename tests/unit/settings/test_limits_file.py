@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Bounds, Identity, Limit
+from dispatcher.core.limits import US, Bounds, Limit
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
+from dispatcher.core.posts import Identity
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
