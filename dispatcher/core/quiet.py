@@ -27,6 +27,7 @@ _MINUTE_S: Final = 60
 _DAY_S: Final = 86_400
 _FARTHEST_S: Final = 400 * _DAY_S
 """So far ahead and back a change is looked for: each date and each change of the clocks comes within it."""
+_FARTHEST_US: Final = _FARTHEST_S * US
 
 
 class QuietThen(StrEnum):
@@ -54,6 +55,20 @@ class Span(NamedTuple):
     until_us: int | None
 
 
+class Hush(NamedTuple):
+    """The quiet hours that hold for an event: their name, the span in which they do, and what becomes of the event."""
+
+    name: str
+    since_us: int
+    until_us: int
+    then: QuietThen
+
+    @property
+    def scope(self) -> str:
+        """The name of the scope that opens when these hours end."""
+        return QUIET_PREFIX + self.name
+
+
 @dataclass(frozen=True, slots=True)
 class Quiet:
     """Quiet hours by their name: ``times`` of the wall clock in ``zone``, on the ``days`` (0 is Monday) they begin on.
@@ -76,11 +91,6 @@ class Quiet:
         minutes = {minute for times in self.times for minute in times} | {MINUTES_OF_DAY}
         object.__setattr__(self, "_marks", tuple(sorted(minute * _MINUTE_S for minute in minutes if minute)))
         object.__setattr__(self, "_exempt", tuple(Matchers((each,)) for each in self.unless))
-
-    @property
-    def scope(self) -> str:
-        """The name of the scope that opens when these hours end."""
-        return QUIET_PREFIX + self.name
 
     def is_for(self, category: str) -> bool:
         """Whether they hold for events of the category."""
@@ -166,6 +176,59 @@ class Quiet:
         return datetime.fromtimestamp(at_s, self.clock).utcoffset()
 
 
+class QuietHours:
+    """All quiet hours of a limits file; looks at the clock of a zone only where something may have changed."""
+
+    def __init__(self, quiet: Sequence[Quiet]) -> None:
+        self._quiet = quiet
+        self._known: dict[str, tuple[int, int, Span | None]] = {}
+
+    def hush(self, category: str, now_us: int, about: tuple[str, Mapping[str, str]] | None = None) -> Hush | None:
+        """What holds for an event of the category at the instant; of several hours those that end last.
+
+        ``about`` are its priority and labels, for what is exempt; None of what the dispatcher says of the category.
+        """
+        found: list[Hush] = []
+        for each in self._quiet:
+            if each.is_for(category) and not (about is not None and each.exempts(category, *about)):
+                span = self._span(each, now_us)
+                if span is not None:
+                    found.append(Hush(each.name, span.since_us, span.until_us or now_us + _FARTHEST_US, each.then))
+        return max(found, key=lambda hush: (hush.until_us, hush.name), default=None)
+
+    def named(self, name: str, now_us: int) -> Hush | None:
+        """The quiet hours of this name, if they hold at the instant."""
+        for each in self._quiet:
+            if each.name == name and (span := self._span(each, now_us)) is not None:
+                return Hush(name, span.since_us, span.until_us or now_us + _FARTHEST_US, each.then)
+        return None
+
+    def loud_until_us(self, category: str, now_us: int) -> int | None:
+        """Until when no hours hold for the category; None if some hold at the instant."""
+        until_us = now_us + _FARTHEST_US
+        for each in self._quiet:
+            if each.is_for(category):
+                if self._span(each, now_us) is not None:
+                    return None
+                until_us = min(until_us, self._known[each.name][1])
+        return until_us
+
+    def _span(self, quiet: Quiet, now_us: int) -> Span | None:
+        known = self._known.get(quiet.name)
+        if known is None or not known[0] <= now_us < known[1]:
+            known = self._known[quiet.name] = _looked_up(quiet, now_us)
+        return known[2]
+
+
+def _looked_up(quiet: Quiet, now_us: int) -> tuple[int, int, Span | None]:
+    """From when to when it is as it is at the instant, and the span if it is quiet."""
+    span = quiet.span_at(now_us)
+    if span is not None:
+        return span.since_us, span.until_us or now_us + _FARTHEST_US, span
+    following = quiet.next_after(now_us)
+    return now_us, now_us + _FARTHEST_US if following is None else following.since_us, None
+
+
 def longest_us(quiet: Sequence[Quiet], from_us: int) -> int | None:
     """The longest time for which one or another of them goes on without a break, in a year and more from an instant.
 
@@ -180,12 +243,12 @@ def longest_us(quiet: Sequence[Quiet], from_us: int) -> int | None:
             return None
         until_us = max(until_us, span.until_us)
         longest_us = max(longest_us, until_us - since_us)
-    return None if longest_us >= _FARTHEST_S * US else longest_us
+    return None if longest_us >= _FARTHEST_US else longest_us
 
 
 def _spans(quiet: Quiet, from_us: int) -> Iterator[Span]:
     span = quiet.span_at(from_us) or quiet.next_after(from_us)
-    end_us = from_us + _FARTHEST_S * US
+    end_us = from_us + _FARTHEST_US
     while span is not None and span.since_us < end_us:
         yield span
         span = None if span.until_us is None else quiet.next_after(span.until_us)

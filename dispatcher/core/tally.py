@@ -25,10 +25,14 @@ PATIENCE_US: Final = 86_400 * US
 
 
 class Telling(StrEnum):
-    """How a category tells of what was suppressed: one message that counts, or one line at each end."""
+    """How a category tells of what was suppressed: one message that counts, or one line at each end.
+
+    Of what quiet hours digest one message tells at their end.
+    """
 
     DIGEST = "digest"
     NOTICE = "notice"
+    QUIET = "quiet"
 
 
 @dataclass(frozen=True, slots=True)

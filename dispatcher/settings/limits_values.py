@@ -386,6 +386,8 @@ def _near_zone(value: object, known: Iterable[str]) -> str:
         return ""
     spelling = value.lower().replace(" ", "_")
     by_spelling = {key: name for name in known for key in (name.rpartition("/")[2].lower(), name.lower())}
+    from difflib import get_close_matches
+
     near = get_close_matches(spelling, by_spelling, n=1, cutoff=0.75)
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 

@@ -1,6 +1,6 @@
 -- What limits suppressed and nobody in Slack was told of: a tally for each category that digests, or gives notice.
 --
--- `tallies` SET   ids of the tallies, 'digest:CATEGORY' or 'notice:CATEGORY'. Each has a digest message, or a buffered
+-- `tallies` SET   ids of the tallies, 'digest:CATEGORY', 'notice:CATEGORY' or 'quiet:CATEGORY'. Each has a digest message, or a buffered
 --                 single. A digest message bears the tally's id, stands in `events` with "digest" in its header and no payload, and
 --                 waits, is taken and posted like any other; the books count it under the name '', which is nobody's.
 -- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest;
@@ -12,7 +12,7 @@
 --                 Lives until its digest message has told of all, or the buffered single has left.
 --
 -- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; and now.
--- A `tally` of a call: its id, its key, how long it collects (delay_us).
+-- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
   local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
@@ -149,7 +149,7 @@ local digest = module(function(digest)
     end
     if not has_event then
       plan.sadd(at.tallies, tally.id)
-      digest.park(at, tally.id, digest.new_header(at), (first or at.now) + tally.delay_us)
+      digest.park(at, tally.id, digest.new_header(at), tally.until_us or (first or at.now) + tally.delay_us)
     elseif edit then
       local timer = plan.zscore(at.timers, tally.id)
       if timer and math.max(edit, at.now) < timer then
