@@ -45,7 +45,17 @@ class Times(NamedTuple):
     ends: int
 
     def __str__(self) -> str:
-        return f"{self.begins // 60:02}:{self.begins % 60:02}-{self.ends // 60:02}:{self.ends % 60:02}"
+        return f"{self.begins_at}-{self.ends_at}"
+
+    @property
+    def begins_at(self) -> str:
+        """``22:00``."""
+        return f"{self.begins // 60:02}:{self.begins % 60:02}"
+
+    @property
+    def ends_at(self) -> str:
+        """``07:00``."""
+        return f"{self.ends // 60:02}:{self.ends % 60:02}"
 
 
 class Span(NamedTuple):
@@ -99,6 +109,10 @@ class Quiet:
     def exempts(self, category: str, priority: str, labels: Mapping[str, str]) -> bool:
         """Whether an event is posted all the same."""
         return any(matchers.matches(category, priority, labels) for matchers in self._exempt)
+
+    def shown(self, at_us: int) -> str:
+        """An instant by the clock of the zone: ``2026-11-23 22:00``."""
+        return f"{datetime.fromtimestamp(at_us // US, self.clock):%Y-%m-%d %H:%M}"
 
     def holds_at(self, at_us: int) -> bool:
         """Whether the instant is quiet."""

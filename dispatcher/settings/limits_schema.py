@@ -387,7 +387,7 @@ class QuietSection(Section):
     days: Days = Field(default=frozenset(range(7)), description="The days on which they begin; without it all.")
     zone: Zone = Field(description="The time zone by whose clock they begin and end.")
     categories: QuietCategories = Field(default=None, description="For events of these categories; without it all.")
-    unless: Unless = Field(default=(), description="Not for events of which any of these labels or priority matches.")
+    unless: Unless = Field(default=(), description="Not for events whose priority or any of whose labels matches.")
     then: InQuiet = Field(
         description="Count events in one message at the end, let them wait until the end, or drop them."
     )
