@@ -360,6 +360,9 @@ class Dispatcher:
         known: dict[tuple[int, str], Denied] = {}
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
+            if is_repeat(verdict) and each.repeating is not None:
+                digested.append(Suppressed(leased.name, leased.event.category, verdict))
+                continue
             if counting is None or is_repeat(verdict):
                 dropped.append((leased, verdict))
                 continue
@@ -497,7 +500,9 @@ class ProducerEvents:
 
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
-        return Asking(candidate, *transitions.drops(candidate, self.policy), transitions.repeats(candidate))
+        drops, counting = transitions.drops(candidate, self.policy)
+        repeating = recovery.repeats_counted(candidate, self.policy) if self.sink.can_update else None
+        return Asking(candidate, drops, counting, transitions.repeats(candidate), repeating)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
         """The category's ``on_limit`` decides."""
@@ -512,7 +517,8 @@ class ProducerEvents:
             return self.after_post(started, result)
         message = self._message(leased, terms.channel, started.thread_ts)
         settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
-        text = message.text if isinstance(settlement.outcome, Sent) and recovery.is_kept(leased.event) else None
+        is_kept = isinstance(settlement.outcome, Sent) and recovery.may_be_edited(leased.event, self.policy)
+        text = message.text if is_kept else None
         return settlement._replace(template_fault=message.template_fault, text=text)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
@@ -526,7 +532,9 @@ class ProducerEvents:
     def after_scan(self, settlement: Settlement) -> Settlement:
         """The same as for any event; a message that was found may be edited later."""
         match settlement:
-            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.is_kept(leased.event):
+            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.may_be_edited(
+                leased.event, self.policy
+            ):
                 return settlement._replace(text=self._message(leased, terms.channel, None).text)
             case _:
                 return settlement

@@ -305,6 +305,7 @@ class Ends:
         return facts | {
             "tallies": [
                 {"id": counting.id, "delay_us": collects_us(counting), "samples": samples_of(events)}
+                | ({"is_of_repeats": True} if counting.telling is Telling.REPEAT else {})
                 for counting, events in zip(self.tallies, self._counted, strict=True)
             ],
             "names": {
@@ -346,9 +347,10 @@ class Ends:
         has_once = terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)
         if not has_once and leased.event.dedup_key is None:
             return 0
-        category, named = leased.event.category, leased.counted or ""
-        row = [category, terms.configured, is_remembered(leased.event, leased.id), "dropped", 0, "0", named]
-        return self._numbered(("repeat", *row), row)
+        category, named, remember = leased.event.category, leased.counted or "", is_remembered(leased.event, leased.id)
+        tally = 0 if asking.repeating is None else self._tally(asking.repeating)
+        row = [category, terms.configured, remember, "digested" if tally else "dropped", tally, "0", named]
+        return self._numbered(("other", *row), row)
 
     def _numbered(self, key: tuple[object, ...], row: list[Any]) -> int:
         kind = self._kinds.get(key)

@@ -29,9 +29,9 @@ from dispatcher.core.outcomes import (
     Told,
 )
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
-from dispatcher.core.recovery import scope_of_key, subject_of
+from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
-from dispatcher.core.tally import Counting
+from dispatcher.core.tally import Counting, repeats_of
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
@@ -221,7 +221,7 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
         row["deadline"] = str(terms.deadline_us)
         if not isinstance(settlement.outcome, Parked | Told) and is_remembered(subject.event, subject.id):
             row["remember"] = True
-        row |= _about(settlement, subject, terms, shown_chars)
+        row |= _about(settlement, subject, terms, shown_chars) | _repeats(settlement, subject, terms, table)
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
@@ -263,6 +263,24 @@ def _about(settlement: Settlement, leased: Leased, terms: Terms, shown_chars: in
     return facts
 
 
+def _repeats(settlement: Settlement, leased: Leased, terms: Terms, table: Table) -> dict[str, Any]:
+    """What the tally of its repeats learns of an event that is posted, or never will be."""
+    (first, *_) = all_scopes(terms.scopes) or (None,)
+    outcome = settlement.outcome
+    if first is None or not is_once(first) or isinstance(outcome, Parked):
+        return {}
+    counting = repeats_of(tally_id(leased.event.category, first.name), leased.event.category, 1, first.name)
+    facts: dict[str, Any] = {
+        "id": counting.id,
+        "key": table.tally_key(counting),
+        "window_us": first.limits[0].window_us,
+    }
+    if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.text is not None:
+        text = cut(settlement.text, MAX_KEPT_TEXT)
+        facts["message"] = {"channel": outcome.receipt.channel, "ts": outcome.receipt.ts, "text": text}
+    return {"repeats": facts}
+
+
 def _reach(settlement: Settlement) -> dict[str, Any]:
     """What all workers learn from a post or a history scan."""
     facts: dict[str, Any] = {}
@@ -293,7 +311,8 @@ def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
     match outcome:
         case Sent(receipt):
-            return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
+            since = {"since": str(settlement.subject.begins_us)} if isinstance(settlement.subject, Leased) else {}
+            return {"outcome": "sent", **since, **({} if receipt.ts is None else {"ts": receipt.ts})}
         case Digested() | Dropped() | Hushed() as suppressed:
             return {"outcome": _name_of(suppressed)}
         case Told():
