@@ -290,7 +290,8 @@ def _digest_text(tally: Tally, *, ends: bool) -> str:
 def _quiet_text(tally: Tally) -> str:
     hours = f"in quiet hours ({escape(tally.scope.removeprefix(QUIET_PREFIX))})"
     span = f"from {clock_of(tally.first_us)} to {clock_of(tally.last_us)}"
-    heading = f"{tally.count} *{escape(tally.category)}* {hours} {span}"
+    over = f", {tally.resolved} resolved meanwhile" if tally.resolved else ""
+    heading = f"{tally.count} *{escape(tally.category)}* {hours} {span}{over}"
     return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
 
 

@@ -110,6 +110,7 @@ class Tally:
     ``shown`` is the count that Slack has been told, None before the first message; ``channel`` and ``ts`` are what
     edits that message. ``next_us`` is from when on another one could be posted. ``failed``: that it cannot be posted
     is told. ``outcome`` is what became of the events. ``text`` is that of the message that repeats are counted in.
+    ``resolved`` of what quiet hours have digested is over.
     """
 
     id: str
@@ -128,6 +129,7 @@ class Tally:
     ts: str | None = None
     next_us: int = 0
     failed: bool = False
+    resolved: int = 0
     text: str = ""
 
     @property

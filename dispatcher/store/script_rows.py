@@ -31,7 +31,7 @@ from dispatcher.core.outcomes import (
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
-from dispatcher.core.tally import Counting, repeats_of
+from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
@@ -116,7 +116,11 @@ class Table:
 
     def tally_key(self, counting: Counting) -> int:
         """The position of the key of a tally."""
-        return self._position(self._names.tally(counting.id))
+        return self.tally_of(counting.id)
+
+    def tally_of(self, id_: str) -> int:
+        """The position of the key of the tally of this id."""
+        return self._position(self._names.tally(id_))
 
     def tally(self, counting: Counting, event: Event) -> dict[str, Any]:
         """The tally that counts a suppressed event."""
@@ -192,11 +196,11 @@ def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
     elif deferral.muted_us is not None:
         row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
-    if (about := about_of(leased, terms, shown_of(leased.event, shown_chars))) is not None:
-        row["about"] = about
     elif deferral.hushed is not None:
         scope, wait_us = deferral.hushed
         row |= {"scope": scope, "wait_us": wait_us}
+    if (about := about_of(leased, terms, shown_of(leased.event, shown_chars))) is not None:
+        row["about"] = about
     once = deferral.once
     if leased.takes > 1:  # a dead worker may have been admitted with it
         row["release"] = [position for position in table.scopes(terms) if once is None or position != table.scope(once)]
@@ -360,7 +364,13 @@ def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
         case Settlement(Leased() as leased, outcome=Dropped(counting=Counting() as counting)):
             return {"tally": table.tally(counting, leased.event)}
         case Settlement(Leased() as leased, outcome=Hushed(hush, Counting() as counting)):
-            return {"tally": table.tally(counting, leased.event) | {"until_us": hush.until_us}}
+            about = subject_of(leased)
+            named = {} if about is None or leased.event.is_resolved else {"subject": about.name}
+            return {"tally": table.tally(counting, leased.event) | {"until_us": hush.until_us, **named}}
+        case Settlement(Leased() as leased, outcome=Dropped(reason=Reason.UNPOSTED)):
+            about = subject_of(leased)
+            hushed = table.tally_of(f"{Telling.QUIET}:{leased.event.category}")
+            return {} if about is None else {"hushed": {"key": hushed, "subject": about.name}}
         case Settlement(Leased() as leased, outcome=DeadLettered(counting=Counting() as counting)):
             return {"tally": table.tally(counting, leased.event)}
         case _:

@@ -305,6 +305,39 @@ def test_what_quiet_hours_digest_is_told_in_one_message_at_their_end(stage: Stag
     assert len(digests(ann)) == 1
 
 
+def test_it_tells_how_many_of_the_things_that_it_counts_are_over(stage: Stage, ann: Worker) -> None:
+    for id_, key in (("a", "db1"), ("a2", "db1"), ("b", "db2"), ("c", "db3"), ("d", "db4")):
+        send(stage, id_, category="talk", dedup_key=key)
+        run(ann)
+        stage.clock.forward(1)
+    for id_, key in (("b-over", "db2"), ("c-over", "db3"), ("c-over-again", "db3"), ("x-over", "other")):
+        send(stage, id_, category="talk", dedup_key=key, status="resolved")
+        run(ann)
+        stage.clock.forward(1)
+    send(stage, "c2", category="talk", dedup_key="db3")
+    run(ann)
+    send(stage, "d-over", category="talk", dedup_key="db4", status="resolved")
+    run(ann)
+    until(stage, NOON_US)
+    run(ann)
+    ((_, lines),) = digests(ann)
+    assert lines[0].startswith("6 *talk* in quiet hours (tea)")
+    assert lines[0].endswith(", 2 resolved meanwhile")
+    assert stage.snapshot().by_category("dropped") == {"talk": 5}
+
+
+def test_what_waits_for_the_end_and_is_over_before_is_never_posted(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", category="errors", dedup_key="db1")
+    send(stage, "b", category="errors", dedup_key="db2")
+    run(ann)
+    send(stage, "a-over", category="errors", dedup_key="db1", status="resolved")
+    run(ann)
+    assert category_line(stage, "quiet:category:errors") == ["b"]
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert ann.desk.posts == ["b"]
+
+
 def test_that_message_waits_for_room(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="talk")
     run(ann)
