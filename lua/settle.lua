@@ -43,7 +43,10 @@
 --               with an unknown delivery status,
 --               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
 --               it goes at once,
---             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends; or
+--             "hushed": {"key": position, "subject"} of a recovery without a message: the tally of quiet hours that may have
+--               counted what is over now, and the name of that,
+--             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends, or quiet hours
+--               until "until_us", of which "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
 --           "threads": as in pace.lua, "counted": {field of metrics: by how much} | absent}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
@@ -290,6 +293,12 @@ local function settle(event)
   if event.tally and event.outcome ~= 'told' then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.why, event.tally.samples)
+    if event.tally.subject then
+      digest.note_firing(event.tally.key, event.tally.subject)
+    end
+  end
+  if event.hushed then
+    digest.note_recovery(KEYS[event.hushed.key], event.hushed.subject)
   end
   if event.outcome ~= 'parked' and not is_digest_message then
     accounting.count_ended(event.outcome, header.counted, 1, event.why, true)

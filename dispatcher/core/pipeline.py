@@ -139,6 +139,7 @@ class Dispatcher:
         try:
             found = self._recover(found)
             found = self._hold_muted(found, muted, now_us)
+            found = self._hold_quiet(found, now_us)
             found = self._line_up_newcomers(found)
             found = self._ask_gate(found)
             found = self._line_up_refused(found)
@@ -277,6 +278,25 @@ class Dispatcher:
         self.outbox.expect(
             [Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0) for category, mute in muted.items() if waiting]
         )
+        return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
+
+    def _hold_quiet(self, batch: Batch, now_us: int) -> Batch:
+        """An event for which quiet hours hold ends, or waits in a line of its own until they end."""
+        if not self.policy.quiet:
+            return batch
+        left: list[Candidate] = []
+        ended: list[Settlement] = []
+        waiting: list[Deferral] = []
+        for candidate in batch.candidates:
+            match self._kind_of(candidate.leased).quiet(candidate, now_us):
+                case Settlement() as settlement:
+                    ended.append(settlement)
+                case Deferral() as deferral:
+                    waiting.append(deferral)
+                case None:
+                    left.append(candidate)
+        opens = dict(each.hushed for each in waiting if each.hushed is not None)
+        self.outbox.expect([Opening(scope, now_us + left_us, 0) for scope, left_us in opens.items()])
         return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
 
     def _line_up_newcomers(self, batch: Batch) -> Batch:
@@ -424,6 +444,10 @@ class Kind(Protocol):
         """What happens to the event while its category is muted; None if it goes on."""
         ...
 
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """What happens to the event while quiet hours hold for it; None if it goes on."""
+        ...
+
     def newcomer(self, candidate: Candidate) -> Deferral | None:
         """The event as one that waits behind earlier ones, if its category defers and it is new; else None."""
         ...
@@ -465,6 +489,10 @@ class ProducerEvents:
     def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
         """The category's ``on_limit`` decides."""
         return transitions.muted(candidate, mute, self.policy, now_us)
+
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """The quiet hours' own ``then`` decides."""
+        return transitions.quiet(candidate, self.policy, now_us)
 
     def newcomer(self, candidate: Candidate) -> Deferral | None:
         """The event waits if ``on_limit`` is ``defer``."""

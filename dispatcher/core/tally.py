@@ -27,11 +27,13 @@ PATIENCE_US: Final = 86_400 * US
 class Telling(StrEnum):
     """How a category tells of what was suppressed: one message that counts, or one line at each end.
 
-    Repeats are counted in the message of the event that they repeat.
+    Of what quiet hours digest one message tells at their end. Repeats are counted in the message of the event that they
+    repeat.
     """
 
     DIGEST = "digest"
     NOTICE = "notice"
+    QUIET = "quiet"
     REPEAT = "repeat"
 
 
@@ -108,6 +110,7 @@ class Tally:
     ``shown`` is the count that Slack has been told, None before the first message; ``channel`` and ``ts`` are what
     edits that message. ``next_us`` is from when on another one could be posted. ``failed``: that it cannot be posted
     is told. ``outcome`` is what became of the events. ``text`` is that of the message that repeats are counted in.
+    ``resolved`` of what quiet hours have digested is over.
     """
 
     id: str
@@ -126,6 +129,7 @@ class Tally:
     ts: str | None = None
     next_us: int = 0
     failed: bool = False
+    resolved: int = 0
     text: str = ""
 
     @property

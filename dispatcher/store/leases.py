@@ -140,6 +140,8 @@ class Outbox:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
         taken = self._ask(call)()
+        if self._prefilter is not None:
+            self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
         return taken
 

@@ -121,5 +121,6 @@ def _read(id_: str, telling: Telling, category: str, payload: bytes) -> Tally:
         ts=facts.get("ts"),
         next_us=int(facts.get("next", 0)),
         failed="failed" in facts,
+        resolved=int(facts.get("resolved", 0)),
         text=facts.get("text", ""),
     )

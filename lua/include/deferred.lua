@@ -149,6 +149,7 @@ local deferred = module(function(deferred)
   -- The category of a line. The name may hold colons, and so may the value of a label: the longest category that fits and
   -- has events waiting.
   function deferred.category_of(at, line)
+    line = string.gsub(line, '^quiet:', '')
     local found = string.match(line, '^category:(.*)$')
     for category in pairs(found and {} or plan.hgetall(at.deferred)) do
       if string.sub(line, 1, #category + 7) == 'label:' .. category .. ':' and #category > #(found or '') then

@@ -1,6 +1,6 @@
 -- What limits suppressed and nobody in Slack was told of: a tally for each category that digests, or gives notice.
 --
--- `tallies` SET   ids of the tallies, 'digest:CATEGORY' or 'notice:CATEGORY'. Each has a digest message, or a buffered
+-- `tallies` SET   ids of the tallies, 'digest:CATEGORY', 'notice:CATEGORY' or 'quiet:CATEGORY'. Each has a digest message, or a buffered
 --                 single. A digest message bears the tally's id, stands in `events` with "digest" in its header and no payload, and
 --                 waits, is taken and posted like any other; the books count it under the name '', which is nobody's.
 -- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest;
@@ -8,21 +8,23 @@
 --                 since: the first instant after the digest message was taken; edit: from when on it may look again;
 --                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
 --                 failed: that it cannot be posted was told; snap: JSON of all this, as the digest message was last given it;
+--                 of:SUBJECT: of quiet hours, '1' where what an event is about fails, '0' where that is over; resolved: how many are;
 --                 buffered: the buffered single, which is parked, its name and whether it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
 --                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, until `next`: when
 --                 another one may be posted; text: what that message said at first.
 --
 -- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; and now.
--- A `tally` of a call: its id, its key, how long it collects (delay_us).
+-- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
+  local MOST_SUBJECTS = 1000 -- fields of a tally of quiet hours: of more things it is not known whether they are over
   local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
   local HOUR_US = 3600000000
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
-  local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap' }
+  local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap', 'resolved' }
 
   local function is_text(value)
     return type(value) == 'string' and #value <= MOST_TEXT
@@ -152,7 +154,7 @@ local digest = module(function(digest)
     end
     if not has_event then
       plan.sadd(at.tallies, tally.id)
-      digest.park(at, tally.id, digest.new_header(at), (first or at.now) + tally.delay_us)
+      digest.park(at, tally.id, digest.new_header(at), tally.until_us or (first or at.now) + tally.delay_us)
     elseif edit then
       local timer = plan.zscore(at.timers, tally.id)
       if timer and math.max(edit, at.now) < timer then
@@ -160,6 +162,26 @@ local digest = module(function(digest)
       end
     end
     return joined
+  end
+
+  -- The tally of quiet hours has counted an event about something that fails. `resolved` of these are over since.
+  function digest.note_firing(key, subject)
+    local field = 'of:' .. subject
+    local was = plan.hget(key, field)
+    if was == '0' then
+      plan.hset(key, 'resolved', digits(math.max(0, (number_in(key, 'resolved') or 0) - 1)))
+    end
+    if was or plan.hlen(key) < MOST_SUBJECTS then
+      plan.hset(key, field, '1')
+    end
+  end
+
+  -- What the tally may have counted an event about is over.
+  function digest.note_recovery(key, subject)
+    if plan.hget(key, 'of:' .. subject) == '1' then
+      plan.hset(key, 'of:' .. subject, '0')
+      plan.hset(key, 'resolved', digits((number_in(key, 'resolved') or 0) + 1))
+    end
   end
 
   -- Whether anything is counted: a buffered single that has left (it was cancelled) is nothing.
@@ -368,7 +390,9 @@ local digest = module(function(digest)
     end
     local fields = {}
     for field, value in pairs(plan.hgetall(key)) do
-      fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+      if not string.find(field, '^of:') then
+        fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+      end
     end
     if #fields == 0 then
       return cjson.encode({ 'now', digits(at.now) })

@@ -19,6 +19,7 @@ from dispatcher.settings.limits_schema import (
     DecisionsSection,
     GlobalSection,
     LimitsFile,
+    QuietSection,
     RuleSection,
 )
 from tests.docs import environment_table
@@ -124,6 +125,7 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
         *(f"channels.{name}.{key}" for name in ("default", '"#NAME"') for key in ChannelSection.key_names()),
         *(f"defaults.{key}" for key in RuleSection.key_names()),
         *(f"categories.NAME.{key}" for key in CategorySection.key_names()),
+        *(f"quiet.NAME.{key}" for key in QuietSection.key_names()),
         *(f"dead_letters.{key}" for key in DeadLettersSection.key_names()),
         *(f"decisions.{key}" for key in DecisionsSection.key_names()),
         "unknown_categories",
