@@ -169,6 +169,9 @@ local function groups_of(count, verdicts)
       local group = of_kind[verdict]
       if not group then
         local row = call.kinds[kind]
+        if over[n] then
+          row = { row[1], row[2], row[3], 'dropped', 0, row[6], row[7] } -- no repeat, that the first message counts
+        end
         group = { kind = row, verdict = verdict, places = {}, ids = {}, shown = {}, why = why_of(row, verdict) }
         group.category, group.configured, group.remember, group.outcome = unpack(row)
         group.counted = row[7] ~= '' and row[7] or nil

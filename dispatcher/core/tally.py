@@ -135,4 +135,6 @@ class Tally:
     @property
     def is_editing(self) -> bool:
         """Whether there is a message that its digest message edits, instead of posting one."""
-        return self.telling is Telling.REPEAT or (self.telling is Telling.DIGEST and self.shown is not None)
+        if self.telling is Telling.REPEAT:
+            return self.ts is not None
+        return self.telling is Telling.DIGEST and self.shown is not None

@@ -24,6 +24,7 @@ local digest = module(function(digest)
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
+  local COUNTING = { 'since', 'edit', 'shown', 'samples', 'snap' }
   local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap', 'resolved' }
 
   local function is_text(value)
@@ -365,6 +366,10 @@ local digest = module(function(digest)
     for _, field in ipairs({ 'count', 'first', 'last', 'why' }) do
       if not plan.hget(key, field) and not plan.hget(key, 'text') then
         plan.del(key)
+      elseif not plan.hget(key, field) then -- the message goes on without these repeats
+        for _, each in ipairs({ 'count', 'first', 'last', 'why', unpack(COUNTING) }) do
+          plan.hdel(key, each)
+        end
       end
     end
     if plan.hget(key, 'buffered') then
