@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Bounds, FirstOf, Lane, Limit, Scope
@@ -458,7 +458,7 @@ def repeats_and_recoveries(redis: Database) -> None:
     stage = QuietStage(redis, text)
     ann, bob = stage.worker("ann"), stage.worker("bob")
     for name in ("counted", "labels", "later", "slow"):
-        about = {"category": name, "dedup_key": "db1", "labels": {"host": "db1"}}
+        about: dict[str, Any] = {"category": name, "dedup_key": "db1", "labels": {"host": "db1"}}
         stage.send(f"{name}-1", f"{name}-2", **about)
         stage.send(f"{name}-3", category=name, dedup_key="db2", labels={"host": "db2"})
         started = ann.go()
