@@ -181,7 +181,7 @@ RULES: Final = (
     Rule(
         "delivery: a thread is looked for in the channel",
         "dispatcher/core/reconciliation.py",
-        "leased.event.thread_ts or post.root)",
+        "leased.thread_ts or post.root)",
         "None)",
         "tests/integration/store/test_reconcile.py",
     ),
