@@ -25,6 +25,7 @@ from dispatcher.web.app import App
 from dispatcher.web.auth import Guard
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.listening import listen
+from dispatcher.web.metrics import Metrics
 from dispatcher.web.operating import Operating
 from dispatcher.web.reading import Reading
 from dispatcher.web.server import server_of
@@ -57,6 +58,7 @@ def running(redis_url: str) -> Iterator[int]:
             ingest=Ingest(open_intake(settings, client)),
             reading=Reading(desk, threads),
             operating=Operating(desk, threads, log),
+            metrics=Metrics(desk, threads),
             readiness=Readiness(settings, client),
             log=log,
         ).build()
