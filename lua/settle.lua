@@ -30,6 +30,8 @@
 --             "channel_id": Slack's id of the channel | absent,
 --             "about": as in include/subjects.lua | absent, "once": name of its scope of the kind 'once' | absent,
 --             "message": {"name", "line", "channel", "ts", "text"} that was posted (include/subjects.lua) | absent,
+--             "repeats": {"id", "key": position of its tally, "window_us", "message": {"channel", "ts", "text"} | absent: it was not posted
+--               so that it can be edited} of an event of which repeats may be counted | absent,
 --             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
 --             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
@@ -41,7 +43,10 @@
 --               with an unknown delivery status,
 --               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
 --               it goes at once,
---             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends; or
+--             "hushed": {"key": position, "subject"} of a recovery without a message: the tally of quiet hours that may have
+--               counted what is over now, and the name of that,
+--             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends, or quiet hours
+--               until "until_us", of which "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
 --           "threads": as in pace.lua, "counted": {field of metrics: by how much} | absent}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
@@ -233,10 +238,26 @@ local function note_subject(event, header)
   subjects.note_end(at, about, seq, has_ended)
 end
 
+-- What becomes of the repeats of an event that has ended: they are told in its message, or its dead letter counts them.
+local function note_repeats(event)
+  local repeats, key = event.repeats, KEYS[event.repeats.key]
+  if repeats.message then
+    digest.begin_repeats(at, { id = repeats.id, key = key }, repeats.message, at.now + repeats.window_us)
+  else
+    local count = digest.drop_repeats(at, repeats.id, key)
+    if count > 0 and event.letter then
+      event.letter.repeats = digits(count)
+    end
+  end
+end
+
 local function settle(event)
   local channel, onto = channels[event.channel], channels[event.onto]
   local is_digest_message = record.is_digest_message(event.id)
   local header, payload, malformed = record.read(at, event.id)
+  if event.repeats then
+    note_repeats(event)
+  end
   turn_slots(event, header, malformed)
   if malformed and is_digest_message then
     header = digest.new_header(at)
@@ -272,6 +293,12 @@ local function settle(event)
   if event.tally and event.outcome ~= 'told' then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.why, event.tally.samples)
+    if event.tally.subject then
+      digest.note_firing(event.tally.key, event.tally.subject)
+    end
+  end
+  if event.hushed then
+    digest.note_recovery(KEYS[event.hushed.key], event.hushed.subject)
   end
   if event.outcome ~= 'parked' and not is_digest_message then
     accounting.count_ended(event.outcome, header.counted, 1, event.why, true)

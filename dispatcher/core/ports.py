@@ -31,13 +31,14 @@ class Asking(NamedTuple):
     """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed.
 
     It is counted by ``counting``. Of a category that digests, the only one that is suppressed does not end: it waits.
-    ``repeats`` says the same of a refusal as a repeat, which nobody counts.
+    ``repeats`` says the same of a refusal as a repeat. ``repeating`` counts it where the first message can be edited.
     """
 
     candidate: Candidate
     drops: bool
     counting: Counting | None = None
     repeats: bool = False
+    repeating: Counting | None = None
 
     def ends_with(self, denied: Denied) -> bool:
         """Whether this refusal is its end."""

@@ -140,6 +140,8 @@ class Outbox:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
         taken = self._ask(call)()
+        if self._prefilter is not None:
+            self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
         return taken
 
@@ -443,8 +445,14 @@ def found(row: Any) -> Finding:  # noqa: ANN401 - a row of resolve.lua
         case ["wait", wait_us]:
             return Awaited(wait_us)
         case ["edit", fields]:
-            since_us = int(fields["posted"].partition(" ")[0])
-            return Posted(fields.get("name", ""), since_us, fields["channel"], fields["ts"], fields.get("text", ""))
+            return Posted(
+                name=fields.get("name", ""),
+                since_us=int(fields["posted"].partition(" ")[0]),
+                channel=fields["channel"],
+                ts=fields["ts"],
+                text=fields.get("text", ""),
+                times=1 + int(fields.get("count", 0)),
+            )
         case _:
             raise TypeError(f"{row!r}, expected an answer of resolve.lua")
 

@@ -23,6 +23,7 @@ from dispatcher.web.ingest import Ingest
 from dispatcher.web.metrics import ROUTE, Counted, Metrics
 from dispatcher.web.openapi import description
 from dispatcher.web.operating import Operating
+from dispatcher.web.page.routes import Page
 from dispatcher.web.problems import HEADERS, Problem, ProblemResponse, unavailable, unavailable_by
 from dispatcher.web.reading import Reading
 
@@ -54,6 +55,7 @@ class App:
     reading: Reading
     operating: Operating
     metrics: Metrics
+    page: Page
     readiness: Readiness
     log: Log
 
@@ -89,6 +91,7 @@ class App:
             _at("/-/healthy", GET=bounded(_healthy)),
             _at("/-/ready", GET=bounded(self._ready)),
             _at("/openapi.json", GET=bounded(_described)),
+            *self.page.routes(),
         ]
         return Starlette(
             routes=routes,

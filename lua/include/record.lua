@@ -83,6 +83,7 @@ local record = module(function(record)
   end
 
   local function is_line_of(line, category)
+    line = string.gsub(line, '^quiet:', '')
     return line == 'category:' .. category or string.find(line, 'label:' .. category .. ':', 1, true) == 1
   end
 
@@ -107,7 +108,8 @@ local record = module(function(record)
 
   -- Whether an event of this id is the dispatcher's own. No id of a producer's holds a colon (include/intake.lua).
   function record.is_digest_message(id)
-    return string.find(id, '^digest:') ~= nil or string.find(id, '^notice:') ~= nil
+    local telling = string.match(id, '^(%a+):')
+    return telling == 'digest' or telling == 'notice' or telling == 'quiet' or telling == 'repeat'
   end
 
   -- Header and payload, and whether the header is what one of us wrote. Of one that is not, the fields are left that can be
