@@ -9,7 +9,6 @@ from typing import Final
 
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.operating import Desk
-from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import US, Lane, Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, Policy
 from dispatcher.limiter import Usage
@@ -76,7 +75,7 @@ def read_facts(desk: Desk) -> Facts:
         policy=policy,
         categories=frozenset(shown),
         channels=frozenset([*policy.channels, *(rule.channel for rule in rules)][:MOST_CATEGORIES]),
-        scopes=_use(desk, _scopes(policy, shown)[:MOST_SCOPES]),
+        scopes=_use(desk, _scopes(policy)[:MOST_SCOPES]),
         workers=fleet(desk.readers.workers(), measured.snapshot),
         version=limits.version,
         server=desk.server_version(),
@@ -84,12 +83,12 @@ def read_facts(desk: Desk) -> Facts:
     )
 
 
-def _scopes(policy: Policy, names: Sequence[str]) -> list[Scope]:
-    """The limits of all together and of categories, and what guarantees keep and leave; none of labels."""
+def _scopes(policy: Policy) -> list[Scope]:
+    """The limits of all together and of the categories of the limits file, and what guarantees keep and leave."""
     scopes = [Scope(GLOBAL_SCOPE, policy.global_limits)]
     scopes += [] if policy.shared is None else [policy.shared]
     scopes += [share for name in policy.categories if (share := policy.share(name)) is not None]
-    scopes += [Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)]
+    scopes += [Scope(f"category:{name}", policy.rule(name).limits) for name in policy.categories]
     return [scope for scope in scopes if scope.limits]
 
 
