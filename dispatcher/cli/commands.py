@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "explain": ("dispatcher.cli.explain", "Say what happened to an event."),
     "health": ("dispatcher.cli.health", "Say whether a worker of this host lives."),
     "limits": ("dispatcher.cli.limits", "Check limits, put them in force, show their use."),
+    "metrics": ("dispatcher.cli.metrics", "Print the figures that Prometheus reads, once."),
     "mute": ("dispatcher.cli.mute", "Suppress a category for a time."),
     "parked": ("dispatcher.cli.parked", "Look at what waits, or cancel it."),
     "pause": ("dispatcher.cli.pause", "Stop posting; everything waits."),

@@ -42,6 +42,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "parked cancel": ("dispatcher parked cancel api-2.4 --yes", "dispatcher parked cancel --text 'old news'"),
     "parked list": ("dispatcher parked list", "dispatcher parked list --text 'disk db1' --json"),
     "parked show": ("dispatcher parked show api-2.4",),
+    "metrics": ("dispatcher metrics", "dispatcher metrics > /var/lib/node_exporter/dispatcher.prom"),
     "pause": ("dispatcher pause --why 'Slack is being moved'", "dispatcher pause chatter"),
     "resume": ("dispatcher resume", "dispatcher resume chatter"),
     "send": (

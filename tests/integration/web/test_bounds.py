@@ -25,6 +25,7 @@ from dispatcher.web.app import App
 from dispatcher.web.auth import Guard
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.listening import listen
+from dispatcher.web.metrics import Metrics
 from dispatcher.web.operating import Operating
 from dispatcher.web.page.routes import Page
 from dispatcher.web.reading import Reading
@@ -59,6 +60,7 @@ def running(redis_url: str) -> Iterator[int]:
             ingest=Ingest(open_intake(settings, client)),
             reading=Reading(desk, threads),
             operating=operating,
+            metrics=Metrics(desk, threads),
             page=Page(Guard(None), desk, operating, threads),
             readiness=Readiness(settings, client),
             log=log,
