@@ -24,7 +24,7 @@
 --          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
 --          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
 --          "buffered": [[position of a request, wait_us], ...]: parked, as the only suppressed event of its category; and
---          "joined": [[name, decision], ...]: earlier buffered singles, which have ended now
+--          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now
 -- @include prelude
 -- @include plan
 -- @include record

@@ -267,7 +267,7 @@ class Dispatcher:
                 reason = limit_reason(denied.scope)
                 waiting.append(Waiting(each.candidate, reason, answer.buffered[place], denied.scope))
             elif counting.telling is Telling.DIGEST:
-                digested.append(Suppressed(leased.name, leased.event.category, denied))
+                digested.append(Suppressed(leased.name, leased.event.category, denied, leased.seen_us))
             else:
                 dropped.append((leased, denied))
         self.observer.dropped(dropped)

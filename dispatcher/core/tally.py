@@ -84,11 +84,12 @@ def counting_of(  # noqa: PLR0913 - limits by name
 
 
 class Suppressed(NamedTuple):
-    """An event that has ended in a digest; ``name`` is the id the producer knows."""
+    """An event that has ended in a digest; ``name`` is the id the producer knows, ``seen_us`` its first sight."""
 
     name: str
     category: str
     denied: Denied
+    seen_us: int
 
 
 @dataclass(frozen=True, slots=True)
