@@ -19,6 +19,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Gate, Observer, Sink
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
+from dispatcher.simulate.lifetimes import Lifetimes, shortest_us
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
 from dispatcher.store.intake import Intake
@@ -101,6 +102,7 @@ class Fleet:
             Worker(self, client, version, f"worker-{n}", sink, observer, batch, senders, watch) for n in range(workers)
         ]
         self._minutes: list[str] = []
+        self._lifetimes = Lifetimes(client, self.keys.scope_prefix, shortest_us(policy), self.clock)
 
     @property
     def calls(self) -> EnqueueCalls:
@@ -118,6 +120,7 @@ class Fleet:
         Returns the next instant at which there may be something to do, None if there is none.
         """
         while True:
+            self._lifetimes.look()
             if len(self.workers) > 1:
                 self._chance.shuffle(self.workers)
             instants = [worker.step() for worker in self.workers]

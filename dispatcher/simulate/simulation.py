@@ -18,7 +18,6 @@ from dispatcher.simulate.arrivals import Arrival, Details
 from dispatcher.simulate.course import Course, Ended
 from dispatcher.simulate.figures import Bars
 from dispatcher.simulate.fleet import SEED, Clock, Fleet
-from dispatcher.simulate.lifetimes import Lifetimes
 from dispatcher.simulate.refused import Refused
 from dispatcher.simulate.sink import SimulatedSlack
 from dispatcher.store.enqueue import Enqueued, Job
@@ -98,9 +97,7 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     slack = SimulatedSlack(clock)
     course = Course(policy, clock, Bars(first_us, trace.last_us + shift_us), ended)
     fleet = Fleet(client, policy, sink=slack, observer=course, clock=clock, batch=_BATCH, seed=seed)
-    run = _Run(
-        fleet, course, Refused(policy, fleet.workers[0].prefilter, clock), Lifetimes(client, fleet), merges=merges
-    )
+    run = _Run(fleet, course, Refused(policy, fleet.workers[0].prefilter, clock), merges=merges)
     run.play(trace, shift_us, advance)
     client.flushall()
     return Simulated(policy, course, slack, shift_us)
@@ -109,12 +106,11 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
 class _Run:
     """One run. Events that a limit refuses for certain wait in ``_pending`` until others are to be decided."""
 
-    def __init__(self, fleet: Fleet, course: Course, refused: Refused, lifetimes: Lifetimes, *, merges: bool) -> None:
+    def __init__(self, fleet: Fleet, course: Course, refused: Refused, *, merges: bool) -> None:
         self._fleet = fleet
         self._clock = fleet.clock
         self._course = course
         self._refused = refused
-        self._lifetimes = lifetimes
         self._merges = merges
         self._jobs = _Jobs(fleet)
         self._pending: list[tuple[str, Job, Arrival, int]] = []
@@ -182,7 +178,6 @@ class _Run:
         self._work()
 
     def _work(self) -> None:
-        self._lifetimes.look()
         self._next_us = self._fleet.work()
         if self._course.has_released:
             self._refused.forget()

@@ -240,7 +240,7 @@ class _Rows:
         for number, raw in self._lines:
             self.line = number
             try:
-                yield next(csv.reader(io.StringIO(raw.decode("utf-8")), strict=True))
+                yield next(csv.reader(io.StringIO(raw.decode("utf-8")), strict=True, skipinitialspace=True))
             except UnicodeDecodeError as error:
                 said = f"the byte 0x{raw[error.start]:02x} is not UTF-8, expected text in UTF-8"
                 raise TraceError(f"{self._name}: line {number}, column {error.start + 1}: {said}") from None

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Fitting, cut, plain_table
 from dispatcher.cli.instants import local, span, zone
-from dispatcher.cli.status.use_view import say_how_many_more
 from dispatcher.core.limits import US, Limit
 from dispatcher.simulate.course import GLOBAL, Course
 from dispatcher.simulate.figures import Counts, Fullest
@@ -104,7 +103,7 @@ def _categories(runs: Sequence[Simulated], *, has_bars: bool = True) -> Table:
         bars = (_bar(counts, most),) if has_bars else ()
         sent = (f"{run.course.categories.get(name, Counts()).sent:,}" for run in runs)
         table.add_row(cut(name), f"{counts.offered:,}", *bars, *sent, f"{100 * counts.share:.1f}")
-    say_how_many_more(table, len(after.categories) - len(chosen))
+    _say_more(table, len(after.categories) - len(chosen))
     return table
 
 
@@ -123,7 +122,7 @@ def _windows(run: Simulated) -> Table:
         at = _instant(run, fullest.at_us) if fullest.most else ""
         used = f"{100 * _budget(run, scope, fullest.limit):.1f}"
         table.add_row(f"{scope} {limit}", str(fullest.most), str(fullest.limit.max), at, used)
-    say_how_many_more(table, len(by_use) - _ROWS)
+    _say_more(table, len(by_use) - _ROWS)
     return table
 
 
@@ -156,8 +155,13 @@ def _channels(run: Simulated) -> Table:
             span(each.delays.most_s),
             f"{run.slack.refused[name]:,}",
         )
-    say_how_many_more(table, len(channels) - len(chosen))
+    _say_more(table, len(channels) - len(chosen))
     return table
+
+
+def _say_more(table: Table, number: int) -> None:
+    if number > 0:
+        table.add_row(Text(f"and {number:,} more", "dim"))
 
 
 def _sentences(run: Simulated) -> Iterator[str]:
