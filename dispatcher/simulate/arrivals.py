@@ -101,6 +101,17 @@ class Arrivals:
         else:
             yield from heapq.merge(*runs, key=_order)
 
+    def halves(self) -> tuple[Part, Part]:
+        """The first half of the events, and the others; those of one instant stay together."""
+        left, middle_us = self.count // 2, self.first_us
+        for arrival in self:
+            if left <= 0 and arrival.at_us > middle_us:
+                middle_us = arrival.at_us
+                break
+            middle_us = arrival.at_us
+            left -= 1
+        return self.between(self.first_us, middle_us), self.between(middle_us, self.last_us + 1)
+
     def between(self, from_us: int, to_us: int) -> Part:
         """Those from ``from_us`` on and before ``to_us``."""
         return Part(self, from_us, to_us)
@@ -132,6 +143,9 @@ class Part:
         self._to_us = to_us
         self.first_us = max(whole.first_us, from_us)
         self.last_us = min(whole.last_us, to_us - 1)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Arrival]:
         return (each for each in self._whole if self._from_us <= each.at_us < self._to_us)

@@ -48,6 +48,8 @@ class Trace(Protocol):
 
     def __iter__(self) -> Iterator[Arrival]: ...
 
+    def __len__(self) -> int: ...
+
 
 @contextmanager
 def private_server() -> Iterator[Client]:

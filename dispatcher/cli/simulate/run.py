@@ -18,15 +18,18 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, USAGE, Ended
 from dispatcher.cli.progress import Progress, no_progress, shown_progress
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import format_duration
+from dispatcher.simulate import picture
 from dispatcher.simulate.arrivals import Arrivals
 from dispatcher.simulate.cases import Case, CasesError, read_cases
 from dispatcher.simulate.document import document_of
 from dispatcher.simulate.ends import Ends
 from dispatcher.simulate.recorded import MOST_US, SPREAD, read_recorded
-from dispatcher.simulate.simulation import Simulated, private_server, simulate
+from dispatcher.simulate.simulation import Simulated, Trace, private_server, simulate
+from dispatcher.simulate.suggest import suggest
 from dispatcher.simulate.trace import TraceError, read_trace
 
 if TYPE_CHECKING:
+    from dispatcher.core.policy import Policy
     from dispatcher.server.connection import Client
     from dispatcher.settings.environment import Settings
 
@@ -151,14 +154,21 @@ class _Answer:
         if asked.events is not None and ends is not None:
             ends.write(asked.events)
         failures = [failure for case in cases if (failure := case.failure(after.course)) is not None]
+        if asked.svg is not None:
+            title = f"{self._arrivals.count:,} events by {self._named(self._proposed)}"
+            against = "" if self._other is None else f", before by {self._named(self._other)}"
+            asked.svg.write_text(picture.drawn(before, after, title + against), encoding="utf-8")
+        suggestion = None if asked.lost_percent is None else self._suggest(asked.lost_percent)
         if asked.as_json:
             terminal.print_json(
                 {
                     "before": None if before is None else document_of(before.course),
                     "after": document_of(after.course),
-                    "suggestion": None,
+                    "suggestion": suggestion,
                 }
             )
+        elif suggestion is not None:
+            terminal.print(suggestion.rstrip("\n"))
         else:
             self._show(before, after)
         for failure in failures:
@@ -166,16 +176,22 @@ class _Answer:
         return DOES_NOT_HOLD if failures else DONE
 
     def _run(self, limits: LimitsFile, word: str, ends: Ends | None = None) -> Simulated:
-        with _progress(self._asked, self._arrivals.count) as progress:
-            progress.show(f"simulating {self._arrivals.count:,} events, {word}")
+        return self._simulated(self._arrivals, limits.policy, word, ends)
+
+    def _simulated(self, trace: Trace, policy: Policy, word: str, ends: Ends | None = None) -> Simulated:
+        with _progress(self._asked, len(trace)) as progress:
+            progress.show(f"simulating {len(trace):,} events, {word}")
             return simulate(
                 self._client,
-                self._arrivals,
-                limits.policy,
+                trace,
+                policy,
                 ended=None if ends is None else ends.note,
                 advance=progress.advance,
                 seed=self._asked.seed,
             )
+
+    def _suggest(self, percent: float) -> str:
+        return suggest(self._arrivals, self._arrivals.halves(), self._proposed.content.text, percent, self._simulated)
 
     def _show(self, before: Simulated | None, after: Simulated) -> None:
         from dispatcher.cli.simulate.view import drawn

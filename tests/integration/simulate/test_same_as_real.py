@@ -1,0 +1,116 @@
+"""The same trace on made-up time and in real time, by worker processes and to a strict Slack: each event ends alike."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.core.limits import US
+from dispatcher.producer.blocking import Producer
+from dispatcher.server.keys import Keys
+from dispatcher.settings.limits_file import read_limits
+from dispatcher.simulate.arrivals import Arrival, Arrivals, Details
+from dispatcher.simulate.simulation import simulate
+from dispatcher.stand_in import STRICT, Setup, StandIn
+from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.snapshot import Books
+from tests.support.processes import Command, environment, settled, until
+from tests.support.servers import Database
+
+LIMITS: Final = """\
+global: {limits: [11/7500ms]}
+channels: {default: {pace: 1/1050ms}}
+defaults: {limits: [2/3500ms]}
+categories:
+  drops: {channel: "#drops"}
+  kept: {limits: [4/6500ms], guarantee: 3, channel: "#kept"}
+  letters: {limits: [1/2500ms, 2/5500ms], on_limit: dead-letter, channel: "#letters"}
+  defers: {limits: [1/2500ms], on_limit: defer, max_parked: 4, channel: "#defers"}
+  tired: {limits: [1/4500ms], on_limit: defer, max_age: 3100ms, channel: "#tired"}
+  digests: {limits: [2/5500ms], on_limit: digest, digest_delay: 20s, channel: "#digests"}
+  hosts: {limits: [], per_label: {host: [1/3500ms]}, channel: "#hosts"}
+"""
+"""Limits of minutes, as it were, with seconds for minutes. All windows end half a second off the beat of the events, so
+that what a busy machine takes for an event decides nothing."""
+
+STORM_S, STORM_EVERY_S = 8, 22
+NAMES: Final = ("drops", "kept", "letters", "defers", "tired", "digests", "hosts", "other")
+
+
+def _has_come(at_s: float) -> bool:
+    return time.monotonic() >= at_s
+
+
+def arrivals(storms: int, seed: int) -> list[tuple[int, str, dict[str, str]]]:
+    """Storms of fifty events, each at a whole second, in order. Between two there is time to post what waits."""
+    chance = random.Random(seed)
+    came = sorted(
+        (STORM_EVERY_S * storm + chance.randrange(STORM_S), storm) for storm in range(storms) for _ in range(50)
+    )
+    return [(at_s, chance.choice(NAMES), {"host": chance.choice("ab")}) for at_s, _ in came]
+
+
+def simulated(redis: Database, came: Sequence[tuple[int, str, dict[str, str]]]) -> dict[str, str]:
+    """What a simulation says of each event, by its id."""
+    ends: dict[str, str] = {}
+    redis.flushall()
+    with Arrivals() as trace:
+        for line, (at_s, category, labels) in enumerate(came):
+            details = Details(id=f"e-{line}", labels=tuple(labels.items()))
+            trace.add(Arrival((1_769_860_800 + at_s) * US, line, category, details))
+        policy = read_limits(LIMITS, "limits.yaml").policy
+        simulate(redis, trace, policy, ended=lambda line, outcome, _: ends.update({f"e-{line}": outcome}))
+    return ends
+
+
+def real(
+    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[tuple[int, str, dict[str, str]]]
+) -> dict[str, str]:
+    """What became of each event in real time; what has not ended when all that was admitted is posted is waiting."""
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(LIMITS, encoding="utf-8")
+    books = Books(redis, Keys("dispatcher"), QueueKeys("notifications"))
+    with StandIn(setup=Setup.paced(STRICT)) as slack:
+        variables = environment(redis_url, slack.base_url, slack.token, limits)
+        with Command("worker", "--processes", "2", env=variables, cwd=tmp_path, name="workers") as workers:
+            until(lambda: len(workers.named("worker.started")) == 2, "two workers")
+            producer, began = Producer(redis), time.monotonic()
+            for line, (at_s, category, labels) in enumerate(came):
+                until(partial(_has_come, began + at_s), "the instant of an event")
+                producer.send(category, f"event {line}", id=f"e-{line}", labels=labels)
+            until(books.is_drained, "what was admitted to be posted")
+            workers.signal(signal.SIGTERM)
+            assert workers.wait() == 0, workers.stderr()
+        lines = settled([workers])
+    return {f"e-{n}": lines[f"e-{n}"][0]["outcome"] if f"e-{n}" in lines else "waiting" for n in range(len(came))}
+
+
+def different(
+    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[tuple[int, str, dict[str, str]]]
+) -> dict[str, tuple[str, str]]:
+    """The events that ended differently. All ways to end were seen."""
+    expected = simulated(redis, came)
+    assert set(Counter(expected.values())) >= {"sent", "dropped", "dead", "digested"}
+    redis.flushall()
+    found = real(redis, redis_url, tmp_path, came)
+    return {id_: (expected[id_], found[id_]) for id_ in expected if expected[id_] != found[id_]}
+
+
+def test_in_real_time_each_event_ends_as_it_was_simulated(redis: Database, redis_url: str, tmp_path: Path) -> None:
+    assert different(redis, redis_url, tmp_path, arrivals(1, 3)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [4, 5])
+def test_for_minutes_each_event_ends_as_it_was_simulated(
+    redis: Database, redis_url: str, tmp_path: Path, seed: int
+) -> None:
+    assert different(redis, redis_url, tmp_path, arrivals(5, seed)) == {}
