@@ -15,12 +15,15 @@ from dispatcher.simulate.course import Course
 from dispatcher.simulate.figures import Counts, Series
 from dispatcher.simulate.simulation import Simulated
 
-MOST_CATEGORIES: Final = 20
+MOST_CATEGORIES: Final = 24
+_MINUTE_US: Final = 60 * US
 _WIDTH: Final = 960
 _LEFT, _RIGHT, _TOP, _GAP = 56, 16, 100, 28
-_LARGE, _SMALL = 150, 76
+_LARGE, _SMALL = 150, 64
 _LABEL: Final = 22
-_COLUMNS: Final = 2
+_COLUMNS: Final = 3
+_MOST_CHARS: Final = 24
+"""Of a category's name."""
 
 _STYLE: Final = """\
 svg { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; background: #ffffff }
@@ -52,13 +55,14 @@ def drawn(before: Simulated | None, after: Simulated, title: str) -> str:
         panel = _Panel(_LEFT, y, inner, _LARGE, name, _said(run.course.total), limit, most)
         parts += panel.drawn(run, series)
         y += _LARGE + _LABEL + _GAP
-    width = (inner - _LEFT) / _COLUMNS
+    width = (inner - _LEFT * (_COLUMNS - 1)) / _COLUMNS
     for place, name in enumerate(names):
         column = place % _COLUMNS
         limit = longest_of(after.policy.rule(name).limits)
         series, counts = course.series[name], course.categories[name]
         x = _LEFT + column * (width + _LEFT)
-        panel = _Panel(x, y, width, _SMALL, name, _said(counts), limit, max(1, *series.offered))
+        said, short = f"{counts.sent:,} of {counts.offered:,} sent", _short(name)
+        panel = _Panel(x, y, width, _SMALL, short, said, limit, max(1, *series.offered))
         parts += panel.drawn(after, series)
         if column == _COLUMNS - 1 or place == len(names) - 1:
             y += _SMALL + _LABEL + _GAP
@@ -142,18 +146,19 @@ class _Panel:
         yield f'<path class="axis" d="M{self._x:g} {bottom:g}h{self._width:g}"/>'
         yield f'<text class="dim" x="{self._x - 6:g}" y="{self._y + 9:g}" text-anchor="end">{most:,}</text>'
         yield f'<text class="dim" x="{self._x - 6:g}" y="{bottom:g}" text-anchor="end">0</text>'
-        yield from self._ends(run, bottom + 15)
+        middle, y = self._x + self._width / 2, bottom + 15
+        said = "no limit" if self._limit is None else f"limit {self._limit}"
+        yield f'<text class="dim" x="{middle:g}" y="{y:g}" text-anchor="middle">{said}</text>'
+        if self._height == _LARGE:
+            yield from self._ends(run, y)
 
     def _ends(self, run: Simulated, y: float) -> Iterator[str]:
-        """The instants at both ends, and the limit."""
+        """The instants at both ends."""
         bars = run.course.bars
         end_us = bars.begin_us + bars.count * bars.width_us
         yield f'<text class="dim" x="{self._x:g}" y="{y:g}">{_instant(run, bars.begin_us)}</text>'
         right = self._x + self._width
         yield f'<text class="dim" x="{right:g}" y="{y:g}" text-anchor="end">{_instant(run, end_us)}</text>'
-        middle = self._x + self._width / 2
-        said = "no limit" if self._limit is None else f"limit {self._limit}"
-        yield f'<text class="dim" x="{middle:g}" y="{y:g}" text-anchor="middle">{said}</text>'
 
 
 def _bars(counts: Sequence[int], x: float, bottom: float, step: float, scale: float) -> str:
@@ -171,6 +176,13 @@ def _line(counts: Sequence[int], x: float, bottom: float, step: float, scale: fl
     return f"M{'L'.join(points)}"
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_CHARS else f"{name[: _MOST_CHARS - 1]}…"
+
+
 def _instant(run: Simulated, at_us: int) -> str:
     seconds = (at_us - run.shift_us) / US
-    return f"{seconds:,.0f} s" if run.shift_us else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    if run.shift_us:
+        return f"{seconds:,.0f} s"
+    form = "%Y-%m-%d %H:%M" if run.course.bars.width_us >= _MINUTE_US else "%Y-%m-%d %H:%M:%S"
+    return f"{datetime.fromtimestamp(seconds, UTC):{form}} UTC"
