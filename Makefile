@@ -2,7 +2,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+MADE := .venv/.made
 RUN_TIME := .venv/.run-time
+TESTABLE := .venv/.testable
 INSTALLED := .venv/.installed
 COMPILED := .venv/.compiled
 LOWEST := build/lowest/.installed
@@ -42,11 +44,11 @@ test:  ## Run the tests on the server that pip brings
 	@$(MAKE) --no-print-directory -j2 $(COMPILED) $(NODE)
 	$(PYTEST) -m "not slow"
 
-test-slow: $(INSTALLED)  ## Run the tests that take their time
+test-slow: $(TESTABLE)  ## Run the tests that take their time
 	$(PYTEST) -m "slow and not alone"
 	$(PYTEST) -n 0 -m alone
 
-test-matrix: $(INSTALLED)  ## Run the server tests on redis-server and valkey-server (MATRIX_SERVERS="path path")
+test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-server (MATRIX_SERVERS="path path")
 	@test -n "$(strip $(MATRIX_SERVERS))" || { \
 	  echo "no redis-server or valkey-server on PATH: install Debian's packages redis-server or valkey-server," >&2; \
 	  echo "or name binaries: make test-matrix MATRIX_SERVERS=\"/path/to/redis-server\"" >&2; exit 1; }
@@ -75,6 +77,7 @@ lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	$(LOCK) --extra dev --no-emit-package notification-dispatcher --output-file requirements-dev.txt pyproject.toml
+	$(LOCK) --constraints requirements-dev.txt --extra test --no-emit-package notification-dispatcher --output-file requirements-test.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --extra serve --output-file requirements.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --extra embedded --output-file requirements-demo.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
@@ -87,22 +90,30 @@ clean:  ## Remove .venv, caches and build output; what the embedded server keeps
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUN_TIME): requirements-demo.txt
+$(MADE):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed, %s is %s; name another: make PYTHON=/path/to/python3" % (sys.executable, sys.version.split()[0]))'
 	@echo "making .venv: a Python environment of this checkout alone"
 	@$(PYTHON) -m venv .venv
+	@touch $@
+
+$(RUN_TIME): $(MADE) requirements-demo.txt
 	@echo "installing the run-time packages of requirements-demo.txt into it, about 60 MB"
 	@$(PIP) --require-hashes -r requirements-demo.txt
 	@touch $@
 
-$(INSTALLED): $(RUN_TIME) requirements-dev.txt pyproject.toml
-	@echo "installing what tests and checks need: requirements-dev.txt"
-	@$(PIP) --require-hashes -r requirements-dev.txt
+$(TESTABLE): $(MADE) requirements-test.txt pyproject.toml
+	@echo "installing what tests need: requirements-test.txt"
+	@$(PIP) --require-hashes -r requirements-test.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(INSTALLED): $(TESTABLE) requirements-dev.txt
+	@echo "installing what checks need: requirements-dev.txt"
+	@$(PIP) --require-hashes -r requirements-dev.txt
+	@touch $@
+
 # Else each of the processes that run the tests would compile all of them, in a new checkout.
-$(COMPILED): $(INSTALLED)
+$(COMPILED): $(TESTABLE)
 	@$(BIN)/python -m pytest --collect-only -qq tests/integration >/dev/null & \
 	  $(BIN)/python -m pytest --collect-only -qq $(filter-out tests/integration,$(wildcard tests/*)) >/dev/null; wait
 	@touch $@

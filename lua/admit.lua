@@ -2,7 +2,7 @@
 -- digests.
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
---          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions, their older part
+--          events HASH, leased SET, totals HASH, names ZSET, seen ZSET, the limited decisions, their older part
 --          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
@@ -15,16 +15,20 @@
 --            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
 --            "shadows", "shadow_names": see shadow_caster | absent,
---            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...]}, ...] | absent: they count suppressed events,
+--            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...],
+--              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events,
 --            "names": {position of a request: the event's name, where that is not its id}; both only with "tallies",
---            "repeats": [position of its kind for each request that is refused as a repeat, or 0, ...] | absent,
+--            "others": [position of its kind for each request that ends as a repeat or since its failure is over, or 0, ...] | absent,
+--            "about": {position of a request: as in include/subjects.lua, and then true if it was admitted before, and the name of its
+--              scope of the kind 'once' that does not follow from its subject | absent} | absent, "subject": prefix of keys | absent,
 --            "release": [position of a request, ...] that gives back its slots if it is refused, "scope", "waits": prefixes of keys
 --            | absent}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
 --          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
 --          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
 --          "buffered": [[position of a request, wait_us], ...]: parked, as the only suppressed event of its category; and
---          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now
+--          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now. With "about"
+--          also "over": [position of a request, ...]: a recovery came before it; it was not decided, and has ended if "others" says so
 -- @include prelude
 -- @include plan
 -- @include record
@@ -34,14 +38,15 @@
 -- @include lines
 -- @include deferred
 -- @include digest
+-- @include subjects
 
 local call = cjson.decode(ARGV[1])
 local first = #call.scopes
 local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limited_log', 'limits_version', 'shadowed', 'parked',
-  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled' }
+  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled', 'editable' }
 local at = {
   remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope,
-  minute = call.minute,
+  minute = call.minute, subject = call.subject,
 }
 for n, name in ipairs(NAMES) do
   at[name] = KEYS[first + n]
@@ -68,6 +73,43 @@ local function find_lost()
   end
 end
 
+local over, over_places = {}, {} -- of events whose failure is over: since when
+local skipped = {} -- those, and the lost ones
+
+local function seq_of(n)
+  return tonumber(string.match(call.ids and call.ids[n] or call.requests[n][1], '^%d+'))
+end
+
+-- Finds the events that a recovery came before. They are not decided.
+local function find_over()
+  for place, about in pairs(call.about or {}) do
+    local n = tonumber(place)
+    local since = not (lost[n] or about[subjects.SPAN + 1]) and subjects.over(at, about, seq_of(n))
+    if since then
+      over[n], skipped[n], over_places[#over_places + 1] = since, true, n
+    end
+  end
+end
+
+-- The events that wait or are in flight from now on.
+local function note_subjects(verdicts, groups)
+  local gone = {}
+  for _, group in ipairs(groups) do
+    for _, n in ipairs(group.places) do
+      gone[n] = n ~= group.set_aside
+    end
+  end
+  for place, about in pairs(call.about or {}) do
+    local n = tonumber(place)
+    if not (skipped[n] or gone[n]) and (verdicts[n] == '0' or gone[n] == false) then
+      subjects.enter(at, about, seq_of(n), call.jobs[n])
+      if verdicts[n] == '0' and about[subjects.SPAN + 2] then
+        subjects.note_once(at, about, about[subjects.SPAN + 2])
+      end
+    end
+  end
+end
+
 local holders = {} -- of scopes of what an event is about: who was admitted in this call
 
 local function is_once(position)
@@ -87,16 +129,20 @@ end
 
 -- The text for the decision record of a kind that was refused with this verdict. A category needs no escapes.
 local function why_of(kind, verdict)
+  local over = string.match(verdict, '^over (%d+)$')
+  if over then
+    return '["' .. kind[4] .. '","' .. kind[1] .. '","resolved",null,{"since_us":' .. over .. '}]'
+  end
   local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
   local told = call.told[tonumber(scope)][tonumber(window)]
-  local said = call.repeats and is_once(tonumber(scope)) and first_of(tonumber(scope)) or '{}'
+  local said = call.others and is_once(tonumber(scope)) and first_of(tonumber(scope)) or '{}'
   return '["' .. kind[4] .. '","' .. kind[1] .. '",' .. told .. retry_after .. '],' .. said .. ']'
 end
 
 -- The position of the kind of an event that was refused so, or 0 where that ends nothing.
 local function kind_of(n, verdict)
-  if call.repeats and verdict ~= '0' and is_once(tonumber(string.match(verdict, '%d+'))) then
-    return call.repeats[n]
+  if over[n] or (call.others and verdict ~= '0' and is_once(tonumber(string.match(verdict, '%d+')))) then
+    return call.others[n]
   end
   return call.kind[n]
 end
@@ -112,7 +158,7 @@ local function groups_of(count, verdicts)
   local groups, found, gone = {}, {}, {}
   local jobs = call.jobs
   for n = 1, count do
-    local verdict = verdicts[n]
+    local verdict = over[n] and 'over ' .. over[n] or verdicts[n]
     local kind = kind_of(n, verdict)
     if kind > 0 and verdict ~= '0' and not lost[n] then
       local of_kind = found[kind]
@@ -184,7 +230,7 @@ local function keep_tallies(groups)
       end
     end
     local only = tally.only
-    if tally.number == 1 and only.group.outcome == 'digested' and not digest.is_open(at, tally) then
+    if tally.number == 1 and only.group.outcome == 'digested' and not tally.is_of_repeats and not digest.is_open(at, tally) then
       local group = only.group
       local event = {
         id = call.jobs[only.n], name = call.names[tostring(only.n)], category = group.category,
@@ -269,14 +315,18 @@ local function note_admitted(n, id, scopes, request)
   end
 end
 
-if call.repeats then
+if call.others then
   call.members = {}
   for n, request in ipairs(call.ids or call.requests) do
     local slot = call.ids and request or request[1]
     call.members[slot] = slots.of_event(slot, call.jobs[n])
   end
 end
-local count, verdicts, ahead, request_of = gate.decide_batch(call, at.now, call.repeats and note_admitted or cast, lost)
+find_over()
+for n in pairs(lost) do
+  skipped[n] = true
+end
+local count, verdicts, ahead, request_of = gate.decide_batch(call, at.now, call.others and note_admitted or cast, skipped)
 local groups, gone = groups_of(count, verdicts)
 local buffered, joined = {}, {}
 if call.release and #groups > 0 then
@@ -285,11 +335,15 @@ end
 if call.tallies and #groups > 0 then
   buffered, joined = keep_tallies(groups)
 end
+note_subjects(verdicts, groups)
 drop(groups, gone)
 local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')
   .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'
 if call.tallies then
   answer = answer .. ',"buffered":[' .. table.concat(buffered, ',') .. '],"joined":[' .. table.concat(joined, ',') .. ']'
+end
+if call.about then
+  answer = answer .. ',"over":[' .. table.concat(over_places, ',') .. ']'
 end
 accounting.write(at)
 plan.commit(at.totals)

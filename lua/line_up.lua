@@ -1,9 +1,9 @@
 -- Deferred events stand in line: newcomers behind those that wait already, and whoever the gate refused.
 --
 -- @keys events leased parked lines timers totals names wake awaited deferred deciding freed limits_version seq tallies
--- @keys guarantees requeued posting scheduled
+-- @keys guarantees requeued posting scheduled editable
 -- KEYS      as in take.lua; and then the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute": prefixes of keys, "version": of the limits | absent,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject": prefixes of keys, "version": of the limits | absent,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; absent: not asked for yet,
@@ -11,10 +11,11 @@
 --             "once": [KEYS position, window in us] of the scope of what it is about, which it holds while it stands in line | absent,
 --             "tally": {"id", "key": KEYS position, "delay_us", "why", "samples"} | absent: counts it, if it stands for the first
 --             time}, ...]}
--- Returns   JSON {"events": ["go" | "full" | "lost" | ["repeat", id, us | null, wait_us] | ["parked", scope, wait_us | null], ...]}
+--             "about": as in include/subjects.lua | absent
+-- Returns   JSON {"events": ["go" | "full" | "lost" | ["over", us] | ["repeat", id, us | null, wait_us] | ["parked", scope, wait_us | null], ...]}
 --           go: nobody waits before it, ask the gate. full: as many of its category wait as may. repeat: the event of this id is
---           about the same thing; it was admitted at that instant, or holds its slot in line. lost: the lease was taken
---           over. The last three, and go, change nothing. wait_us is null while others are deciding about the scope.
+--           about the same thing; it was admitted at that instant, or holds its slot in line. over: a recovery at that
+--           instant came before it. lost: the lease was taken over. The last four, and go, change nothing. wait_us is null while others are deciding about the scope.
 --           {"stale": version in force} when another one than the call's is: nothing was changed.
 -- Keys of lines and of what waits for a scope are built from names: a line moves to the scope that refused its head.
 -- @include prelude
@@ -26,6 +27,7 @@
 -- @include deferred
 -- @include leases
 -- @include digest
+-- @include subjects
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -34,7 +36,7 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
-at.owner, at.line, at.waits, at.scope, at.minute = call.owner, call.line, call.waits, call.scope, call.minute
+at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
 local before = lines.first_instant(at)
 
 local function place_of(line)
@@ -69,8 +71,9 @@ local function line_up(event)
     plan.srem(at.leased, event.id)
     return '"lost"'
   end
-  local about = event.once and slots.member(KEYS[event.once[1]], record.slot(header), event.id)
-  local answer = about and not header.line and repeated(event, about)
+  local over = event.about and subjects.over(at, event.about, header.seq)
+  local member = event.once and slots.member(KEYS[event.once[1]], record.slot(header), event.id)
+  local answer = over and '["over",' .. over .. ']' or member and not header.line and repeated(event, member)
   if answer then
     return answer
   end
@@ -88,8 +91,11 @@ local function line_up(event)
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why, event.tally.samples)
   end
-  if about then
-    slots.reserve(KEYS[event.once[1]], about, tonumber(event.deadline), at.now)
+  if event.about then
+    subjects.enter(at, event.about, header.seq, event.id)
+  end
+  if member then
+    slots.reserve(KEYS[event.once[1]], member, tonumber(event.deadline), at.now)
     header.holds = { string.sub(KEYS[event.once[1]], #call.scope + 1) }
   end
   header.category, header.deadline = event.category, event.deadline

@@ -22,7 +22,7 @@ Clock: TypeAlias = Callable[[int], str]
 _SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
 _SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
-_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel")
+_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel", "instead_of")
 """What a log line has of a decision as it is."""
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
@@ -35,7 +35,8 @@ class Decision:
 
     ``copies`` of it may stand in Slack, beside what was sent: posts with an unknown delivery status that could not be
     found in the history. ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
-    refused it and are not enforced. ``text`` is the beginning of the event's text, as far as it is kept. Of a
+    refused it and are not enforced. ``instead_of`` is the channel it was meant for, which is gone: ``channel`` is its
+    category's fallback. ``text`` is the beginning of the event's text, as far as it is kept. Of a
     duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
     """
 
@@ -56,6 +57,7 @@ class Decision:
     since_us: int | None = None
     text: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    instead_of: str | None = None
 
 
 class State(StrEnum):
@@ -169,7 +171,8 @@ def _ended(decision: Decision, at: Clock) -> str:
             copies = f"; {_count(decision.copies, 'copy', 'copies')} may stand beside it" if decision.copies else ""
             against = " and ".join(decision.shadow)
             shadow = f"; not enforced, {against} would have refused it" if against else ""
-            return f"Sent to {decision.channel} at {when}{copies}{shadow}."
+            gone = f", since {decision.instead_of} is gone" if decision.instead_of else ""
+            return f"Sent to {decision.channel} at {when}{gone}{copies}{shadow}."
         case "duplicate":
             return f"Duplicate at {when}: an event of this id came before."
         case _:
@@ -178,7 +181,7 @@ def _ended(decision: Decision, at: Clock) -> str:
         return f"{_capital(why(decision, at))}."
     if decision.reason == Reason.CANCELLED:
         return f"Cancelled at {when}{_words(decision.detail)}."
-    if _is_of_a_limit(decision) or decision.reason == Reason.MUTED:
+    if _is_of_a_limit(decision) or decision.reason in _SAID_IN_FULL:
         return f"{what} at {when}: {why(decision, at)}."
     code = f" ({decision.code})" if decision.code else ""
     words = why(decision, at)
@@ -191,6 +194,10 @@ def why(decision: Decision, at: Clock) -> str:
     """What the reason stands for, without a full stop; empty where there is nothing to be added to it."""
     if decision.reason == Reason.REPEAT:
         return _repeat(decision, at)
+    if decision.reason in {Reason.RESOLVED, Reason.UNPOSTED}:
+        return _recovery(decision, at)
+    if decision.reason == Reason.QUIET and decision.since_us is not None and decision.fits_at_us is not None:
+        return quiet_words(decision.detail or "", decision.since_us, decision.fits_at_us, at)
     if decision.reason == Reason.MUTED and decision.fits_at_us is not None:
         return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
@@ -247,6 +254,8 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
     ``next_us`` is when the next may pass, None while that is decided.
     """
     room = f"Waits for room: {_scope(scope)} had used up a limit"
+    if scope.startswith("quiet:"):
+        room = f"Waits: quiet hours {scope.partition(':')[2]}"
     if scope.startswith("muted:"):
         room = "Waits: its category was muted"
     if before:
@@ -257,6 +266,16 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
 def muted(category: str, before: int, until: str) -> str:
     """An event that waits for the end of a mute; ``until`` as ``mute_words`` has it."""
     return f"Waits: category {category} is muted {until}{f'; it is behind {_others(before)}' if before else ''}."
+
+
+def quiet_words(name: str, since_us: int, until_us: int, at: Clock) -> str:
+    """``quiet hours nights from 22:00:00 until 07:00:00``."""
+    return f"quiet hours {name} from {at(since_us)} until {at(until_us)}"
+
+
+def quiet(words: str, before: int) -> str:
+    """An event that waits for the end of quiet hours."""
+    return f"Waits: {words}{f'; it is behind {_others(before)}' if before else ''}."
 
 
 def mute_words(until_us: int, who: str, why: str, at: Clock) -> str:
@@ -310,6 +329,8 @@ def on_timer(why: str, attempts: int, most: int, until: str) -> str:
     """An admitted event with an instant of its own."""
     if why.startswith(Reason.RECONCILE):
         return f"Posted with no clear answer ({why}); the channel's history is searched for it at {until}."
+    if why.startswith(Reason.RESOLVED):
+        return f"Tells of a recovery, and waits for the end of a post about the failure, until {until} at the latest."
     return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
 
 
@@ -376,6 +397,21 @@ def _repeat(decision: Decision, at: Clock) -> str:
         return f"a repeat of {first}, which waits to be posted"
     following = "" if decision.fits_at_us is None else f"; the next may be posted at {at(decision.fits_at_us)}"
     return f"a repeat of {first}, which was posted at {at(decision.since_us)}{following}"
+
+
+_SAID_IN_FULL: Final = frozenset({Reason.QUIET, Reason.MUTED, Reason.RESOLVED, Reason.UNPOSTED})
+"""Reasons of which ``why`` says all."""
+
+
+def _recovery(decision: Decision, at: Clock) -> str:
+    """What an event has to do with a recovery."""
+    if decision.reason == Reason.UNPOSTED:
+        return f"a recovery of which there is nothing to tell; {decision.detail or 'no message about it is in Slack'}"
+    if decision.outcome == "digested":
+        return f"the message of {decision.detail or 'an earlier event'} says that it is over"
+    when = "" if decision.since_us is None else f" at {at(decision.since_us)}"
+    said = f", as {decision.detail} says" if decision.detail else ""
+    return f"what it is about was over{when} before it was posted{said}"
 
 
 def _capital(text: str) -> str:

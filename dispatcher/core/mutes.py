@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.jsonio import decode
 
@@ -15,8 +14,7 @@ MUTED_SCOPE: Final = "muted:"
 """What the scope begins with that lines of a muted category wait for; its category follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mute:
+class Mute(NamedTuple):
     """Nothing of the category is posted until ``until_us``, by the server's clock; ``who`` said so, and why."""
 
     category: str

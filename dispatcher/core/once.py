@@ -61,11 +61,16 @@ class Once:
 
     def scope(self, category: str, event: Event) -> Scope | None:
         """The scope of what the event is about; None of an event that does not say it, or tells that it is over."""
-        about = None if event.is_resolved else self._about(event)
+        name = None if event.is_resolved else self.name(category, event)
+        return None if name is None else Scope(name, (Limit(1, window_us=self.per_us, kind=Kind.ONCE),))
+
+    def name(self, category: str, event: Event) -> str | None:
+        """The name of that scope, also of an event that tells that it is over."""
+        about = self._about(event)
         if about is None:
             return None
         by = self.by if isinstance(self.by, tuple) else (self.by,)
-        return Scope(ONCE_PREFIX + digest_of(category, *by, *about), (Limit(1, window_us=self.per_us, kind=Kind.ONCE),))
+        return ONCE_PREFIX + digest_of(category, *by, *about)
 
     def _about(self, event: Event) -> tuple[str, ...] | None:
         if self.by == BY_TEXT:

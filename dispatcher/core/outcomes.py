@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt, Scope
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Posted, Terms, Undecodable
+from dispatcher.core.limits import US, Denied, Reason, Scope
 from dispatcher.core.once import is_once
+from dispatcher.core.posts import Paused, Receipt
+from dispatcher.core.quiet import Hush
 from dispatcher.core.tally import Counting
 
 MARGIN_US: Final = 60 * US
@@ -35,6 +37,21 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class Digested:
+    """Counted for the message of another event, ``of``."""
+
+    reason: Reason
+    of: str | None
+
+
+class Recovered(NamedTuple):
+    """An event about a failure that was over before it was posted, and ended with that."""
+
+    id: str
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """Discarded: by a limit, with what would have let it pass, or by hand.
 
@@ -51,10 +68,24 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Hushed:
+    """Ended by quiet hours: dropped, or digested where ``counting`` says who tells of it at their end."""
+
+    hush: Hush
+    counting: Counting | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Its name in the books."""
+        return "dropped" if self.counting is None else "digested"
+
+
+@dataclass(frozen=True, slots=True)
 class Deferral:
     """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
 
-    ``most`` of its category may wait. ``muted_us`` is how long its category is still muted; then the gate is not asked.
+    ``most`` of its category may wait. ``muted_us`` is how long its category is still muted, and ``hushed`` the scope of
+    the quiet hours that hold and how long they do; then the gate is not asked.
     ``counting`` where somebody is told of it.
     """
 
@@ -64,13 +95,15 @@ class Deferral:
     denied: Denied | None = None
     muted_us: int | None = None
     counting: Counting | None = None
+    hushed: tuple[str, int] | None = None
 
     @property
     def once(self) -> Scope | None:
         """The scope of what it is about, which it holds while it stands in line; None where it may take none."""
         first = self.candidate.terms.scopes[:1]
         scope = first[0] if first and isinstance(first[0], Scope) else None
-        return scope if scope is not None and is_once(scope) and self.muted_us is None else None
+        asks = self.muted_us is None and self.hushed is None
+        return scope if scope is not None and is_once(scope) and asks else None
 
 
 class Repeat(NamedTuple):
@@ -82,6 +115,49 @@ class Repeat(NamedTuple):
     of: str
     since_us: int | None
     wait_us: int
+
+
+class Unposted(NamedTuple):
+    """Nothing about the failure is in Slack, or nothing that is known."""
+
+
+class Uneditable(NamedTuple):
+    """The message about the failure cannot be edited: the recovery is a message of its own, or none."""
+
+
+class Awaited(NamedTuple):
+    """The recovery was parked for so long.
+
+    An event about the failure is in flight, or its message is not to be edited yet.
+    """
+
+    wait_us: int
+
+
+class Lost(NamedTuple):
+    """Another worker has the event."""
+
+
+Finding: TypeAlias = Posted | Unposted | Uneditable | Awaited | Lost
+"""What is known of the failure that a recovery tells of."""
+
+
+class Recovery(NamedTuple):
+    """An event that tells of a recovery. ``cancels``: what waits about the failure is not posted any more.
+
+    ``edits``: a message can be edited. ``once`` are the names of scopes that the failure's events took.
+    """
+
+    candidate: Candidate
+    cancels: bool
+    edits: bool
+    once: tuple[str, ...]
+
+
+class Over(NamedTuple):
+    """A deferral tells of a failure that was over at ``since_us``, and ends."""
+
+    since_us: int
 
 
 class Turn(StrEnum):
@@ -116,7 +192,7 @@ def _can_bury(reason: Reason) -> bool:
             return True
         case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
             return False
-        case Reason.MUTED | Reason.REPEAT | Reason.RESOLVED:
+        case Reason.MUTED | Reason.QUIET | Reason.REPEAT | Reason.RESOLVED:
             return True
         case Reason.DUPLICATE | Reason.CANCELLED | Reason.SCHEDULED | Reason.UNPOSTED:
             return False
@@ -144,7 +220,7 @@ class Place(StrEnum):
 class Parked:
     """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post), or known of its line.
 
-    ``detail`` is what the sink said.
+    ``detail`` is what the sink said. With a ``fallback`` it waits in the line of that channel, and is posted there.
     """
 
     place: Place
@@ -153,6 +229,7 @@ class Parked:
     code: str | None = None
     denied: Denied | None = None
     detail: str | None = None
+    fallback: Fallback | None = None
 
 
 class Step(StrEnum):
@@ -195,7 +272,7 @@ class Prefiltered(NamedTuple):
     seen_us: int
 
 
-Outcome: TypeAlias = Sent | Dropped | DeadLettered | Parked | Told
+Outcome: TypeAlias = Sent | Digested | Dropped | Hushed | DeadLettered | Parked | Told
 
 
 class Slots(StrEnum):
@@ -214,7 +291,8 @@ class Settlement(NamedTuple):
     long; ``scan_wait_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post
     succeeded, a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``failed_scans`` counts
     history scans that broke off, None where nothing is to be reconciled; ``resent`` posts made again.
-    ``template_fault``: what was wrong with the category's template, of which nothing depends.
+    ``template_fault``: what was wrong with the category's template, of which nothing depends. ``text`` is what was
+    posted, where that may be edited later; ``uneditable`` says that a message cannot be edited.
     """
 
     subject: Leased | Undecodable
@@ -234,6 +312,8 @@ class Settlement(NamedTuple):
     template_fault: str | None = None
     arrived: bool = False
     is_scan: bool = False
+    text: str | None = None
+    uneditable: bool = False
 
     @property
     def is_posted(self) -> bool:

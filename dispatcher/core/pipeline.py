@@ -11,15 +11,30 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, assert_never
 
-from dispatcher.core import reconciliation, transitions
+from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting, boottime_s
-from dispatcher.core.limits import Admitted, Denied, Opening, PostResult, Retryable, all_scopes
+from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Terms, Undecodable, Waiting, boottime_s
+from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes
 from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.once import is_repeat
-from dispatcher.core.outcomes import GRACE_US, Deferral, HistoryScan, Repeat, ScanResult, Settlement, Turn
+from dispatcher.core.outcomes import (
+    GRACE_US,
+    Awaited,
+    Deferral,
+    HistoryScan,
+    Lost,
+    Over,
+    Repeat,
+    ScanResult,
+    Sent,
+    Settlement,
+    Turn,
+    Uneditable,
+    Unposted,
+)
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits
@@ -101,9 +116,30 @@ class Dispatcher:
         Raises ``GateUnavailable`` with nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the
         policy is no longer in force, also with nothing posted.
         """
+        started: list[Started] = []
+        parts = recovery.parts_of(batch)
+        for place, part in enumerate(parts):
+            try:
+                started += self._dispatch(part, now_us, free - len(started), muted, begin)
+            except Overtaken as error:
+                rest = [each for later in parts[place + 1 :] for each in later]
+                raise Overtaken([*error.undecided, *rest], error.version) from error
+        return started
+
+    def _dispatch(
+        self,
+        batch: Sequence[Leased | Undecodable],
+        now_us: int,
+        free: int,
+        muted: Mapping[str, Mute],
+        begin: Callable[[Started], None],
+    ) -> list[Started]:
+        """As ``dispatch``, of events of which no two are the failure and the recovery of one thing."""
         found = self._arrive(batch, now_us)
         try:
+            found = self._recover(found)
             found = self._hold_muted(found, muted, now_us)
+            found = self._hold_quiet(found, now_us)
             found = self._line_up_newcomers(found)
             found = self._ask_gate(found)
             found = self._line_up_refused(found)
@@ -181,6 +217,48 @@ class Dispatcher:
                     ended.append(settlement)
         return Batch(candidates, ended)
 
+    def _recover(self, batch: Batch) -> Batch:
+        """Find out what recoveries do: edit the message about the failure, be one of their own, or end."""
+        asking = [each for each in batch.candidates if recovery.asks(each.leased)]
+        if not asking:
+            return batch
+        going: dict[str, Candidate] = {}
+        ended: list[Settlement] = []
+        waiting: list[Waiting] = []
+        edits: list[Candidate] = []
+        lost: list[Leased] = []
+        findings, recovered = self.outbox.recover(
+            [recovery.recovery_of(each, self.policy, edits=self.sink.can_update) for each in asking]
+        )
+        for candidate, finding in zip(asking, findings, strict=True):
+            match finding:
+                case Posted():
+                    edits.append(recovery.as_edit(candidate, finding))
+                case Unposted():
+                    ended.append(recovery.unposted(candidate))
+                case Awaited(wait_us):
+                    waiting.append(Waiting(candidate, Reason.RESOLVED, wait_us))
+                case Lost():
+                    lost.append(candidate.leased)
+                case Uneditable():
+                    match recovery.as_message(candidate, self.policy):
+                        case Candidate() as message:
+                            going[candidate.leased.id] = message
+                        case Settlement() as settlement:
+                            ended.append(settlement)
+                case _:
+                    assert_never(finding)
+        self.observer.recovered(recovered)
+        self.observer.waiting(waiting)
+        self.observer.lost(lost)
+        asked = {each.leased.id for each in asking}
+        others = [
+            going.get(each.leased.id, each)
+            for each in batch.candidates
+            if each.leased.id not in asked or each.leased.id in going
+        ]
+        return replace(batch, candidates=others, ended=[*batch.ended, *ended], admitted=edits)
+
     def _hold_muted(self, batch: Batch, muted: Mapping[str, Mute], now_us: int) -> Batch:
         """An event that a mute suppresses ends, or waits in line until the mute ends."""
         if not muted:
@@ -200,7 +278,26 @@ class Dispatcher:
         self.outbox.expect(
             [Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0) for category, mute in muted.items() if waiting]
         )
-        return Batch(left, [*batch.ended, *ended, *self._line_up(waiting).ended])
+        return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
+
+    def _hold_quiet(self, batch: Batch, now_us: int) -> Batch:
+        """An event for which quiet hours hold ends, or waits in a line of its own until they end."""
+        if not self.policy.quiet:
+            return batch
+        left: list[Candidate] = []
+        ended: list[Settlement] = []
+        waiting: list[Deferral] = []
+        for candidate in batch.candidates:
+            match self._kind_of(candidate.leased).quiet(candidate, now_us):
+                case Settlement() as settlement:
+                    ended.append(settlement)
+                case Deferral() as deferral:
+                    waiting.append(deferral)
+                case None:
+                    left.append(candidate)
+        opens = dict(each.hushed for each in waiting if each.hushed is not None)
+        self.outbox.expect([Opening(scope, now_us + left_us, 0) for scope, left_us in opens.items()])
+        return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
 
     def _line_up_newcomers(self, batch: Batch) -> Batch:
         """New events of a category that defers go behind those that wait already."""
@@ -213,7 +310,7 @@ class Dispatcher:
             return batch
         may_go, ended = self._line_up(list(newcomers.values()))
         going = [each for each in batch.candidates if each.leased.id not in newcomers or each.leased.id in may_go]
-        return Batch(going, [*batch.ended, *ended])
+        return replace(batch, candidates=going, ended=[*batch.ended, *ended])
 
     def _ask_gate(self, batch: Batch) -> Batch:
         """Ask the budget: events are admitted, or refused and wait, or refused and end (in ``ended``)."""
@@ -225,12 +322,16 @@ class Dispatcher:
         for place, shadowed in answer.shadowed.items():
             leased, terms = asking[place].candidate
             asking[place] = asking[place]._replace(candidate=Candidate(leased._replace(shadowed=shadowed), terms))
-        admitted: list[Candidate] = []
+        admitted: list[Candidate] = [*batch.admitted]
         refused: list[Deferral] = []
         ended: list[Settlement] = []
         suppressed: dict[int, tuple[Asking, Denied]] = {}
+        over: list[tuple[Asking, Settlement]] = []
         for place, (each, verdict) in enumerate(zip(asking, answer.verdicts, strict=True)):
             if place in answer.lost:
+                continue
+            if place in answer.over:
+                over.append((each, transitions.over(each.candidate, None)))
                 continue
             match verdict:
                 case Admitted():
@@ -247,6 +348,8 @@ class Dispatcher:
                     assert_never(verdict)
         self.observer.lost([asking[place].candidate.leased for place in sorted(answer.lost)])
         self._tell_of(suppressed, answer)
+        self.observer.settled([settlement for each, settlement in over if each.repeats])
+        ended += [settlement for each, settlement in over if not each.repeats]
         return Batch((), [*batch.ended, *ended], admitted, refused, has_asked=True)
 
     def _tell_of(self, suppressed: dict[int, tuple[Asking, Denied]], answer: Admitting) -> None:
@@ -257,6 +360,9 @@ class Dispatcher:
         known: dict[tuple[int, str], Denied] = {}
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
+            if is_repeat(verdict) and each.repeating is not None:
+                digested.append(Suppressed(leased.name, leased.event.category, verdict, leased.seen_us))
+                continue
             if counting is None or is_repeat(verdict):
                 dropped.append((leased, verdict))
                 continue
@@ -296,6 +402,8 @@ class Dispatcher:
                     ended.append(transitions.overflow(deferral))
                 case Repeat():
                     ended.append(transitions.repeated(deferral, answer))
+                case Over(since_us):
+                    ended.append(transitions.over(deferral.candidate, since_us))
                 case Turn.LOST:
                     lost.append(deferral.candidate.leased)
                 case _:
@@ -334,6 +442,10 @@ class Kind(Protocol):
 
     def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
         """What happens to the event while its category is muted; None if it goes on."""
+        ...
+
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """What happens to the event while quiet hours hold for it; None if it goes on."""
         ...
 
     def newcomer(self, candidate: Candidate) -> Deferral | None:
@@ -378,32 +490,63 @@ class ProducerEvents:
         """The category's ``on_limit`` decides."""
         return transitions.muted(candidate, mute, self.policy, now_us)
 
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """The quiet hours' own ``then`` decides."""
+        return transitions.quiet(candidate, self.policy, now_us)
+
     def newcomer(self, candidate: Candidate) -> Deferral | None:
         """The event waits if ``on_limit`` is ``defer``."""
         return transitions.newcomer(candidate, self.policy)
 
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
-        return Asking(candidate, *transitions.drops(candidate, self.policy), transitions.repeats(candidate))
+        drops, counting = transitions.drops(candidate, self.policy)
+        repeating = recovery.repeats_counted(candidate, self.policy) if self.sink.can_update else None
+        return Asking(candidate, drops, counting, transitions.repeats(candidate), repeating)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
         """The category's ``on_limit`` decides."""
         return transitions.denied(candidate, verdict, self.policy)
 
     def deliver(self, started: Started) -> Settlement:
-        """Render the event by its category's template, and post it."""
+        """Render the event by its category's template, and post it; or edit the message about the failure."""
         leased, terms = started.candidate
-        style = self.policy.rule(leased.event.category).style
-        message = message_for(
-            leased.event, leased.name, terms.channel, style, thread_ts=started.thread_ts, seen_us=leased.seen_us
-        )
+        if leased.edits is not None:
+            edit = recovery.message_of(started)
+            result = self.sink.update(edit.channel, leased.edits.ts, edit, by_s=started.leaves_by_s)
+            return self.after_post(started, result)
+        message = self._message(leased, terms.channel, started.thread_ts)
         settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
-        return settlement if (fault := message.template_fault) is None else settlement._replace(template_fault=fault)
+        is_kept = isinstance(settlement.outcome, Sent) and recovery.may_be_edited(leased.event, self.policy)
+        text = message.text if is_kept else None
+        return settlement._replace(template_fault=message.template_fault, text=text)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """The event was sent, becomes a dead letter, or gets another attempt."""
-        return transitions.after_post(started, result, self.backoff, self.grace_us)
+        """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
+        leased, terms = started.candidate
+        if leased.edits is not None:
+            return recovery.after_edit(started, result, self.backoff, self.grace_us)
+        fallback = self.policy.fallback(leased, terms.channel)
+        return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
-        """The same as for any event."""
-        return settlement
+        """The same as for any event; a message that was found may be edited later."""
+        match settlement:
+            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.may_be_edited(
+                leased.event, self.policy
+            ):
+                return settlement._replace(text=self._message(leased, terms.channel, None).text)
+            case _:
+                return settlement
+
+    def _message(self, leased: Leased, channel: str, thread_ts: str | None) -> Message:
+        style = self.policy.rule(leased.event.category).style
+        return message_for(
+            leased.event,
+            leased.name,
+            channel,
+            style,
+            thread_ts=thread_ts,
+            seen_us=leased.seen_us,
+            gone=leased.gone,
+        )

@@ -7,9 +7,23 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
+from dispatcher.core.limits import Denied, Opening, Scope, Verdict
 from dispatcher.core.once import is_repeat
-from dispatcher.core.outcomes import Deferral, Repeat, ScanResult, Search, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import (
+    Deferral,
+    Finding,
+    Over,
+    Recovered,
+    Recovery,
+    Repeat,
+    ScanResult,
+    Search,
+    Settled,
+    Settlement,
+    Turn,
+    Turned,
+)
+from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.tally import Counting, Suppressed
 
 
@@ -17,13 +31,14 @@ class Asking(NamedTuple):
     """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed.
 
     It is counted by ``counting``. Of a category that digests, the only one that is suppressed does not end: it waits.
-    ``repeats`` says the same of a refusal as a repeat, which nobody counts.
+    ``repeats`` says the same of a refusal as a repeat. ``repeating`` counts it where the first message can be edited.
     """
 
     candidate: Candidate
     drops: bool
     counting: Counting | None = None
     repeats: bool = False
+    repeating: Counting | None = None
 
     def ends_with(self, denied: Denied) -> bool:
         """Whether this refusal is its end."""
@@ -36,7 +51,8 @@ class Admitting:
 
     Those that were refused and drop have ended, but for those in ``buffered``: each was parked for so many
     microseconds, as the only one of its category. ``joined`` are such events of before that a second one has ended.
-    ``shadowed``: by place, the shadow limits that would have refused one that was admitted.
+    ``shadowed``: by place, the shadow limits that would have refused one that was admitted. Those in ``over`` were not
+    asked for, since a recovery came before them; those that may end as repeats have ended.
     """
 
     verdicts: list[Verdict]
@@ -45,6 +61,7 @@ class Admitting:
     shadowed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     buffered: Mapping[int, int] = field(default_factory=dict)
     joined: Sequence[Suppressed] = ()
+    over: frozenset[int] = frozenset()
 
 
 class Overtaken(Exception):
@@ -76,10 +93,18 @@ class Outbox(Protocol):
     By other limits than those in force nothing is lined up or started: ``StaleLimits``.
     """
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:
         """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO.
 
-        A newcomer about the same thing as an event that was posted or stands in line is a repeat.
+        A newcomer about the same thing as an event that was posted or stands in line is a repeat. The failure that one
+        tells of may be over.
+        """
+        ...
+
+    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[Finding], list[Recovered]]:
+        """What is known of the failures whose recoveries these tell of; and the events that have ended with them.
+
+        What waits about such a failure is not posted any more, unless its category says otherwise.
         """
         ...
 
@@ -121,6 +146,18 @@ class Sink(Protocol):
         ...
 
 
+class Unreported(Protocol):
+    """Counts that are to be stored with what is settled next, by field."""
+
+    def take(self) -> Mapping[str, int]:
+        """What was counted since the last time."""
+        ...
+
+    def put_back(self, counts: Mapping[str, int]) -> None:
+        """What was taken and could not be stored."""
+        ...
+
+
 class Observer(Protocol):
     """Told of what is durable; may fail, never breaks the way of an event."""
 
@@ -142,6 +179,10 @@ class Observer(Protocol):
 
     def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         """Events another worker has taken over."""
+        ...
+
+    def recovered(self, events: Sequence[Recovered]) -> None:
+        """One line for each event that has ended since its failure was over before it was posted."""
         ...
 
     def turned(self, pauses: Sequence[Turned]) -> None:

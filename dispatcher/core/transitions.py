@@ -5,20 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Undecodable
-from dispatcher.core.limits import (
-    Ambiguous,
-    Denied,
-    Paused,
-    PostResult,
-    RateLimitedBySlack,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-    all_scopes,
-    format_duration,
-)
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Started, Terms, Undecodable
+from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
 from dispatcher.core.mutes import Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
@@ -26,6 +14,7 @@ from dispatcher.core.outcomes import (
     DeadLettered,
     Deferral,
     Dropped,
+    Hushed,
     Parked,
     Place,
     Repeat,
@@ -33,7 +22,9 @@ from dispatcher.core.outcomes import (
     Settlement,
     Slots,
 )
-from dispatcher.core.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.quiet import QuietThen
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3
@@ -41,6 +32,9 @@ MAX_DEATHS: Final = 3
 
 _DISCARDS: Final = (OnLimit.DROP, OnLimit.DIGEST)
 """A replayed event is never discarded in these ways."""
+
+GONE: Final = frozenset({"channel_not_found", "is_archived"})
+"""Slack's answers where a channel is gone or archived: the event goes to its category's fallback."""
 
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
@@ -173,10 +167,32 @@ def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Sett
             assert_never(on_limit)
 
 
+def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | Deferral | None:
+    """What happens to an event in quiet hours, which takes no slot; None if none hold, or it was admitted before.
+
+    A deferred event waits until their end, in a line of its own. A replayed one is a dead letter again, or waits too.
+    """
+    leased, terms = candidate
+    event = leased.event
+    hush = None if leased.was_admitted else policy.hours.hush(event.category, now_us, (event.priority, event.labels))
+    if hush is None:
+        return None
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    if hush.then is QuietThen.DEFER:
+        line = quiet_line(leased.line or policy.line(event))
+        most = policy.rule(event.category).max_parked
+        return Deferral(candidate, line, most, hushed=(hush.scope, hush.until_us - now_us))
+    if leased.replays:
+        letter = DeadLettered(Reason.QUIET, hush.name, until_us=hush.until_us, since_us=hush.since_us)
+        return Settlement(leased, terms, letter, slots)
+    counting = policy.counting_as(event.category, Telling.QUIET) if hush.then is QuietThen.DIGEST else None
+    return Settlement(leased, terms, Hushed(hush, counting), slots)
+
+
 def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
     """Whether the gate ends the event with a refusal, since it was never admitted; and the tally that counts it."""
     leased = candidate.leased
-    if leased.replays:
+    if leased.replays or is_quiet_line(leased.line):
         return False, None
     match policy.rule(leased.event.category).on_limit:
         case OnLimit.DROP if leased.is_fresh:
@@ -194,7 +210,10 @@ def taken_again(subject: Leased | Undecodable) -> Leased | Undecodable:
 
 def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
     """The settlement with its channel's current pace: the post may have been started under older limits."""
-    terms = settlement.terms
+    terms, outcome = settlement.terms, settlement.outcome
+    if isinstance(outcome, Parked) and (onto := outcome.fallback) is not None:
+        outcome = replace(outcome, fallback=replace(onto, pace=policy.pace(onto.channel)))
+        settlement = settlement._replace(outcome=outcome)
     if terms is None or (pace := policy.pace(terms.channel)) == terms.pace:
         return settlement
     return settlement._replace(terms=replace(terms, pace=pace))
@@ -203,7 +222,8 @@ def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
     """What happens to a denied event: if it was admitted before, it only waits; else ``on_limit`` decides.
 
-    A replayed event is never dropped or digested: it becomes a dead letter again.
+    A replayed event is never dropped or digested: it becomes a dead letter again. One that has waited for the end of
+    quiet hours goes on waiting, whatever ``on_limit`` says: else the end of a night would drop what it has held.
     """
     leased, terms = candidate.leased, candidate.terms
     reason = limit_reason(verdict.scope)
@@ -225,6 +245,8 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
     counting = policy.counting(leased.event.category)
     gives_notice = counting is not None and counting.telling is Telling.NOTICE
     known = verdict if counting is None else counting.known(verdict)
+    if leased.line is not None and is_quiet_line(leased.line):
+        return Deferral(candidate, leased.line, rule.max_parked, verdict, counting=counting)
     on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
     match on_limit:
         case OnLimit.DROP:
@@ -243,21 +265,27 @@ def repeated(deferral: Deferral, repeat: Repeat) -> Settlement:
     """The end of an event that was to stand in line, as a repeat."""
     (once, *_) = all_scopes(deferral.candidate.terms.scopes)
     denied = Denied(once.name, once.limits[0], repeat.wait_us)
-    settlement = _repeated(deferral.candidate, denied, Slots.KEEP)
-    match settlement.outcome:
-        case Dropped() as dropped:
-            return settlement._replace(outcome=replace(dropped, detail=repeat.of, since_us=repeat.since_us))
-        case _:
-            return settlement
+    return _repeated(deferral.candidate, denied, Slots.KEEP, repeat)
 
 
-def _repeated(candidate: Candidate, verdict: Denied, slots: Slots) -> Settlement:
+def _repeated(candidate: Candidate, verdict: Denied, slots: Slots, repeat: Repeat | None = None) -> Settlement:
     """The end of an event about the same thing as an earlier one, whatever ``on_limit`` says."""
     leased, terms = candidate.leased, candidate.terms
     if leased.replays:
         detail = f"a repeat of what was posted within {format_duration(verdict.limit.window_us)}"
         return Settlement(leased, terms, DeadLettered(Reason.REPEAT, detail, denied=verdict), slots)
-    return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT), slots)
+    of, since_us = (None, None) if repeat is None else (repeat.of, repeat.since_us)
+    return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT, of, since_us=since_us), slots)
+
+
+def over(candidate: Candidate, since_us: int | None) -> Settlement:
+    """The end of an event about a failure that was over before; a dead letter that was replayed is one again."""
+    leased, terms = candidate.leased, candidate.terms
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    if leased.replays:
+        letter = DeadLettered(Reason.RESOLVED, "what it is about was over before", since_us=since_us)
+        return Settlement(leased, terms, letter, slots)
+    return Settlement(leased, terms, Dropped(None, Reason.RESOLVED, since_us=since_us), slots)
 
 
 def repeats(candidate: Candidate) -> bool:
@@ -267,13 +295,18 @@ def repeats(candidate: Candidate) -> bool:
 
 
 def after_post(  # noqa: PLR0911 - one return for each result of a post
-    started: Started, result: PostResult, backoff: Backoff, grace_us: int = GRACE_US
+    started: Started,
+    result: PostResult,
+    backoff: Backoff,
+    grace_us: int = GRACE_US,
+    fallback: Fallback | None = None,
 ) -> Settlement:
     """What happens to an event after a post.
 
     The event keeps its slots if it is or may be posted. It holds them while it waits for another attempt. It gives them
     back when it will never be posted. An attempt is used up only by a cause that another attempt can meet again. An
-    event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked.
+    event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked. Where the channel
+    is gone, the event waits for its ``fallback``, with all of its attempts.
     """
     leased, terms = started.candidate.leased, started.candidate.terms
     tried, spared = started.attempt, started.attempt - 1
@@ -294,8 +327,11 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
                 return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=reached)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
+        case Rejected(code, detail) if code in GONE and fallback is not None:
+            waits = Parked(Place.LINE, Reason.RETRY, 0, code, detail=detail, fallback=fallback)
+            return settlement(waits, Slots.HOLD, attempt=0, replied=True, arrived=True, reached=True)
         case Rejected(code, detail):
-            letter = DeadLettered(Reason.REJECTED, detail, code)
+            letter = DeadLettered(Reason.REJECTED, f"{detail}{_as_fallback(leased)}", code)
             return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Ambiguous(code, detail):
             waits = Parked(Place.SCAN, Reason.RECONCILE, grace_us, code, detail=detail)
@@ -306,3 +342,8 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
             return settlement(waits, Slots.HOLD, pause=result)
         case _:
             assert_never(result)
+
+
+def _as_fallback(leased: Leased) -> str:
+    """That the channel of an event stood in for another one, for the words of its end."""
+    return "" if leased.gone is None else f"; this was the fallback of {leased.gone.channel} ({leased.gone.code})"

@@ -19,9 +19,23 @@ from dispatcher.core import explain
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
-from dispatcher.core.limits import US, Denied, LeftOut, Part, Reason
-from dispatcher.core.outcomes import DeadLettered, Dropped, Parked, Prefiltered, Sent, Settlement, Step, Told, Turned
+from dispatcher.core.limits import US, Denied, Reason
+from dispatcher.core.outcomes import (
+    DeadLettered,
+    Digested,
+    Dropped,
+    Hushed,
+    Parked,
+    Prefiltered,
+    Recovered,
+    Sent,
+    Settlement,
+    Step,
+    Told,
+    Turned,
+)
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
@@ -49,6 +63,8 @@ _WARNINGS: Final = {
     "log.lines_left_out",
     "setting.warning",
     "server.warning",
+    "serve.crashed",
+    "serve.given_up",
     "worker.crashed",
     "worker.given_up",
     "workers.killed",
@@ -282,6 +298,12 @@ class EventLog:
         """``event.settled`` for events that have ended in a digest."""
         self._write_all("event.settled", self._suppressed("digested", events))
 
+    def recovered(self, events: Sequence[Recovered]) -> None:
+        """``event.settled`` for events whose failure was over before they were posted."""
+        facts: dict[str, object] = {"outcome": "dropped", "reason": Reason.RESOLVED.value}
+        facts["sentence"] = sentence_of(facts, *self._now())
+        self._write_all("event.settled", [{"event_id": each.id, "category": each.category, **facts} for each in events])
+
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
         own = [each for each in events if each.candidate.leased.is_digest_message]
@@ -451,36 +473,62 @@ def facts_of(settlement: Settlement) -> dict[str, object]:
     return facts
 
 
+def _sent_facts(sent: Sent, channel: Mapping[str, object]) -> dict[str, object]:
+    receipt = sent.receipt
+    facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
+    if receipt.channel not in channel.values():
+        facts["channel_id"] = receipt.channel
+    if sent.found:
+        facts["found"] = True
+    if receipt.ts is not None:
+        facts["ts"] = receipt.ts
+    return {**facts, **_left_out(receipt.left_out)}
+
+
 def _facts_of(settlement: Settlement) -> dict[str, object]:
-    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
+    channel = _channel_of(settlement)
     match settlement.outcome:
-        case Sent(receipt, found):
-            facts: dict[str, object] = {"outcome": "sent", "reason": Reason.OK.value, **channel}
-            if receipt.channel not in channel.values():
-                facts["channel_id"] = receipt.channel
-            if found:
-                facts["found"] = True
-            if receipt.ts is not None:
-                facts["ts"] = receipt.ts
-            return {**facts, **_left_out(receipt.left_out)}
-        case Dropped(denied, reason, detail, until_us):
-            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
+        case Sent() as sent:
+            return _sent_facts(sent, channel)
+        case Hushed() | Digested() | Dropped() as suppressed:
+            return _suppressed_facts(suppressed)
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
             where = channel if denied is None and until_us is None else {}
-            facts = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
+            facts: dict[str, object] = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
             facts |= _by_hand(detail, until_us)
             if since_us is not None:
                 facts["since"] = since_us / US
             return facts if code is None else {**facts, "code": code}
-        case Parked(_, reason, wait_us, code, denied, detail):
+        case Parked(_, reason, wait_us, code, denied, detail, fallback):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
             facts |= channel
-            said = {"code": code, "detail": detail}
+            said = {"code": code, "detail": detail, "fallback": fallback and fallback.channel}
             return {**facts, **{name: words for name, words in said.items() if words}}
         case Told(step):
             return {"outcome": step.value}
         case _:
             assert_never(settlement.outcome)
+
+
+def _channel_of(settlement: Settlement) -> dict[str, str]:
+    """The channel, and the one for which it stands in, if there is one."""
+    if settlement.terms is None:
+        return {}
+    gone = settlement.subject.gone if isinstance(settlement.subject, Leased) else None
+    return {"channel": settlement.terms.channel, **({} if gone is None else {"instead_of": gone.channel})}
+
+
+def _suppressed_facts(outcome: Hushed | Digested | Dropped) -> dict[str, object]:
+    match outcome:
+        case Hushed(hush):
+            told = {"detail": hush.name, "since": hush.since_us / US, "until": hush.until_us / US}
+            return {"outcome": outcome.outcome, "reason": Reason.QUIET.value, **told}
+        case Digested(reason, of):
+            return {"outcome": "digested", "reason": reason.value, **({} if of is None else {"detail": of})}
+        case Dropped(denied, reason, detail, until_us):
+            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
+        case _:
+            assert_never(outcome)
 
 
 def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:

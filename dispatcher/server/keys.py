@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-LAYOUT_VERSION: Final = "4"
+LAYOUT_VERSION: Final = "5"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Keys:
         return self._key("totals")
 
     @cached_property
+    def metrics(self) -> str:
+        """HASH, what is counted beside the books (lua/include/accounting.lua); permanent."""
+        return self._key("metrics")
+
+    @cached_property
     def minute_prefix(self) -> str:
         """What the keys of ``minute`` begin with."""
         return self._key("minute:")
@@ -50,7 +55,7 @@ class Keys:
 
     @cached_property
     def names(self) -> str:
-        """SET, up to 1,000 category names counted that no limits file knows; permanent."""
+        """ZSET, up to 1,000 category names counted that no limits file knows -> place by first sight; permanent."""
         return self._key("names")
 
     @cached_property
@@ -308,6 +313,20 @@ class Keys:
     def tally(self, tally_id: str) -> str:
         """HASH, what was suppressed and not told; lives until all of it is told."""
         return self.tally_prefix + tally_id
+
+    @cached_property
+    def subject_prefix(self) -> str:
+        """What the keys of ``subject`` begin with."""
+        return self._key("subject:")
+
+    def subject(self, name: str) -> str:
+        """HASH, what is known of what events are about (lua/include/subjects.lua); as long as it says."""
+        return self.subject_prefix + name
+
+    @cached_property
+    def editable(self) -> str:
+        """ZSET, subject -> when the newest message about it was posted (us); lives as long as the last one."""
+        return self._key("editable")
 
     @cached_property
     def wake(self) -> str:

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from dispatcher.core.event import job_id_for
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Reason
 from dispatcher.core.outcomes import (
     DeadLettered,
+    Digested,
     Dropped,
+    Hushed,
     Parked,
     Prefiltered,
+    Recovered,
     Sent,
     Settlement,
     Slots,
@@ -77,6 +81,7 @@ class Course:
         self._clock = clock
         self._ended = ended
         self._live: dict[str, _Live] = {}
+        self._names: dict[str, str] = {}
         self._held: Counter[str] = Counter()
         self._bar = 0
 
@@ -93,8 +98,10 @@ class Course:
         """Whether every event has ended."""
         return not self._live
 
-    def offer(self, id_: str, arrival: Arrival, at_us: int) -> None:
-        """An event came at this instant."""
+    def offer(self, id_: str, arrival: Arrival, at_us: int, job_id: str) -> None:
+        """An event came at this instant; ``id_`` is its name, and its job has another one if it must."""
+        if job_id != id_:
+            self._names[job_id] = id_
         category = self._come(arrival.category, at_us)
         self._live[id_] = _Live(at_us, arrival.line, category)
 
@@ -160,6 +167,12 @@ class Course:
         if events:
             raise RuntimeError(f"{len(events)} events of the simulation were lost to another worker")
 
+    def recovered(self, events: Sequence[Recovered]) -> None:
+        """See ``ports.Observer``."""
+        self.has_released |= bool(events)
+        for id_, _ in events:
+            self._let_go(self._names.get(id_, id_), "dropped", Reason.RESOLVED)
+
     def turned(self, pauses: Sequence[Turned]) -> None:
         """See ``ports.Observer``."""
 
@@ -189,12 +202,14 @@ class Course:
             case DeadLettered(denied=Denied() as denied):
                 self._suppress(name, "dead", denied)
             case Dropped(reason=reason):
-                self.reasons["dropped", reason.value] += 1
-                self._end(name, "dropped", reason.value)
+                self._let_go(name, "dropped", reason)
+            case Digested(reason):
+                self._let_go(name, "digested", reason)
+            case Hushed() as hushed:
+                self._let_go(name, hushed.outcome, Reason.QUIET)
             case DeadLettered(reason):
-                self.reasons["dead", reason.value] += 1
                 self.categories[self._live[name].category].expired += reason is Reason.EXPIRED
-                self._end(name, "dead", reason.value)
+                self._let_go(name, "dead", reason)
             case Parked(reason=reason) if not leased.is_digest_message:
                 self._wait(name, reason, is_deferred=False)
 
@@ -205,6 +220,11 @@ class Course:
         delays = self.delays if live.was_deferred else self._channel(settlement).delays
         delays.add(self._clock.now_us - live.at_us)
         self._end(leased.name, "sent", Reason.OK.value)
+
+    def _let_go(self, name: str, outcome: str, reason: Reason) -> None:
+        """It ended otherwise than by a limit."""
+        self.reasons[outcome, reason.value] += 1
+        self._end(name, outcome, reason.value)
 
     def _suppress(self, name: str, outcome: str, denied: Denied) -> None:
         self.denials.append(denied)
@@ -222,6 +242,8 @@ class Course:
 
     def _end(self, name: str, outcome: str, reason: str) -> None:
         live = self._live.pop(name)
+        if self._names:
+            self._names.pop(job_id_for(name), None)
         if live.reason:
             self._held[live.category] -= 1
         counts = self.categories[live.category]

@@ -63,14 +63,18 @@ class Refused:
                 last = refusal
         if last is None or last.until_us <= self._clock.now_us:
             return 0
+        loud_us = self._policy.hours.loud_until_us(category, self._clock.now_us) if self._policy.quiet else None
+        if loud_us is None and self._policy.quiet:
+            return 0
         if self._named.get(category, 0) < last.until_us:
             self._name(category, last)
-        return last.until_us
+        return last.until_us if loud_us is None else min(last.until_us, loud_us)
 
     def _scopes_of(self, category: str) -> tuple[str, ...]:
         """The scopes of which each event of the category needs a slot; none where a refusal is not its end."""
         policy, rule = self._policy, self._policy.rule(category)
-        drops = rule.on_limit is OnLimit.DROP and not rule.per_label and policy.counting(category) is None
+        drops = rule.on_limit is OnLimit.DROP and policy.counting(category) is None
+        drops = drops and not rule.per_label and rule.once is None
         if not drops or (policy.reject_unknown and not policy.knows(category)):
             return ()
         return tuple(demand.name for demand in policy.scopes(category) if isinstance(demand, Scope))

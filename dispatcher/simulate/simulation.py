@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from dispatcher.core.event import Event, job_id_for
+from dispatcher.core.event import Event, Status, job_id_for
 from dispatcher.core.limits import US
 from dispatcher.core.policy import Policy
 from dispatcher.core.units import Lane
@@ -172,9 +172,9 @@ class _Run:
             return
         pending, self._pending = self._pending, []
         results = self._fleet.enqueue([job for _, job, _, _ in pending])
-        for (id_, _, arrival, at_us), result in zip(pending, results, strict=True):
+        for (id_, job, arrival, at_us), result in zip(pending, results, strict=True):
             if result is Enqueued.DONE:
-                self._course.offer(id_, arrival, at_us)
+                self._course.offer(id_, arrival, at_us, self._jobs.id_of(job))
             else:
                 self._course.repeat(arrival, at_us)
         self._work()
@@ -199,6 +199,10 @@ class _Jobs:
         self._rows: dict[tuple[str, Details], str] = {}
         self._count = 0
 
+    def id_of(self, job: Job) -> str:
+        """The id of a job."""
+        return job.key.removeprefix(self._prefix)
+
     def make(self, arrival: Arrival) -> tuple[str, Job]:
         """The event's name, by which the observer is told of it, and its job."""
         details = arrival.details
@@ -214,15 +218,16 @@ class _Jobs:
         return id_, Job(self._prefix + id_, row)
 
 
-_SUPPRESSION: Final = tuple(name for name in ("dedup_key", "status") if name in Event.__dataclass_fields__)
-"""Those of the fields that events have."""
-
-
 def _event(arrival: Arrival) -> Event:
     details = arrival.details
-    said = {
-        name: value
-        for name in ("id", "channel", "max_age", *_SUPPRESSION)
-        if (value := getattr(details, name)) is not None
-    }
-    return Event(arrival.category, _TEXT, priority=Lane(details.priority), labels=dict(details.labels), **said)
+    return Event(
+        arrival.category,
+        _TEXT,
+        id=details.id,
+        channel=details.channel,
+        priority=Lane(details.priority),
+        labels=dict(details.labels),
+        max_age=details.max_age,
+        dedup_key=details.dedup_key,
+        status=Status(details.status or Status.FIRING),
+    )

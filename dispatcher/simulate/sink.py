@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from dispatcher.core.limits import US, Message, PostResult, RateLimitedBySlack, Receipt
+from dispatcher.core.limits import US
 from dispatcher.core.outcomes import Absent, ScanResult, Search
+from dispatcher.core.posts import Message, PostResult, RateLimitedBySlack, Receipt
 from dispatcher.simulate.fleet import Clock
 from dispatcher.stand_in.rates import REALISTIC, WORKSPACE, Buckets
 
 _ALL: Final = "*"
-_TS: Final = "1.000001"
 
 
 class SimulatedSlack:
@@ -26,6 +26,7 @@ class SimulatedSlack:
         self._clock = clock
         self._channels = Buckets(REALISTIC)
         self._workspace = Buckets(WORKSPACE)
+        self._last_us = 0
         self.refused: Counter[str] = Counter()
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
@@ -39,7 +40,8 @@ class SimulatedSlack:
                 return RateLimitedBySlack(retry_after_s * US, "ratelimited")
         self._channels.charge(channel, now_s)
         self._workspace.charge(_ALL, now_s)
-        return Receipt(channel, _TS)
+        self._last_us = max(self._last_us + 1, self._clock.now_us)
+        return Receipt(channel, f"{self._last_us // US}.{self._last_us % US:06d}")
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """As ``ports.Sink`` says."""

@@ -10,7 +10,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from datetime import datetime
 from difflib import get_close_matches
 from math import isfinite
@@ -29,8 +28,6 @@ LAST_S: Final = 4_102_444_800
 """The year 2100: what is stored can hold no later deadlines."""
 
 _TIME: Final = "seconds since 1970 or ISO 8601 with a zone, for example 2026-01-31T12:00:00Z"
-_STATUSES: Final = ("firing", "resolved")
-_EVENT_FIELDS: Final = frozenset(each.name for each in fields(Event))
 _CHECKED: Final = ("priority", "labels", "id", "channel", "max_age", "dedup_key", "status")
 _IGNORED: Final = ("text", "v")
 """What events have and a trace may have, but nothing depends on."""
@@ -175,27 +172,14 @@ def _category(row: dict[str, Any]) -> str:
 
 def _details(category: str, said: dict[str, Any]) -> Details:
     """What the event says of itself, as a producer would be told what is wrong with it."""
-    fields = {name: value for name, value in said.items() if name in _EVENT_FIELDS}
     try:
-        event = Event.from_payload({"category": category, "text": "-", **fields})
+        event = Event.from_payload({"category": category, "text": "-", **said})
     except InvalidEvent as error:
         key = (error.pointer or "").strip("/").partition("/")[0]
-        raise _Fault(key or next(iter(fields)), str(error)) from None
-    found = {name: getattr(event, name) for name in fields}
-    if "priority" in found:
-        found["priority"] = found["priority"].value
-    return details_of(found | _suppression(said, fields))
-
-
-def _suppression(said: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """``dedup_key`` and ``status`` where events do not have them."""
-    found: dict[str, Any] = {name: said[name] for name in ("dedup_key", "status") if name in said and name not in known}
-    for name, value in found.items():
-        if not isinstance(value, str) or not value:
-            raise _Fault(name, f"{name} is {_shown(value)}, expected text")
-    if found.get("status", _STATUSES[0]) not in _STATUSES:
-        raise _Fault("status", f"status is {_shown(found['status'])}, expected {' or '.join(_STATUSES)}")
-    return found
+        raise _Fault(key or next(iter(said)), str(error)) from None
+    found = {name: getattr(event, name) for name in said}
+    plain = {name: found[name].value for name in ("priority", "status") if name in found}
+    return details_of(found | plain)
 
 
 def _shown(value: object) -> str:

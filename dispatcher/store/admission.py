@@ -18,6 +18,8 @@ from dispatcher.core.once import is_once
 from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
+from dispatcher.core.quiet import QuietHours
+from dispatcher.core.recovery import is_kept
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode
@@ -25,7 +27,7 @@ from dispatcher.limiter.wire import Call, Calls, denied_of, openings_of, verdict
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
-from dispatcher.store.script_rows import told_of
+from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
 MOST_CATEGORIES: Final = 256
@@ -69,24 +71,46 @@ class Prefilter:
     def __init__(self, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._calls = Calls(namespace)
         self._clock = clock
+        self._ahead_s = 0.0
+        self._hours: QuietHours | None = None
         self._refusals: dict[str, _Refusal] = {}
         self._soonest_s = math.inf
         self._call: PrefilterCall | None = None
 
     def add(self, category: str, demands: tuple[Demand, ...], denied: Denied, *, configured: bool) -> None:
-        """Name the category until it has room again."""
+        """Name the category until it has room again, or quiet hours begin; not while some hold for it."""
+        loud_s = self._loud_s(category)
+        if loud_s <= 0:
+            return
         known = self._refusals.get(category)
         if known is None and len(self._refusals) >= MOST_CATEGORIES:
             return
-        until_s = self._clock() + denied.retry_after_us / US
+        until_s = self._clock() + min(denied.retry_after_us / US, loud_s)
         if known is None or known.demands != demands:
             self._call = None
         self._refusals[category] = _Refusal(demands, configured, until_s)
         self._soonest_s = min(self._soonest_s, until_s)
 
+    def follow(self, hours: QuietHours) -> None:
+        """Name none: other limits are in force, with these quiet hours."""
+        self._hours = hours
+        self.clear()
+
     def clear(self) -> None:
-        """Name none: other limits are in force."""
+        """Name none."""
         self._refusals, self._soonest_s, self._call = {}, math.inf, None
+
+    def tell_time(self, now_us: int) -> None:
+        """What the time is by the server's clock."""
+        self._ahead_s = now_us / US - self._clock()
+
+    def _loud_s(self, category: str) -> float:
+        """For how long no quiet hours hold for the category, by the server's clock."""
+        if self._hours is None:
+            return math.inf
+        now_us = round((self._clock() + self._ahead_s) * US)
+        until_us = self._hours.loud_until_us(category, now_us)
+        return 0 if until_us is None else (until_us - now_us) / US
 
     def call(self) -> PrefilterCall | None:
         """What a ``take`` is told now."""
@@ -153,7 +177,7 @@ class Admission:
         self._shown_chars = policy.dead_letters.text
         self._policy = policy
         if self._prefilter is not None:
-            self._prefilter.clear()
+            self._prefilter.follow(policy.hours)
 
     def _facts_of(self, bounds: Bounds) -> dict[str, Any]:
         minute = self._keys.minute_prefix
@@ -168,7 +192,7 @@ class Admission:
         requests = [(each.candidate.leased.slot, each.candidate.terms.scopes) for each in asking]
         shadows = [_shadows(each.candidate) for each in asking] if self._has_shadows else []
         call = self._calls.decide(requests, fresh=fresh, ahead=ahead, shadows=shadows)
-        if not call.keys:
+        if not call.keys and not any(is_kept(each.candidate.leased.event) for each in asking):
             return Admitting([Admitted()] * len(asking), [], frozenset())
         keys = self._keys
         limited, older, _, _ = keys.decisions
@@ -176,7 +200,7 @@ class Admission:
         names = [
             *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older, log,
             keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
-            keys.deciding, keys.freed, keys.tallies, keys.guarantees, keys.scheduled,
+            keys.deciding, keys.freed, keys.tallies, keys.guarantees, keys.scheduled, keys.editable,
         ]  # fmt: skip
         ends = Ends(asking, self._shown_chars)
         names += [keys.tally(counting.id) for counting in ends.tallies]
@@ -197,6 +221,7 @@ class Admission:
             _shadowed(facts["shadowed"], call),
             {n - 1: wait_us for n, wait_us in facts.get("buffered", ())},
             [read_joined(*row) for row in facts.get("joined", ())],
+            frozenset(n - 1 for n in facts.get("over", ())),
         )
 
     def _note_refused(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
@@ -249,7 +274,7 @@ class Ends:
         self._rows: list[list[Any]] = []
         self._counted: list[list[tuple[int, Event]]] = []
         self._kind_of = [self._kind(place, each) if each.drops else 0 for place, each in enumerate(asking, 1)]
-        self._repeat_of = [self._repeat(each) if each.repeats else 0 for each in asking]
+        self._other_of = [self._other(each) if each.repeats else 0 for each in asking]
 
     def facts(self, call: Call, keys: Keys) -> dict[str, Any]:
         """What admit.lua is told beside the gate's call."""
@@ -266,8 +291,10 @@ class Ends:
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
-        if any(self._repeat_of):
-            facts["repeats"] = self._repeat_of
+        if any(self._other_of):
+            facts["others"] = self._other_of
+        if about := self._about():
+            facts |= {"about": about, "subject": keys.subject_prefix}
         owning = [place for place, each in enumerate(self._asking, 1) if each.candidate.leased.may_own_slots]
         if owning:
             facts |= {"release": owning, "scope": keys.scope_prefix, "waits": keys.waits_prefix}
@@ -278,6 +305,7 @@ class Ends:
         return facts | {
             "tallies": [
                 {"id": counting.id, "delay_us": collects_us(counting), "samples": samples_of(events)}
+                | ({"is_of_repeats": True} if counting.telling is Telling.REPEAT else {})
                 for counting, events in zip(self.tallies, self._counted, strict=True)
             ],
             "names": {
@@ -301,13 +329,28 @@ class Ends:
         row = [leased.event.category, terms.configured, remember, outcome, tally, str(terms.deadline_us), named]
         return self._numbered(key, row)
 
-    def _repeat(self, asking: Asking) -> int:
+    def _about(self) -> dict[str, list[Any]]:
+        """What the events are about that say it, by their places."""
+        told: dict[str, list[Any]] = {}
+        for place, each in enumerate(self._asking, 1):
+            leased, terms = each.candidate
+            if not is_kept(leased.event):
+                continue
+            about = about_of(leased, terms, shown_of(leased.event, self._shown_chars))
+            if about is not None:
+                once = once_beside_key(leased, terms)
+                told[str(place)] = [*about, leased.was_admitted, *([] if once is None else [once])]
+        return told
+
+    def _other(self, asking: Asking) -> int:
         leased, terms = asking.candidate
-        if not (terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)):
+        has_once = terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)
+        if not has_once and leased.event.dedup_key is None:
             return 0
-        category, named = leased.event.category, leased.counted or ""
-        row = [category, terms.configured, is_remembered(leased.event, leased.id), "dropped", 0, "0", named]
-        return self._numbered(("repeat", *row), row)
+        category, named, remember = leased.event.category, leased.counted or "", is_remembered(leased.event, leased.id)
+        tally = 0 if asking.repeating is None else self._tally(asking.repeating)
+        row = [category, terms.configured, remember, "digested" if tally else "dropped", tally, "0", named]
+        return self._numbered(("other", *row), row)
 
     def _numbered(self, key: tuple[object, ...], row: list[Any]) -> int:
         kind = self._kinds.get(key)

@@ -7,11 +7,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
+from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable, Waiting
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
 from dispatcher.core.mutes import Mute, read_mutes
-from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Repeat, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import (
+    GRACE_US,
+    Awaited,
+    Deferral,
+    Finding,
+    Lost,
+    Over,
+    Prefiltered,
+    Recovered,
+    Recovery,
+    Repeat,
+    Settled,
+    Settlement,
+    Turn,
+    Turned,
+    Uneditable,
+    Unposted,
+)
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.ports import Unreported
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript
@@ -21,7 +39,7 @@ from dispatcher.store.admission import Prefilter, PrefilterCall
 from dispatcher.store.envelope import read, read_new
 from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.script_rows import Table, deferral_row, settlement_row
+from dispatcher.store.script_rows import Table, deferral_row, recovery_row, settlement_row
 
 THREADS_US: Final = 24 * 3_600 * US
 """How long a thread is kept after its last message, unless ids are remembered longer."""
@@ -52,9 +70,11 @@ class Outbox:
         bounds: Bounds = DEFAULT_BOUNDS,
         grace_us: int = GRACE_US,
         prefilter: Prefilter | None = None,
+        requests: Unreported | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
+        self._requests = requests
         self._name = owner
         self._owners = 1
         self._keys = keys
@@ -75,6 +95,7 @@ class Outbox:
             "scope": keys.scope_prefix,
             "tally": keys.tally_prefix,
             "minute": keys.minute_prefix,
+            "subject": keys.subject_prefix,
         }
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()
@@ -82,8 +103,8 @@ class Outbox:
         self._goes_on = True
         self._broken: GateUnavailable | None = None
         """The error of a prefetched batch that did not arrive. The next ``take`` raises it."""
-        self._take, self._line_up, self._pace, self._settle, self._renew = (
-            JsonScript(client, name, clock) for name in ("take", "line_up", "pace", "settle", "renew")
+        self._take, self._resolve, self._line_up, self._pace, self._settle, self._renew = (
+            JsonScript(client, name, clock) for name in ("take", "resolve", "line_up", "pace", "settle", "renew")
         )
 
     @property
@@ -119,6 +140,8 @@ class Outbox:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
         taken = self._ask(call)()
+        if self._prefilter is not None:
+            self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
         return taken
 
@@ -148,14 +171,27 @@ class Outbox:
         """See ``ports.Outbox.expect``."""
         self._opened |= {each.scope: [str(each.at_us), each.room] for each in openings}
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
+    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[Finding], list[Recovered]]:
+        """See ``ports.Outbox.recover``."""
+        call = {
+            "owner": self.owner,
+            **self._prefixes,
+            "remember_us": self._remember_us,
+            "most_decisions": self._bounds.decisions,
+            "events": [recovery_row(each) for each in recoveries],
+        }
+        answer = decode_answer(self._resolve(self._names_of("resolve"), call))
+        recovered = [Recovered(id_, category) for id_, category in answer["cancelled"]]
+        return [found(row) for row in answer["events"]], recovered
+
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:
         """See ``ports.Outbox.line_up``."""
         table = Table(self._keys, self._names_of("line_up"))
         call = {
             "owner": self.owner,
             **self._version,
             **self._prefixes,
-            "events": [deferral_row(each, table) for each in deferrals],
+            "events": [deferral_row(each, table, self._bounds.text) for each in deferrals],
         }
         answer = self._current(decode_answer(self._line_up(table.keys, call)))
         return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
@@ -190,10 +226,23 @@ class Outbox:
             "channels": table.channels,
             **self._threads(table),
         }
-        answer = decode_answer(self._settle(table.keys, call))
+        answer = decode_answer(self._settled(table.keys, call))
         return Settled(
             [row == 1 for row in answer["settled"]], answer["trimmed"], [_turned(row) for row in answer["turned"]]
         )
+
+    def _settled(self, names: Sequence[str], call: dict[str, Any]) -> bytes:
+        """Settle, and store with it what was counted of requests. Where the server is away, that goes again."""
+        if self._requests is None:
+            answer: bytes = self._settle(names, call)
+            return answer
+        counts = self._requests.take()
+        try:
+            answer = self._settle(names, call | {"counted": counts} if counts else call)
+        except GateUnavailable:
+            self._requests.put_back(counts)
+            raise
+        return answer
 
     def renew(self) -> None:
         """Prolong the lease."""
@@ -384,10 +433,36 @@ def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
     return batch
 
 
-def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn | Repeat:  # noqa: ANN401 - a row of line_up.lua
+def found(row: Any) -> Finding:  # noqa: ANN401 - a row of resolve.lua
+    """What is known of a failure."""
+    match row:
+        case "lost":
+            return Lost()
+        case "unposted":
+            return Unposted()
+        case "post":
+            return Uneditable()
+        case ["wait", wait_us]:
+            return Awaited(wait_us)
+        case ["edit", fields]:
+            return Posted(
+                name=fields.get("name", ""),
+                since_us=int(fields["posted"].partition(" ")[0]),
+                channel=fields["channel"],
+                ts=fields["ts"],
+                text=fields.get("text", ""),
+                times=1 + int(fields.get("count", 0)),
+            )
+        case _:
+            raise TypeError(f"{row!r}, expected an answer of resolve.lua")
+
+
+def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn | Repeat | Over:  # noqa: ANN401 - a row of line_up.lua
     """What happened to a deferral."""
     if isinstance(row, str):
         return Turn(row)
+    if row[0] == "over":
+        return Over(row[1])
     if row[0] == "repeat":
         _, of, since_us, wait_us = row
         return Repeat(of, since_us, wait_us)

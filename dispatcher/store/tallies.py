@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Trouble, Unconfirmed
+from dispatcher.core.leased_event import Gone, Leased, Trouble, Unconfirmed
 from dispatcher.core.rendering import one_line
 from dispatcher.core.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 from dispatcher.jsonio import decode, decode_answer
@@ -54,6 +54,11 @@ def unconfirmed_of(header: dict[str, Any]) -> Unconfirmed | None:
     )
 
 
+def gone_of(header: dict[str, Any]) -> Gone | None:
+    """The channel for which its fallback stands in."""
+    return Gone(*header["gone"]) if "gone" in header else None
+
+
 def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
     """A digest message with its tally as it was when it was taken, or when its post was made that is to be reconciled.
 
@@ -61,6 +66,8 @@ def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Lea
     """
     seq = int(header.get("seq", 0))
     telling, _, category = id_.partition(":")
+    if telling == Telling.REPEAT:
+        category = category.rpartition(":")[0]
     try:
         tally = _read(id_, Telling(telling), category, payload)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):  # written by somebody else: it begins anew
@@ -81,6 +88,7 @@ def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Lea
         tally=tally,
         posts=header.get("posts", 0),
         code=header.get("code"),
+        gone=gone_of(header),
     )
 
 
@@ -113,4 +121,6 @@ def _read(id_: str, telling: Telling, category: str, payload: bytes) -> Tally:
         ts=facts.get("ts"),
         next_us=int(facts.get("next", 0)),
         failed="failed" in facts,
+        resolved=int(facts.get("resolved", 0)),
+        text=facts.get("text", ""),
     )

@@ -11,6 +11,7 @@
 -- decision record, the keys of include/leases.lua; owner, tally and minute: prefixes of keys; and now.
 local intake = module(function(intake)
   intake.bytes = 0
+  local EDITS = 'edits' -- in place of a channel: the edits of messages
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
   local MAX_ID = 256 -- RQ ids are letters, digits, dashes; any other id is made printable and cut; only
   -- ids of digest messages may hold a colon
@@ -62,6 +63,9 @@ local intake = module(function(intake)
   -- channel, if that is known, for the history scan; and whether posts to that channel fail, which decides what follows if
   -- it is absent.
   local function hand_out_again(at, id, header, payload)
+    if header.channel == EDITS then
+      header.unconfirmed = nil -- an edit is not looked for but made again
+    end
     header.place = header.unconfirmed and leases.place(at, header.channel) or nil
     header.trouble = header.unconfirmed and pause.trouble_of(at, header.channel) or nil
     header.back = nil
@@ -79,7 +83,7 @@ local intake = module(function(intake)
   -- Hands out a parked event. The caller has taken it out of its line or timer.
   function intake.unpark(at, id, header, payload)
     plan.zrem(at.parked, id)
-    accounting.count_parked(at, header.counted, -1)
+    accounting.unpark(at, header)
     header.state, header.timer, header.scheduled, header.entry = nil, nil, nil, nil
     hand_out_again(at, id, header, payload)
     local tally = header.buffered and 'digest:' .. header.category
@@ -112,7 +116,7 @@ local intake = module(function(intake)
       return
     elseif was_parked then
       local counted = header.counted ~= '' and header.counted or accounting.UNREADABLE
-      accounting.count_parked(at, record.is_digest_message(id) and '' or counted, -1)
+      accounting.unpark(at, header, record.is_digest_message(id) and '' or counted)
     elseif not was_requeued then
       return
     end

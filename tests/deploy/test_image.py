@@ -129,7 +129,14 @@ def build_wheel(source: Path, directory: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "lock", ["requirements.txt", "requirements-demo.txt", "deploy/requirements-image.txt", "deploy/requirements.txt"]
+    "lock",
+    [
+        "requirements.txt",
+        "requirements-demo.txt",
+        "requirements-test.txt",
+        "deploy/requirements-image.txt",
+        "deploy/requirements.txt",
+    ],
 )
 def test_every_lock_pins_by_hash_and_names_no_address(lock: str) -> None:
     assert "://" not in (CHECKOUT / lock).read_text(encoding="utf-8")
@@ -137,7 +144,9 @@ def test_every_lock_pins_by_hash_and_names_no_address(lock: str) -> None:
     assert all(hashes for _, hashes in pinned(lock).values())
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-demo.txt", "deploy/requirements-image.txt"])
+@pytest.mark.parametrize(
+    "lock", ["requirements.txt", "requirements-demo.txt", "requirements-test.txt", "deploy/requirements-image.txt"]
+)
 def test_the_image_gets_the_very_packages_that_the_tests_run_on(lock: str) -> None:
     assert pinned(lock).items() <= pinned("requirements-dev.txt").items()
 

@@ -12,9 +12,10 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import new_event_id
-from dispatcher.core.limits import US, Limit, Reason, Receipt, Retryable
+from dispatcher.core.limits import US, Limit, Reason
 from dispatcher.core.outcomes import DeadLettered, Dropped
 from dispatcher.core.policy import CategoryRule, OnLimit
+from dispatcher.core.posts import Receipt, Retryable
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

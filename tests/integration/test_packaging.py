@@ -107,7 +107,7 @@ def test_the_metadata_say_what_an_index_and_pip_ask_for(built: Built) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload() == (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "embedded", "serve"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "embedded", "serve", "test"}
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     found = contents(built.wheel)
     assert found[f"{DIST_INFO}/licenses/LICENSE"] == (CHECKOUT / "LICENSE").read_bytes()
@@ -130,10 +130,12 @@ def test_the_source_distribution_brings_tests_docs_and_deployment(built: Built, 
         "requirements.txt",
         "requirements-demo.txt",
         "requirements-dev.txt",
+        "requirements-test.txt",
     ):
         assert (unpacked / name).read_bytes() == (CHECKOUT / name).read_bytes()
     for folder in ("deploy", "docs", "tests"):
         assert files_below(unpacked / folder) == files_below(CHECKOUT / folder)
+    assert not {".venv", ".dispatcher", "dist", "build"} & {path.name for path in unpacked.iterdir()}
 
 
 def test_the_installed_wheel_runs_outside_the_checkout(installed: Installed) -> None:
@@ -224,7 +226,7 @@ def install(built: Built, extra: str, directory: Path) -> Installed:
     (site,) = environment.glob("lib/python*/site-packages")
     for requirement in wanted(built.metadata.get_all("Requires-Dist", []), {extra}):
         link(requirement, site)
-    answer = pip(environment, "install", "--no-index", "--no-deps", str(built.wheel))
+    answer = pip(environment, "install", "--no-index", "--no-deps", "--no-compile", str(built.wheel))
     assert answer.returncode == 0, answer.stderr
     return Installed(environment, elsewhere)
 

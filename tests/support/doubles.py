@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
-from dispatcher.core.limits import US, Denied, Message, PostResult, Receipt
-from dispatcher.core.outcomes import Absent, Dropped, ScanResult, Search, Settlement, Turned, Unreadable
+from dispatcher.core.limits import US, Denied
+from dispatcher.core.outcomes import Absent, Dropped, Recovered, ScanResult, Search, Settlement, Turned, Unreadable
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.tally import Suppressed
 
 START_US: Final = 1_732_100_000_000_000
@@ -40,6 +41,8 @@ class Told:
     losses: list[Leased | Undecodable] = field(default_factory=list)
     pauses: list[Turned] = field(default_factory=list)
     trims: int = 0
+    ends: list[tuple[str, str]] = field(default_factory=list)
+    """Ids of events that ended with a recovery, and why."""
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         self.settlements += settlements
@@ -51,6 +54,9 @@ class Told:
 
     def digested(self, events: Sequence[Suppressed]) -> None:
         self.digests += events
+
+    def recovered(self, events: Sequence[Recovered]) -> None:
+        self.ends += [(each.id, "resolved") for each in events]
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         self.waits += events

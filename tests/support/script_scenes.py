@@ -8,23 +8,10 @@ from functools import partial
 from typing import Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import (
-    US,
-    Ambiguous,
-    Bounds,
-    FirstOf,
-    Lane,
-    Limit,
-    Paused,
-    PostResult,
-    RateLimitedBySlack,
-    Receipt,
-    Rejected,
-    Retryable,
-    Scope,
-)
+from dispatcher.core.limits import US, Bounds, FirstOf, Lane, Limit, Scope
 from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.ports import Overtaken
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter
 from dispatcher.limiter.wire import Calls, WaitingRequest

@@ -15,13 +15,27 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, PostResult, Scope
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, Scope
 from dispatcher.core.mutes import Mute
-from dispatcher.core.outcomes import GRACE_US, Deferral, Prefiltered, Repeat, Settled, Settlement, Turn, Turned
+from dispatcher.core.outcomes import (
+    GRACE_US,
+    Deferral,
+    Finding,
+    Over,
+    Prefiltered,
+    Recovered,
+    Recovery,
+    Repeat,
+    Settled,
+    Settlement,
+    Turn,
+    Turned,
+)
 from dispatcher.core.pipeline import NOTHING_MUTED, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.ports import Gate as DecidingGate
+from dispatcher.core.posts import PostResult
 from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys
 from dispatcher.settings.content import Content
@@ -92,9 +106,13 @@ class WatchedOutbox:
         self._stage = stage
         self._outbox = outbox
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:
         with self._stage.watching_the_bell():
             return self._outbox.line_up(deferrals)
+
+    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[Finding], list[Recovered]]:
+        with self._stage.watching_the_bell():
+            return self._outbox.recover(recoveries)
 
     def expect(self, openings: Sequence[Opening]) -> None:
         self._outbox.expect(openings)

@@ -1,16 +1,12 @@
-"""What ``dispatcher simulate`` shows: tables with bars, and what stands out. Imports rich."""
+"""What ``dispatcher simulate`` shows: tables with bars, and what stands out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Fitting, cut, plain_table
-from dispatcher.cli.instants import local, span, zone
+from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.cli.drawing import DOT, EMPTY, FULL, LIGHT, Bar, Fitting, Part, Table, Text, cut
 from dispatcher.core.limits import US, Limit
 from dispatcher.simulate.course import GLOBAL, Course
 from dispatcher.simulate.figures import Counts, Fullest
@@ -21,18 +17,18 @@ _REASONS: Final = 8
 _BAR: Final = 30
 
 
-def drawn(before: Simulated | None, after: Simulated) -> Iterator[RenderableType]:
+def drawn(before: Simulated | None, after: Simulated) -> Iterator[Part]:
     """The whole page."""
     runs = [after] if before is None else [before, after]
-    yield ""
+    yield EMPTY
     yield _totals(runs)
-    yield ""
+    yield EMPTY
     yield Fitting(lambda: _categories(runs), lambda: _categories(runs, has_bars=False))
-    yield ""
+    yield EMPTY
     yield _windows(after)
-    yield ""
+    yield EMPTY
     yield _channels(after)
-    yield ""
+    yield EMPTY
     for sentence in _sentences(after):
         yield Text(sentence)
 
@@ -42,14 +38,14 @@ def _heads(runs: Sequence[Simulated]) -> tuple[str, ...]:
 
 
 def _totals(runs: Sequence[Simulated]) -> Table:
-    table = plain_table()
+    table = Table()
     table.add_column("")
     for head in _heads(runs):
-        table.add_column(head, justify="right")
+        table.add_column(head, is_right=True)
     totals = [run.course.total for run in runs]
 
     def row(name: str, values: Sequence[int], style: str = "") -> None:
-        table.add_row(name, *(f"{value:,}" for value in values), style=style)
+        table.add_row(Text(name, style), *(Text(f"{value:,}", style) for value in values))
 
     row("offered", [each.offered for each in totals])
     row("sent", [each.sent for each in totals], "green")
@@ -88,14 +84,14 @@ def _reasons(runs: Sequence[Simulated], outcome: str) -> list[str]:
 
 def _categories(runs: Sequence[Simulated], *, has_bars: bool = True) -> Table:
     after = runs[-1].course
-    table = plain_table()
+    table = Table()
     table.add_column("Category")
-    table.add_column("Offered", justify="right")
+    table.add_column("Offered", is_right=True)
     if has_bars:
         table.add_column("Sent █, suppressed ░")
     for head in ("Sent",) if len(runs) == 1 else ("Sent before", "after"):
-        table.add_column(head, justify="right")
-    table.add_column("%", justify="right")
+        table.add_column(head, is_right=True)
+    table.add_column("%", is_right=True)
     chosen = sorted(after.categories, key=lambda name: (-after.categories[name].offered, name))[:_ROWS]
     most = max((after.categories[name].offered for name in chosen), default=1)
     for name in chosen:
@@ -114,9 +110,9 @@ def _bar(counts: Counts, most: int) -> Bar:
 
 
 def _windows(run: Simulated) -> Table:
-    table = plain_table()
+    table = Table()
     for head in ("Limit", "Fullest window", "of", "At", "Budget used %"):
-        table.add_column(head, justify="left" if head in {"Limit", "At"} else "right")
+        table.add_column(head, is_right=head not in {"Limit", "At"})
     by_use = sorted(run.course.windows.items(), key=lambda item: (item[0][0] != GLOBAL, -_use(item[1])))
     for (scope, limit), fullest in by_use[:_ROWS]:
         at = _instant(run, fullest.at_us) if fullest.most else ""
@@ -139,9 +135,9 @@ def _budget(run: Simulated, scope: str, limit: Limit) -> float:
 
 
 def _channels(run: Simulated) -> Table:
-    table = plain_table()
+    table = Table()
     for head in ("Channel", "Posts", "Pace", "Fullest window", "Waited for it, p95", "longest", "429"):
-        table.add_column(head, justify="left" if head in {"Channel", "Pace"} else "right")
+        table.add_column(head, is_right=head not in {"Channel", "Pace"})
     channels = run.course.channels
     chosen = sorted(channels, key=lambda name: -channels[name].posts)[:_ROWS]
     for name in chosen:

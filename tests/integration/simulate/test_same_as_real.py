@@ -38,7 +38,7 @@ categories:
   digests: {limits: [2/5500ms], on_limit: digest, digest_delay: 20s, channel: "#digests"}
   hosts: {limits: [], per_label: {host: [1/3500ms]}, channel: "#hosts"}
 """
-"""Limits of minutes, as it were, with seconds for minutes. Windows end a quarter of a second off the beat of the events,
+"""Limits of minutes, as it were, with seconds for minutes. Windows end a quarter second off the beat of the events,
 or more, so that what a busy machine takes for an event decides nothing."""
 
 STORM_S, STORM_EVERY_S = 8, 22

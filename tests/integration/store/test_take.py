@@ -9,7 +9,8 @@ from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Undecodable
-from dispatcher.core.limits import US, Lane, Paused, Reason, Rejected, Retryable
+from dispatcher.core.limits import US, Lane, Reason
+from dispatcher.core.posts import Paused, Rejected, Retryable
 from dispatcher.store.enqueue import seal
 from dispatcher.store.leases import Taken
 from tests.support.servers import Database

@@ -1,0 +1,178 @@
+"""Recoveries: an event tells that what its key names is over. What is still known of the failure decides what it does.
+
+Pure: no I/O, no clock. The message about the failure is edited where it can be, outside all limits but Slack's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dispatcher.core import transitions
+from dispatcher.core.event import Event
+from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable
+from dispatcher.core.limits import US, Reason, all_scopes
+from dispatcher.core.once import BY_KEY, ONCE_PREFIX, Then, digest_of, is_once
+from dispatcher.core.outcomes import Digested, Dropped, Parked, Place, Recovery, Settlement, Slots
+from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
+from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.rendering import MAX_TEXT, cut
+from dispatcher.core.tally import Counting, Telling, repeats_of
+from dispatcher.core.units import format_duration
+
+_UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))
+
+
+class Subject(NamedTuple):
+    """What an event is about, as the scripts know it: its name, and when the event was created or first seen."""
+
+    name: str
+    instant_us: int
+
+
+def parts_of(batch: Sequence[Leased | Undecodable]) -> list[Sequence[Leased | Undecodable]]:
+    """The batch in parts, in order: what one event says about a thing is decided before a later one takes it back."""
+    parts: list[list[Leased | Undecodable]] = [[]]
+    known: dict[str, bool] = {}
+    for each in batch:
+        event = each.event if isinstance(each, Leased) else None
+        if event is not None and event.dedup_key is not None:
+            name = subject_name(event)
+            if known.get(name, event.is_resolved) != event.is_resolved:
+                parts.append([])
+                known = {}
+            known[name] = event.is_resolved
+        parts[-1].append(each)
+    return list(parts)
+
+
+def is_kept(event: Event) -> bool:
+    """Whether its message may be edited later."""
+    return event.dedup_key is not None and not event.is_resolved
+
+
+def may_be_edited(event: Event, policy: Policy) -> bool:
+    """As ``is_kept``, or because repeats are counted in its message."""
+    once = policy.rule(event.category).once
+    return is_kept(event) or (once is not None and once.then is Then.EDIT)
+
+
+def repeats_counted(candidate: Candidate, policy: Policy) -> Counting | None:
+    """Where repeats of the event are counted, to be told in its message; None where they are dropped."""
+    leased, terms = candidate
+    once = policy.rule(leased.event.category).once
+    (first, *_) = all_scopes(terms.scopes) or (None,)
+    if once is None or once.then is not Then.EDIT or first is None or not is_once(first):
+        return None
+    return repeats_of(tally_id(leased.event.category, first.name), leased.event.category, once.per_us, first.name)
+
+
+def tally_id(category: str, once: str) -> str:
+    """The tally of the repeats that a scope refuses."""
+    return f"{Telling.REPEAT}:{category}:{once.removeprefix(ONCE_PREFIX)}"
+
+
+def subject_of(leased: Leased) -> Subject | None:
+    """What the event is about; None of one that does not say it."""
+    event = leased.event
+    if event.dedup_key is None:
+        return None
+    created_us = leased.seen_us if event.created_at is None else round(event.created_at * US)
+    return Subject(subject_name(event), created_us)
+
+
+def subject_name(event: Event) -> str:
+    """A digest of the category and the key."""
+    return digest_of("subject", event.category, event.dedup_key or "")
+
+
+def scope_of_key(event: Event) -> str:
+    """The scope that one event about the key takes, unless labels or another key decide about repeats."""
+    return ONCE_PREFIX + digest_of(event.category, BY_KEY, event.dedup_key or "")
+
+
+def recovery_of(candidate: Candidate, policy: Policy, *, edits: bool) -> Recovery:
+    """What has to be found out about the failure."""
+    event = candidate.leased.event
+    rule = policy.rule(event.category)
+    once: tuple[str, ...] = ()
+    if rule.once is not None:
+        own = rule.once.name(event.category, event)
+        once = tuple({scope_of_key(event), *([] if own is None else [own])})
+    return Recovery(candidate, rule.resolved_while_waiting is WhileWaiting.DROP, edits, once)
+
+
+def asks(leased: Leased) -> bool:
+    """Whether it has to be found out what the recovery does: not of one that goes on as a message of its own."""
+    is_message = (leased.was_admitted and leased.channel != EDITS) or leased.line is not None
+    return leased.event.is_resolved and not is_message and leased.unconfirmed is None
+
+
+def as_edit(candidate: Candidate, posted: Posted) -> Candidate:
+    """The recovery as one that edits a message: it asks for no slot, and keeps the pace of edits."""
+    leased, terms = candidate
+    return Candidate(
+        leased._replace(edits=posted), replace(terms, channel=EDITS, pace=EDITS_PACE, scopes=(), shadows=())
+    )
+
+
+def as_message(candidate: Candidate, policy: Policy) -> Candidate | Settlement:
+    """The recovery as a message of its own, within the limits; or its end, where such messages are not wanted."""
+    leased = candidate.leased
+    if policy.rule(leased.event.category).resolved is OnResolved.IGNORE:
+        return unposted(candidate, "the message about the failure cannot be edited")
+    own = leased._replace(channel=None, held=False) if leased.channel == EDITS else leased
+    return Candidate(own, policy.terms(own))
+
+
+def unposted(candidate: Candidate, detail: str = "") -> Settlement:
+    """The end of a recovery of which there is nothing to tell."""
+    leased, terms = candidate
+    slots = Slots.RELEASE if leased.held or leased.may_own_slots else Slots.KEEP
+    return Settlement(leased, terms, Dropped(None, Reason.UNPOSTED, detail or None), slots)
+
+
+def text_of(posted: Posted, event: Event, seen_us: int) -> str:
+    """The message about the failure, struck through, with how long it lasted."""
+    until_us = seen_us if event.created_at is None else round(event.created_at * US)
+    lines = (f"~{line.strip()}~" if line.strip() else "" for line in posted.text.splitlines())
+    counted = f"x{posted.times}, " if posted.times > 1 else ""
+    ending = f"\n{counted}after {_span(max(0, until_us - posted.since_us))}"
+    return cut(":white_check_mark: " + "\n".join(lines), MAX_TEXT - len(ending)) + ending
+
+
+def message_of(started: Started) -> Message:
+    """What takes the place of the message about the failure."""
+    leased = started.candidate.leased
+    if leased.edits is None:
+        raise TypeError(f"{leased.id} edits nothing")
+    return Message(leased.name, leased.edits.channel, text_of(leased.edits, leased.event, leased.seen_us))
+
+
+def after_edit(started: Started, result: PostResult, backoff: Backoff, grace_us: int) -> Settlement:
+    """What becomes of a recovery after an edit. The same edit twice is one edit, so none is looked up."""
+    leased, terms = started.candidate
+    match result:
+        case Receipt():
+            name = None if leased.edits is None else leased.edits.name
+            done = Digested(Reason.RESOLVED, name)
+            return Settlement(leased, terms, done, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
+        case Rejected(code, detail):  # then a message of its own tells it
+            waits = Parked(Place.TIMER, Reason.RESOLVED, 0, code, detail=detail)
+            return Settlement(
+                leased, terms, waits, Slots.KEEP, replied=True, arrived=True, reached=True, uneditable=True
+            )
+        case Ambiguous(code, detail):
+            result = Retryable(code, detail, uses_attempt=True, reached=False)
+        case _:
+            pass
+    return transitions.after_post(started, result, backoff, grace_us)
+
+
+def _span(span_us: int) -> str:
+    """``14 min``, in the largest unit of which there is one."""
+    for unit, unit_us in _UNITS_US:
+        if span_us >= unit_us:
+            return f"{span_us // unit_us} {unit}"
+    return format_duration(max(span_us, 1_000) // 1_000 * 1_000)

@@ -1,0 +1,177 @@
+-- Decides about events that tell of a recovery: what of their subject still waits is not posted any more, the newest message
+-- about it is to be edited, and the keys that it took are free.
+--
+-- @keys events leased parked lines timers totals names awaited deferred deciding freed wake seen limited limited_older limited_log
+-- @keys guarantees scheduled editable tallies seq
+-- KEYS      as in take.lua, and editable ZSET subject -> when its message was posted (include/subjects.lua)
+-- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject", "tally": prefixes of keys, "remember_us",
+--           "most_decisions": as in settle.lua, "events": [{"id", "about": as in include/subjects.lua, "category", "configured",
+--             "deadline": string, "cancels": true: what waits is not posted any more, "edits": true: messages can be edited,
+--             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
+-- Returns   JSON {"events": ["lost" | "unposted" | "post" | ["wait", us] | ["edit", {field: value}], ...],
+--             "cancelled": [[id, category], ...]}
+--           unposted: nothing about it is in Slack, or nothing that is known. post: its message cannot be edited. wait: an event
+--           of its subject is in flight, or its message may not be edited yet; this one was parked until then. edit: fields of
+--           the message, as in include/subjects.lua. lost: the lease was taken over, nothing was changed.
+-- Keys of subjects, lines and slots are built from names in the call and in headers.
+-- @include prelude
+-- @include plan
+-- @include record
+-- @include slots
+-- @include lines
+-- @include accounting
+-- @include deferred
+-- @include leases
+-- @include digest
+-- @include subjects
+
+local AGAIN_US = 30000000 -- an event in flight may end or be parked without a word to who waits for that
+local PATIENCE_US = 300000000 -- an edit waits no longer for the line of its channel
+
+local call = cjson.decode(ARGV[1])
+local at = K
+at.now = microseconds(call.now)
+at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
+at.remember_us, at.most_decisions, at.tally = call.remember_us, call.most_decisions, call.tally
+local before = lines.first_instant(at)
+local cancelled = {}
+
+-- Ends an event that waits. A post that may have arrived keeps its slot.
+local function cancel(event, id, header, is_remembered, shown)
+  plan.zrem(at.parked, id)
+  leases.leave_place(at, id, header)
+  if header.held or (header.posts or 0) == 0 then
+    leases.let_go(at, id, header)
+  end
+  plan.hdel(at.events, id)
+  accounting.unpark(at, header)
+  accounting.count_ended('dropped', header.counted, 1, event.why, true)
+  if is_remembered then
+    accounting.remember(at, { id })
+  end
+  accounting.record_limited(id, digits(at.now) .. ' ' .. event.why, shown)
+  cancelled[#cancelled + 1] = cjson.encode({ id, header.category })
+end
+
+-- Looks at the events of the subject that are from before the recovery: cancels those that wait. Returns whether any is in
+-- flight, and whether there is a newer one.
+local function look_at_live(event, key, instant, seq)
+  local is_in_flight, is_newer = false, false
+  for field, value in pairs(plan.hgetall(key)) do
+    local its_seq = number_of(string.match(field, '^e(%d+)$'))
+    local its_instant, remember, id, shown = string.match(value, '^(%d+) ([01]) (%S+) ?(.*)$')
+    if its_seq and its_instant then
+      local header, _, malformed = record.read(at, id)
+      if malformed or header.seq ~= its_seq then
+        plan.hdel(key, field)
+      elseif not subjects.is_before(its_instant .. ' ' .. digits(its_seq), instant, seq) then
+        is_newer = true
+      elseif header.state == 'waiting' and not header.unconfirmed and (header.unknown or 0) == 0 and event.cancels then
+        plan.hdel(key, field)
+        cancel(event, id, header, remember == '1', shown)
+      else
+        is_in_flight = true
+      end
+    end
+  end
+  return is_in_flight, is_newer
+end
+
+-- Parks the event until `instant`.
+local function park(event, key, header, payload, instant)
+  header.state, header.timer, header.why = 'waiting', true, { 'resolved', cjson.null }
+  header.category, header.deadline = event.category, event.deadline
+  accounting.give_name(at, header, event.category, event.configured)
+  plan.srem(at.leased, event.id)
+  plan.zadd(at.timers, instant, event.id)
+  plan.zadd(at.parked, tonumber(event.deadline), event.id)
+  accounting.park(at, header, 'resolved')
+  record.write(at, event.id, header, payload)
+  plan.hset(key, 'w' .. digits(header.seq), event.about[subjects.INSTANT] .. ' ' .. event.id)
+  return string.format('["wait",%.0f]', instant - at.now)
+end
+
+-- From when on the message may be edited: two edits of one message keep apart, and none comes before posts that wait.
+local function editable_at(fields, header)
+  local instant = count_of(fields.editable)
+  local line = 'channel:' .. (fields.line or '')
+  local given_up = count_of(header.seen) + PATIENCE_US
+  if at.now < given_up and plan.zfirst(at.line .. line) then
+    local following = plan.zscore(at.lines, line) or math.huge
+    instant = math.max(instant, math.min(given_up, math.max(following, at.now) + 1000000, at.now + AGAIN_US))
+  end
+  return instant
+end
+
+-- Whether another event tells of the same recovery now.
+local function is_told_by_another(key, seq)
+  local its_seq, id = string.match(plan.hget(key, 'by') or '', '^(%d+) (.*)$')
+  return its_seq ~= nil and tonumber(its_seq) ~= seq and record.read(at, id).seq == tonumber(its_seq)
+end
+
+-- Lets the keys go that events of the subject have taken, and notes the repeats that were counted under them.
+local function free_keys(event, key)
+  local count, editable = 0, 0
+  local names = event.once or {}
+  for name in string.gmatch(plan.hget(key, 'once') or '', '%S+') do
+    names[#names + 1] = name
+  end
+  for _, name in ipairs(names) do
+    local tally = 'repeat:' .. event.category .. ':' .. string.sub(name, #'once:' + 1)
+    plan.del(at.scope .. name)
+    local its_count, its_editable = digest.drop_repeats(at, tally, at.tally .. tally)
+    count, editable = count + its_count, math.max(editable, its_editable)
+  end
+  plan.hdel(key, 'once')
+  if count > 0 and plan.hget(key, 'posted') then
+    plan.hset(key, 'count', digits(count))
+    plan.hset(key, 'editable', digits(editable))
+  end
+end
+
+local function resolve(event)
+  local header, payload, malformed = record.read(at, event.id)
+  if malformed then
+    leases.set_apart(at, event.id)
+    plan.srem(at.leased, event.id)
+    return '"lost"'
+  end
+  local about, seq = event.about, header.seq
+  local key, instant = subjects.key(at, about), tonumber(about[subjects.INSTANT])
+  local is_in_flight, is_newer = look_at_live(event, key, instant, seq)
+  local over = plan.hget(key, 'over')
+  if not over or subjects.is_before(over, instant, seq) then
+    plan.hset(key, 'over', about[subjects.INSTANT] .. ' ' .. digits(seq))
+    plan.keep_alive(key, about[subjects.SPAN], 2 * about[subjects.SPAN])
+  end
+  if is_in_flight or is_told_by_another(key, seq) then
+    return park(event, key, header, payload, at.now + AGAIN_US)
+  end
+  local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
+  if not is_newer and (not posted or subjects.is_before(posted, instant, seq)) then
+    free_keys(event, key)
+  end
+  local fields = own and json_of(own) or plan.hgetall(key)
+  local is_after = fields.posted and subjects.is_before(fields.posted, instant, seq)
+  if not is_after then
+    return '"unposted"'
+  end
+  plan.hset(key, 'by', digits(seq) .. ' ' .. event.id)
+  if not event.edits or not fields.ts then
+    return '"post"'
+  end
+  local editable = editable_at(fields, header)
+  if editable > at.now then
+    return park(event, key, header, payload, editable)
+  end
+  return '["edit",' .. cjson.encode(fields) .. ']'
+end
+
+local answers = {}
+for n, event in ipairs(call.events) do
+  answers[n] = plan.sismember(at.leased, event.id) and resolve(event) or '"lost"'
+end
+lines.ring_if_earlier(at, before)
+accounting.write(at)
+plan.commit(at.events)
+return '{"events":[' .. table.concat(answers, ',') .. '],"cancelled":[' .. table.concat(cancelled, ',') .. ']}'

@@ -1,0 +1,330 @@
+"""Recoveries: what an event does that tells that a failure is over, by what is still known of the failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from dispatcher.core.limits import US, Limit
+from dispatcher.core.once import Once
+from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
+from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.store.explanations import Explanations
+from tests.support.servers import Database
+from tests.support.stage import UNPACED, Stage, Worker, policy_of
+
+pytestmark = pytest.mark.server
+
+HOUR_US: Final = 3_600 * US
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    """``errors`` drop over 2 in a minute, ``later`` wait; of ``once`` and ``labels`` one is posted an hour."""
+    policy = policy_of("", "2/1m")
+    rule = CategoryRule((Limit.parse("2/1m"),), UNPACED, OnLimit.DROP, 24 * HOUR_US)
+    rules = {
+        "errors": rule,
+        "later": replace(rule, on_limit=OnLimit.DEFER),
+        "told": replace(rule, on_limit=OnLimit.DIGEST),
+        "paced": replace(rule, channel="#paced", limits=()),
+        "slow": replace(rule, channel="#slow", limits=()),
+        "once": replace(rule, limits=(), once=Once("dedup_key", HOUR_US)),
+        "labels": replace(rule, limits=(), once=Once(("host",), HOUR_US)),
+        "silent": replace(rule, resolved=OnResolved.IGNORE),
+        "stubborn": replace(rule, on_limit=OnLimit.DEFER, resolved_while_waiting=WhileWaiting.POST),
+    }
+    channels = {UNPACED: None, "#slow": Limit.parse("1/10m")}
+    return Stage(redis, replace(policy, categories=rules, channels=channels))
+
+
+@pytest.fixture(autouse=True)
+def slack(ann: Worker) -> Iterator[None]:
+    """Slack names each message by a number of its own."""
+    numbers = iter(range(1, 10_000))
+    ann.desk.reply = lambda message: Receipt(message.channel, f"{next(numbers)}.0")
+    return iter(())
+
+
+def fire(stage: Stage, *ids: str, category: str = "errors", key: str = "db1", **fields: Any) -> None:  # noqa: ANN401
+    stage.send(*ids, category=category, dedup_key=key, **fields)
+
+
+def resolve(stage: Stage, id_: str, category: str = "errors", key: str = "db1", **fields: Any) -> None:  # noqa: ANN401
+    stage.send(id_, category=category, dedup_key=key, status="resolved", **fields)
+
+
+def ends(stage: Stage) -> dict[str, str]:
+    """How each event ended, or where it is: its outcome and its reason."""
+    found = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    told = {id_: found.explain(id_) for id_ in ("f", "g", "h", "r", "s")}
+    return {id_: f"{each.outcome} {each.reason}" for id_, each in told.items() if each.outcome is not None}
+
+
+def test_a_posted_message_is_edited(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    stage.clock.now_us += 14 * 60 * US
+    resolve(stage, "r")
+    ann.run()
+    ((channel, ts, message),) = ann.desk.edits
+    assert (channel, ts) == (UNPACED, "1.0")
+    assert message.text == ":white_check_mark: ~text of f~\nafter 14 min"
+    assert ends(stage) == {"f": "sent ok", "r": "digested resolved"}
+
+
+def test_the_newest_message_is_edited(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", "g")
+    ann.run()
+    resolve(stage, "r")
+    ann.run()
+    assert [ts for _, ts, _ in ann.desk.edits] == ["2.0"]
+
+
+def test_an_edited_message_is_not_edited_again(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    ann.run()
+    resolve(stage, "s")
+    ann.run()
+    assert len(ann.desk.edits) == 1
+    assert ends(stage)["s"] == "dropped unposted"
+
+
+def test_what_waits_for_room_is_never_posted(stage: Stage, ann: Worker) -> None:
+    stage.send("x", "y", category="later")
+    fire(stage, "f", category="later")
+    ann.run()
+    resolve(stage, "r", category="later")
+    ann.run()
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert ann.desk.posts == ["x", "y"]
+    assert ends(stage) == {"f": "dropped resolved", "r": "dropped unposted"}
+    assert ann.told.ends == [("f", "resolved")]
+
+
+def test_what_waits_for_its_channel_is_never_posted_and_gives_its_slots_back(stage: Stage, ann: Worker) -> None:
+    stage.send("x", category="paced")
+    fire(stage, "f", category="paced")
+    started = ann.go()
+    resolve(stage, "r", category="paced")
+    ann.go()
+    ann.deliver(started)
+    ann.run()
+    assert ann.desk.posts == ["x"]
+    assert ends(stage) == {"f": "dropped resolved", "r": "dropped unposted"}
+    assert stage.line("#paced") == []
+
+
+def test_the_only_suppressed_one_is_never_posted(stage: Stage, ann: Worker) -> None:
+    stage.send("x", category="told")
+    fire(stage, "f", category="told")
+    ann.run()
+    resolve(stage, "r", category="told")
+    ann.run()
+    stage.clock.now_us += HOUR_US
+    ann.run()
+    assert "f" not in ann.desk.posts
+    assert ends(stage) == {"f": "dropped resolved", "r": "dropped unposted"}
+
+
+def test_what_is_scheduled_is_never_posted(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", delay=60)
+    ann.run()
+    resolve(stage, "r")
+    ann.run()
+    stage.clock.now_us += HOUR_US
+    ann.run()
+    assert ann.desk.posts == []
+    assert ends(stage) == {"f": "dropped resolved", "r": "dropped unposted"}
+
+
+def test_where_it_says_so_what_waits_is_posted_and_then_edited(stage: Stage, ann: Worker) -> None:
+    stage.send("x", "y", category="stubborn")
+    fire(stage, "f", category="stubborn")
+    ann.run()
+    resolve(stage, "r", category="stubborn")
+    ann.run()
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert ann.desk.posts == ["x", "y", "f"]
+    assert ends(stage) == {"f": "sent ok", "r": "digested resolved"}
+
+
+def test_a_recovery_waits_for_the_end_of_a_post_in_flight(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    started = ann.go()
+    resolve(stage, "r")
+    ann.go()
+    assert ann.desk.edits == []
+    ann.deliver(started)
+    ann.run()
+    assert len(ann.desk.edits) == 1
+
+
+def test_a_recovery_after_a_failure_of_the_same_batch_edits_its_message(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    resolve(stage, "r")
+    fire(stage, "g")
+    ann.run()
+    assert ann.desk.posts == ["f", "g"]
+    assert ends(stage) == {"f": "sent ok", "r": "digested resolved", "g": "sent ok"}
+
+
+def test_a_recovery_that_nothing_is_known_of_is_dropped(stage: Stage, ann: Worker) -> None:
+    resolve(stage, "r")
+    ann.run()
+    assert ends(stage) == {"r": "dropped unposted"}
+    assert ann.desk.posts == []
+
+
+def test_after_a_failure_that_was_not_posted_there_is_nothing_to_tell(stage: Stage, ann: Worker) -> None:
+    ann.desk.reply = lambda _: Rejected("channel_not_found", "")
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    ann.run()
+    assert ends(stage) == {"f": "dead rejected", "r": "dropped unposted"}
+
+
+@pytest.mark.parametrize("category", ["errors", "later", "once"])
+def test_an_older_failure_that_arrives_after_the_recovery_is_dropped(stage: Stage, ann: Worker, category: str) -> None:
+    now_s = stage.clock.now_us / US
+    if category == "later":
+        stage.send("x", "y", category=category)
+    resolve(stage, "r", category, created_at=now_s)
+    ann.run()
+    posts = list(ann.desk.posts)
+    fire(stage, "f", category=category, created_at=now_s - 5)
+    ann.run()
+    assert ann.desk.posts == posts
+    assert ends(stage)["f"] == "dropped resolved"
+    stage.clock.now_us += 60 * US
+    fire(stage, "g", category=category, created_at=now_s + 1)
+    ann.run()
+    assert ends(stage)["g"] == "sent ok"
+
+
+def test_a_late_recovery_of_an_older_failure_leaves_a_newer_one_alone(stage: Stage, ann: Worker) -> None:
+    now_s = stage.clock.now_us / US
+    fire(stage, "f", category="once", created_at=now_s)
+    ann.run()
+    resolve(stage, "r", "once", created_at=now_s - 5)
+    fire(stage, "g", category="once")
+    ann.run()
+    assert ann.desk.edits == []
+    assert ends(stage) == {"f": "sent ok", "r": "dropped unposted", "g": "dropped repeat"}
+
+
+@pytest.mark.parametrize("category", ["once", "labels"])
+def test_after_a_recovery_a_new_failure_is_posted_at_once(stage: Stage, ann: Worker, category: str) -> None:
+    fire(stage, "f", "h", category=category, labels={"host": "db1"})
+    ann.run()
+    resolve(stage, "r", category)
+    ann.run()
+    fire(stage, "g", category=category, labels={"host": "db1"})
+    ann.run()
+    assert ann.desk.posts == ["f", "g"]
+    assert ends(stage)["h"] == "dropped repeat"
+
+
+def test_where_messages_cannot_be_edited_a_message_says_it(stage: Stage, ann: Worker) -> None:
+    ann.desk.can_update = False
+    ann.desk.reply = lambda message: Receipt(message.channel, None)
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    resolve(stage, "s")
+    ann.run()
+    assert ann.desk.posts == ["f", "r"]
+    assert ends(stage) == {"f": "sent ok", "r": "sent ok", "s": "dropped unposted"}
+
+
+def test_where_messages_cannot_be_edited_and_none_is_wanted_nothing_says_it(stage: Stage, ann: Worker) -> None:
+    ann.desk.can_update = False
+    ann.desk.reply = lambda message: Receipt(message.channel, None)
+    fire(stage, "f", category="silent")
+    ann.run()
+    resolve(stage, "r", "silent")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "r": "dropped unposted"}
+
+
+def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    post = ann.desk.reply
+    ann.desk.reply = lambda message: (
+        Rejected("edit_window_closed", "") if not message.channel.startswith("x") else post(message)
+    )
+    resolve(stage, "r")
+    ann.deliver(ann.go())
+    ann.desk.reply = post
+    ann.run()
+    assert ann.desk.posts == ["f", "r"]
+    assert ends(stage)["r"] == "sent ok"
+
+
+def test_an_edit_that_was_lost_is_made_again(stage: Stage, ann: Worker, bob: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    assert ann.go()
+    stage.clock.now_us += 60 * US
+    bob.renew()
+    stage.clock.now_us += 5 * US
+    bob.desk.reply = ann.desk.reply
+    bob.run()
+    assert len(bob.desk.edits) == 1
+    assert ends(stage)["r"] == "digested resolved"
+
+
+def test_an_edit_without_a_clear_answer_is_tried_again(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    post = ann.desk.reply
+    ann.desk.reply = lambda _: Retryable("http_500", "", uses_attempt=True, reached=True)
+    resolve(stage, "r")
+    ann.deliver(ann.go())
+    ann.desk.reply = post
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert ends(stage)["r"] == "digested resolved"
+
+
+def test_edits_keep_slacks_pace_and_delay_no_post(stage: Stage, ann: Worker) -> None:
+    keys = [f"k{number}" for number in range(60)]
+    for key in keys:
+        fire(stage, f"f-{key}", category="once", key=key)
+    ann.run()
+    for key in keys:
+        resolve(stage, f"r-{key}", "once", key)
+    ann.run()
+    assert len(ann.desk.edits) == 40
+    stage.send("x")
+    ann.run()
+    assert ann.desk.posts[-1] == "x"
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert len(ann.desk.edits) == 60
+
+
+def test_an_edit_waits_for_the_line_of_its_channel_but_not_for_ever(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", category="slow")
+    ann.run()
+    stage.send("x", category="slow")
+    ann.run()
+    resolve(stage, "r", "slow")
+    ann.run()
+    ends_us = stage.clock.now_us + 300 * US
+    while not ann.desk.edits:
+        assert stage.clock.now_us <= ends_us
+        stage.clock.now_us += 20 * US
+        ann.run()
+    assert stage.clock.now_us >= ends_us
+    assert stage.line("#slow") == ["x"]
