@@ -1,4 +1,4 @@
-"""The same trace on made-up time and in real time, by worker processes and to a strict Slack: each event ends alike."""
+"""The same trace on made-up time and in real time, by a worker process and to a strict Slack: each event ends alike."""
 
 from __future__ import annotations
 
@@ -80,16 +80,17 @@ def real(
     books = Books(redis, Keys("dispatcher"), QueueKeys("notifications"))
     with StandIn(setup=Setup.paced(STRICT)) as slack:
         variables = environment(redis_url, slack.base_url, slack.token, limits)
-        with Command("worker", "--processes", "2", env=variables, cwd=tmp_path, name="workers") as workers:
-            until(lambda: len(workers.named("worker.started")) == 2, "two workers")
+        # One worker: in which order two of them decide about events of one second, nobody promises.
+        with Command("worker", env=variables, cwd=tmp_path, name="worker") as worker:
+            worker.await_line("worker.started")
             producer, began = Producer(redis), time.monotonic()
             for line, (at_s, category, labels) in enumerate(came):
                 until(partial(_has_come, began + at_s), "the instant of an event")
                 producer.send(category, f"event {line}", id=f"e-{line}", labels=labels)
             until(books.is_drained, "what was admitted to be posted")
-            workers.signal(signal.SIGTERM)
-            assert workers.wait() == 0, workers.stderr()
-        lines = settled([workers])
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0, worker.stderr()
+        lines = settled([worker])
     return {f"e-{n}": lines[f"e-{n}"][0]["outcome"] if f"e-{n}" in lines else "waiting" for n in range(len(came))}
 
 

@@ -53,6 +53,8 @@ categories:
   letters: {limits: [5/2m], on_limit: dead-letter}
   free: {limits: []}
   hosts: {limits: [20/2m], per_label: {host: [2/1m]}}
+quiet:
+  night: {times: ["12:05-12:07"], zone: UTC, then: drop, categories: [one, kept]}
 """
 
 
