@@ -96,11 +96,12 @@ def repeats_of(id_: str, category: str, window_us: int, scope: str) -> Counting:
 
 
 class Suppressed(NamedTuple):
-    """An event that has ended in a digest; ``name`` is the id the producer knows."""
+    """An event that has ended in a digest; ``name`` is the id the producer knows, ``seen_us`` its first sight."""
 
     name: str
     category: str
     denied: Denied
+    seen_us: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ local digest = module(function(digest)
     end
   end
 
-  -- The buffered single ends with the second one. Returns its name and what the record says; nothing where it has left.
+  -- The buffered single ends with the second one. Returns its name, what the record says, and its first
+  -- sight; nothing where it has left.
   local function join_buffered(at, tally, buffered, why)
     local name, stored, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
     why = is_why(stored) and stored or why
@@ -122,7 +123,7 @@ local digest = module(function(digest)
     for _, field in ipairs({ 'buffered', 'name', 'remember', 'words' }) do
       plan.hdel(tally.key, field)
     end
-    return { is_text(name) and name or buffered, why }
+    return { is_text(name) and name or buffered, why, digits(number_of(header.seen)) }
   end
 
   -- The tally of a buffered single that cannot be read goes.
