@@ -35,6 +35,10 @@ def test_a_wheel_carries_every_data_file_and_finds_it(tmp_path: Path) -> None:
     installed = tmp_path / "installed" / "dispatcher" / "_data"
     for folder in ("lua", "config"):
         assert _files(installed / folder) == _files(CHECKOUT / folder)
+    for pattern in ("*.css", "web/page/*", "stand_in/*.html"):
+        names = [path.relative_to(CHECKOUT) for path in CHECKOUT.glob(f"dispatcher/{pattern}") if path.is_file()]
+        assert names
+        assert all((tmp_path / "installed" / name).is_file() for name in names)
     assert _found_from(tmp_path / "installed") == installed / "lua" / "gate.lua"
 
 

@@ -38,8 +38,10 @@ VIEWS: Final = {
 }
 """Of each view its address and its name, in the order of the navigation."""
 
-GROUPED_S: Final = 0.25
-"""How long events are counted for a view."""
+GROUPED_S: Final = 0.1
+"""How long events are counted for a view, if they are more than ``GROUPED``."""
+
+GROUPED: Final = 300
 
 _MOST_CATEGORIES: Final = 100
 _MOST_LINES: Final = 50
@@ -213,7 +215,7 @@ def causes(decisions: Iterator[Decision], most: int) -> tuple[list[Cause], list[
     found: dict[tuple[str | None, ...], Cause] = {}
     newest: list[Decision] = []
     for place, each in enumerate(decisions):
-        if place % 100 == 0 and time.monotonic() > ends_s:
+        if place % 100 == 0 and place > GROUPED and time.monotonic() > ends_s:
             return list(found.values()), newest, False
         if place < most:
             newest.append(each)
@@ -247,7 +249,7 @@ def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], l
             counts[key] += 1
             newest_us.setdefault(key, letter.at_us)
         letters += page[: most - len(letters)]
-        if time.monotonic() > ends_s:
+        if counts.total() > GROUPED and time.monotonic() > ends_s:
             is_all = False
             break
     found = [Group(*key, count, newest_us[key]) for key, count in counts.items()]
