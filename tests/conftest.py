@@ -85,8 +85,7 @@ def shared_server() -> Iterator[RedisServer]:
 @pytest.fixture
 def redis_url(shared_server: RedisServer) -> str:
     """The address of an empty database, with a password."""
-    with shared_server.client() as client:
-        client.flushall()
+    shared_server.attendant.flushall()
     return shared_server.url
 
 

@@ -25,6 +25,8 @@ class WorkerEntry(NamedTuple):
     state: str
     last_heartbeat: float
     alive: bool = True
+    senders: int = 0
+    senders_busy: int = 0
 
 
 def fleet(entries: Iterable[Mapping[str, str]], snapshot: Snapshot) -> list[WorkerEntry]:
@@ -43,4 +45,7 @@ def _worker(entry: Mapping[str, str], snapshot: Snapshot) -> WorkerEntry:
         end > snapshot.now_us for owner, end in snapshot.leases.items() if owner.partition("/")[0] == name
     )
     is_fresh = snapshot.now_us / US - beat < _FRESH_S
-    return WorkerEntry(name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh)
+    senders = {field: int(entry.get(field, "0")) for field in ("senders", "senders_busy")}
+    return WorkerEntry(
+        name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh, **senders
+    )

@@ -171,15 +171,15 @@ def client_of_namespace(settings: AnySettings, server: Server) -> Client:
 
 
 def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
-    """RQ's entries of the workers of a queue that live: name, host, pid and last heartbeat."""
+    """RQ's entries of the workers of a queue that live: name, host, pid, last heartbeat, state, and its senders."""
     with translate_outages():
         names = sorted(client.smembers(queue.workers(Lane.NORMAL)))
         with client.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hmget(name, "hostname", "pid", "last_heartbeat", "state")
+                pipe.hmget(name, "hostname", "pid", "last_heartbeat", "state", "senders", "senders_busy")
             rows = pipe.execute()
     workers = []
-    for name, (host, pid, beat, state) in zip(names, rows, strict=True):
+    for name, (host, pid, beat, state, senders, busy) in zip(names, rows, strict=True):
         if beat is not None:
             workers.append(
                 {
@@ -188,6 +188,8 @@ def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
                     "pid": (pid or b"").decode(),
                     "last_heartbeat": beat.decode(),
                     "state": (state or b"").decode(),
+                    "senders": (senders or b"0").decode(),
+                    "senders_busy": (busy or b"0").decode(),
                 }
             )
     return workers

@@ -196,6 +196,8 @@ def why(decision: Decision, at: Clock) -> str:
         return _repeat(decision, at)
     if decision.reason in {Reason.RESOLVED, Reason.UNPOSTED}:
         return _recovery(decision, at)
+    if decision.reason == Reason.QUIET and decision.since_us is not None and decision.fits_at_us is not None:
+        return quiet_words(decision.detail or "", decision.since_us, decision.fits_at_us, at)
     if decision.reason == Reason.MUTED and decision.fits_at_us is not None:
         return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
@@ -252,6 +254,8 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
     ``next_us`` is when the next may pass, None while that is decided.
     """
     room = f"Waits for room: {_scope(scope)} had used up a limit"
+    if scope.startswith("quiet:"):
+        room = f"Waits: quiet hours {scope.partition(':')[2]}"
     if scope.startswith("muted:"):
         room = "Waits: its category was muted"
     if before:
@@ -262,6 +266,16 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
 def muted(category: str, before: int, until: str) -> str:
     """An event that waits for the end of a mute; ``until`` as ``mute_words`` has it."""
     return f"Waits: category {category} is muted {until}{f'; it is behind {_others(before)}' if before else ''}."
+
+
+def quiet_words(name: str, since_us: int, until_us: int, at: Clock) -> str:
+    """``quiet hours nights from 22:00:00 until 07:00:00``."""
+    return f"quiet hours {name} from {at(since_us)} until {at(until_us)}"
+
+
+def quiet(words: str, before: int) -> str:
+    """An event that waits for the end of quiet hours."""
+    return f"Waits: {words}{f'; it is behind {_others(before)}' if before else ''}."
 
 
 def mute_words(until_us: int, who: str, why: str, at: Clock) -> str:
@@ -385,7 +399,7 @@ def _repeat(decision: Decision, at: Clock) -> str:
     return f"a repeat of {first}, which was posted at {at(decision.since_us)}{following}"
 
 
-_SAID_IN_FULL: Final = frozenset({Reason.MUTED, Reason.RESOLVED, Reason.UNPOSTED})
+_SAID_IN_FULL: Final = frozenset({Reason.QUIET, Reason.MUTED, Reason.RESOLVED, Reason.UNPOSTED})
 """Reasons of which ``why`` says all."""
 
 

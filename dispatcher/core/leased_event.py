@@ -51,6 +51,8 @@ class Posted(NamedTuple):
     channel: str
     ts: str
     text: str
+    times: int = 1
+    """How often it was told, repeats included."""
 
 
 class Gone(NamedTuple):

@@ -291,6 +291,7 @@ class Reason(StrEnum):
     OVERFLOW = "overflow"
     DUPLICATE = "duplicate"
     MUTED = "muted"
+    QUIET = "quiet"
     CANCELLED = "cancelled"
     REPEAT = "repeat"
     RESOLVED = "resolved"

@@ -14,6 +14,7 @@ from dispatcher.core.leased_event import Candidate, Fallback, Leased, Posted, Te
 from dispatcher.core.limits import US, Denied, Reason, Scope
 from dispatcher.core.once import is_once
 from dispatcher.core.posts import Paused, Receipt
+from dispatcher.core.quiet import Hush
 from dispatcher.core.tally import Counting
 
 MARGIN_US: Final = 60 * US
@@ -67,10 +68,24 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Hushed:
+    """Ended by quiet hours: dropped, or digested where ``counting`` says who tells of it at their end."""
+
+    hush: Hush
+    counting: Counting | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Its name in the books."""
+        return "dropped" if self.counting is None else "digested"
+
+
+@dataclass(frozen=True, slots=True)
 class Deferral:
     """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
 
-    ``most`` of its category may wait. ``muted_us`` is how long its category is still muted; then the gate is not asked.
+    ``most`` of its category may wait. ``muted_us`` is how long its category is still muted, and ``hushed`` the scope of
+    the quiet hours that hold and how long they do; then the gate is not asked.
     ``counting`` where somebody is told of it.
     """
 
@@ -80,13 +95,15 @@ class Deferral:
     denied: Denied | None = None
     muted_us: int | None = None
     counting: Counting | None = None
+    hushed: tuple[str, int] | None = None
 
     @property
     def once(self) -> Scope | None:
         """The scope of what it is about, which it holds while it stands in line; None where it may take none."""
         first = self.candidate.terms.scopes[:1]
         scope = first[0] if first and isinstance(first[0], Scope) else None
-        return scope if scope is not None and is_once(scope) and self.muted_us is None else None
+        asks = self.muted_us is None and self.hushed is None
+        return scope if scope is not None and is_once(scope) and asks else None
 
 
 class Repeat(NamedTuple):
@@ -175,7 +192,7 @@ def _can_bury(reason: Reason) -> bool:
             return True
         case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
             return False
-        case Reason.MUTED | Reason.REPEAT | Reason.RESOLVED:
+        case Reason.MUTED | Reason.QUIET | Reason.REPEAT | Reason.RESOLVED:
             return True
         case Reason.DUPLICATE | Reason.CANCELLED | Reason.SCHEDULED | Reason.UNPOSTED:
             return False
@@ -251,7 +268,7 @@ class Prefiltered(NamedTuple):
     names: list[str]
 
 
-Outcome: TypeAlias = Sent | Digested | Dropped | DeadLettered | Parked | Told
+Outcome: TypeAlias = Sent | Digested | Dropped | Hushed | DeadLettered | Parked | Told
 
 
 class Slots(StrEnum):

@@ -139,6 +139,7 @@ class Dispatcher:
         try:
             found = self._recover(found)
             found = self._hold_muted(found, muted, now_us)
+            found = self._hold_quiet(found, now_us)
             found = self._line_up_newcomers(found)
             found = self._ask_gate(found)
             found = self._line_up_refused(found)
@@ -279,6 +280,25 @@ class Dispatcher:
         )
         return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
 
+    def _hold_quiet(self, batch: Batch, now_us: int) -> Batch:
+        """An event for which quiet hours hold ends, or waits in a line of its own until they end."""
+        if not self.policy.quiet:
+            return batch
+        left: list[Candidate] = []
+        ended: list[Settlement] = []
+        waiting: list[Deferral] = []
+        for candidate in batch.candidates:
+            match self._kind_of(candidate.leased).quiet(candidate, now_us):
+                case Settlement() as settlement:
+                    ended.append(settlement)
+                case Deferral() as deferral:
+                    waiting.append(deferral)
+                case None:
+                    left.append(candidate)
+        opens = dict(each.hushed for each in waiting if each.hushed is not None)
+        self.outbox.expect([Opening(scope, now_us + left_us, 0) for scope, left_us in opens.items()])
+        return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
+
     def _line_up_newcomers(self, batch: Batch) -> Batch:
         """New events of a category that defers go behind those that wait already."""
         newcomers = {
@@ -340,6 +360,9 @@ class Dispatcher:
         known: dict[tuple[int, str], Denied] = {}
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
+            if is_repeat(verdict) and each.repeating is not None:
+                digested.append(Suppressed(leased.name, leased.event.category, verdict))
+                continue
             if counting is None or is_repeat(verdict):
                 dropped.append((leased, verdict))
                 continue
@@ -421,6 +444,10 @@ class Kind(Protocol):
         """What happens to the event while its category is muted; None if it goes on."""
         ...
 
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """What happens to the event while quiet hours hold for it; None if it goes on."""
+        ...
+
     def newcomer(self, candidate: Candidate) -> Deferral | None:
         """The event as one that waits behind earlier ones, if its category defers and it is new; else None."""
         ...
@@ -463,13 +490,19 @@ class ProducerEvents:
         """The category's ``on_limit`` decides."""
         return transitions.muted(candidate, mute, self.policy, now_us)
 
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """The quiet hours' own ``then`` decides."""
+        return transitions.quiet(candidate, self.policy, now_us)
+
     def newcomer(self, candidate: Candidate) -> Deferral | None:
         """The event waits if ``on_limit`` is ``defer``."""
         return transitions.newcomer(candidate, self.policy)
 
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
-        return Asking(candidate, *transitions.drops(candidate, self.policy), transitions.repeats(candidate))
+        drops, counting = transitions.drops(candidate, self.policy)
+        repeating = recovery.repeats_counted(candidate, self.policy) if self.sink.can_update else None
+        return Asking(candidate, drops, counting, transitions.repeats(candidate), repeating)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
         """The category's ``on_limit`` decides."""
@@ -484,7 +517,8 @@ class ProducerEvents:
             return self.after_post(started, result)
         message = self._message(leased, terms.channel, started.thread_ts)
         settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
-        text = message.text if isinstance(settlement.outcome, Sent) and recovery.is_kept(leased.event) else None
+        is_kept = isinstance(settlement.outcome, Sent) and recovery.may_be_edited(leased.event, self.policy)
+        text = message.text if is_kept else None
         return settlement._replace(template_fault=message.template_fault, text=text)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
@@ -498,7 +532,9 @@ class ProducerEvents:
     def after_scan(self, settlement: Settlement) -> Settlement:
         """The same as for any event; a message that was found may be edited later."""
         match settlement:
-            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.is_kept(leased.event):
+            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.may_be_edited(
+                leased.event, self.policy
+            ):
                 return settlement._replace(text=self._message(leased, terms.channel, None).text)
             case _:
                 return settlement

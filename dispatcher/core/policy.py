@@ -16,6 +16,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
+from dispatcher.core.quiet import QUIET_PREFIX, Quiet, QuietHours
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
 if TYPE_CHECKING:
@@ -192,6 +193,7 @@ _REASONS: Final = {
     "kept": Reason.LIMIT_GLOBAL,
     "label": Reason.LIMIT_LABEL,
     "muted": Reason.MUTED,
+    "quiet": Reason.QUIET,
     "once": Reason.REPEAT,
 }
 
@@ -218,11 +220,16 @@ class Policy:
     reject_unknown: bool = False
     dead_letters: Bounds = DEFAULT_BOUNDS
     global_shadows: tuple[Limit, ...] = ()
+    quiet: tuple[Quiet, ...] = ()
     _scopes: dict[tuple[str, bool], tuple[Demand, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _countings: dict[str, Counting] = field(default_factory=dict, init=False, repr=False, compare=False)
     _terms: dict[tuple[object, ...], Terms] = field(default_factory=dict, init=False, repr=False, compare=False)
+    hours: QuietHours = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hours", QuietHours(self.quiet))
 
     def knows(self, category: str) -> bool:
         """Whether the limits file names the category."""
@@ -425,6 +432,16 @@ class Policy:
         if len(names) > 1:  # parted by blanks, of which a value may have some
             names = [name.replace("%", "%25").replace(" ", "%20") for name in names]
         return " ".join(names) or f"category:{event.category}"
+
+
+def quiet_line(line: str) -> str:
+    """The line of events that waited for the end of quiet hours, beside another line; it stays theirs afterwards."""
+    return line if is_quiet_line(line) else QUIET_PREFIX + line
+
+
+def is_quiet_line(line: str | None) -> bool:
+    """Whether events wait in it, or did, for the end of quiet hours."""
+    return line is not None and line.startswith(QUIET_PREFIX)
 
 
 def _label_scopes(

@@ -14,6 +14,7 @@ from dispatcher.core.outcomes import (
     DeadLettered,
     Deferral,
     Dropped,
+    Hushed,
     Parked,
     Place,
     Repeat,
@@ -21,8 +22,9 @@ from dispatcher.core.outcomes import (
     Settlement,
     Slots,
 )
-from dispatcher.core.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.quiet import QuietThen
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3
@@ -165,10 +167,32 @@ def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Sett
             assert_never(on_limit)
 
 
+def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | Deferral | None:
+    """What happens to an event in quiet hours, which takes no slot; None if none hold, or it was admitted before.
+
+    A deferred event waits until their end, in a line of its own. A replayed one is a dead letter again, or waits too.
+    """
+    leased, terms = candidate
+    event = leased.event
+    hush = None if leased.was_admitted else policy.hours.hush(event.category, now_us, (event.priority, event.labels))
+    if hush is None:
+        return None
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    if hush.then is QuietThen.DEFER:
+        line = quiet_line(leased.line or policy.line(event))
+        most = policy.rule(event.category).max_parked
+        return Deferral(candidate, line, most, hushed=(hush.scope, hush.until_us - now_us))
+    if leased.replays:
+        letter = DeadLettered(Reason.QUIET, hush.name, until_us=hush.until_us, since_us=hush.since_us)
+        return Settlement(leased, terms, letter, slots)
+    counting = policy.counting_as(event.category, Telling.QUIET) if hush.then is QuietThen.DIGEST else None
+    return Settlement(leased, terms, Hushed(hush, counting), slots)
+
+
 def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
     """Whether the gate ends the event with a refusal, since it was never admitted; and the tally that counts it."""
     leased = candidate.leased
-    if leased.replays:
+    if leased.replays or is_quiet_line(leased.line):
         return False, None
     match policy.rule(leased.event.category).on_limit:
         case OnLimit.DROP if leased.is_fresh:
@@ -198,7 +222,8 @@ def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
     """What happens to a denied event: if it was admitted before, it only waits; else ``on_limit`` decides.
 
-    A replayed event is never dropped or digested: it becomes a dead letter again.
+    A replayed event is never dropped or digested: it becomes a dead letter again. One that has waited for the end of
+    quiet hours goes on waiting, whatever ``on_limit`` says: else the end of a night would drop what it has held.
     """
     leased, terms = candidate.leased, candidate.terms
     reason = limit_reason(verdict.scope)
@@ -220,6 +245,8 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
     counting = policy.counting(leased.event.category)
     gives_notice = counting is not None and counting.telling is Telling.NOTICE
     known = verdict if counting is None else counting.known(verdict)
+    if leased.line is not None and is_quiet_line(leased.line):
+        return Deferral(candidate, leased.line, rule.max_parked, verdict, counting=counting)
     on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
     match on_limit:
         case OnLimit.DROP:

@@ -24,6 +24,7 @@ from dispatcher.core.outcomes import (
     DeadLettered,
     Digested,
     Dropped,
+    Hushed,
     Parked,
     Prefiltered,
     Recovered,
@@ -478,10 +479,8 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:
     match settlement.outcome:
         case Sent() as sent:
             return _sent_facts(sent, channel)
-        case Digested(reason, of):
-            return {"outcome": "digested", "reason": reason.value, **({} if of is None else {"detail": of})}
-        case Dropped(denied, reason, detail, until_us):
-            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
+        case Hushed() | Digested() | Dropped() as suppressed:
+            return _suppressed_facts(suppressed)
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
             where = channel if denied is None and until_us is None else {}
             facts: dict[str, object] = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
@@ -506,6 +505,19 @@ def _channel_of(settlement: Settlement) -> dict[str, str]:
         return {}
     gone = settlement.subject.gone if isinstance(settlement.subject, Leased) else None
     return {"channel": settlement.terms.channel, **({} if gone is None else {"instead_of": gone.channel})}
+
+
+def _suppressed_facts(outcome: Hushed | Digested | Dropped) -> dict[str, object]:
+    match outcome:
+        case Hushed(hush):
+            told = {"detail": hush.name, "since": hush.since_us / US, "until": hush.until_us / US}
+            return {"outcome": outcome.outcome, "reason": Reason.QUIET.value, **told}
+        case Digested(reason, of):
+            return {"outcome": "digested", "reason": reason.value, **({} if of is None else {"detail": of})}
+        case Dropped(denied, reason, detail, until_us):
+            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
+        case _:
+            assert_never(outcome)
 
 
 def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:

@@ -23,6 +23,7 @@ from dispatcher.core.policy import (
     Style,
     Template,
 )
+from dispatcher.core.quiet import Quiet
 from dispatcher.settings import limits_values as read
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ _GLOBAL_LIMIT: Final = "100/30m"
 _PACE: Final = "10/10s"
 
 _SECTIONS: Final = frozenset(
-    {"global", "channels", "defaults", "categories", "unknown_categories", "dead_letters", "decisions"}
+    {"global", "channels", "defaults", "categories", "quiet", "unknown_categories", "dead_letters", "decisions"}
 )
 _ESCAPE: Final = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
 
@@ -113,12 +114,29 @@ def _policy_of(tree: Mapping[str, Any]) -> Policy:
         global_shadows=read.shadows(global_limits),
         defaults=_rule({**_BUILT_IN, **defaults}),
         categories={name: _rule(_inherited(own, defaults)) for name, own in tree.get("categories", {}).items()},
+        quiet=tuple(_quiet(name, keys) for name, keys in tree.get("quiet", {}).items()),
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY),
         channels=paces,
         reject_unknown=read.read_unknown_categories(tree.get("unknown_categories", read.ACCEPT)) == read.REJECT,
         dead_letters=_bounds(
             _section(tree, "dead_letters", "max", "max_age", "max_bytes"), _section(tree, "decisions", "max", "text")
         ),
+    )
+
+
+def _quiet(name: str, keys: Mapping[str, Any]) -> Quiet:
+    from dispatcher.settings.zones import zone_of  # only who has quiet hours needs the zones
+
+    _refuse_others(keys, {"times", "days", "zone", "categories", "unless", "then"})
+    return Quiet(
+        name=name,
+        times=read.read_times(keys["times"]),
+        zone=keys["zone"],
+        clock=zone_of(keys["zone"]),
+        then=read.read_quiet_then(keys["then"]),
+        days=read.read_days(keys["days"]) if "days" in keys else frozenset(range(7)),
+        categories=read.read_quiet_categories(keys["categories"]) if "categories" in keys else None,
+        unless=read.read_unless(keys.get("unless", {})),
     )
 
 

@@ -158,10 +158,11 @@ def _decisions_of(entry: tuple[bytes, dict[bytes, bytes]]) -> list[Decision]:
 def _decision(pair: bytes, line: bytes, event_id: str | None = None) -> Decision:
     instant, _, why = pair.partition(b" ")
     outcome, category, reason, denied, said = decode(why)
-    more: dict[str, Any] = dict(said)
+    more: dict[str, Any] = {}
     if denied is not None:
         scope, limit, retry_after_us = denied
-        more |= {"scope": scope, "limit": limit, "fits_at_us": int(instant) + retry_after_us}
+        more = {"scope": scope, "limit": limit or None, "fits_at_us": int(instant) + retry_after_us}
+    more |= said
     id_, text, labels = _read_line(line)
     return Decision(event_id or id_, int(instant), outcome, reason, category, text=text, labels=labels, **more)
 

@@ -18,6 +18,7 @@ from dispatcher.core.outcomes import (
     Deferral,
     Digested,
     Dropped,
+    Hushed,
     Outcome,
     Parked,
     Place,
@@ -28,9 +29,9 @@ from dispatcher.core.outcomes import (
     Told,
 )
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
-from dispatcher.core.recovery import scope_of_key, subject_of
+from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
-from dispatcher.core.tally import Counting
+from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
@@ -115,7 +116,11 @@ class Table:
 
     def tally_key(self, counting: Counting) -> int:
         """The position of the key of a tally."""
-        return self._position(self._names.tally(counting.id))
+        return self.tally_of(counting.id)
+
+    def tally_of(self, id_: str) -> int:
+        """The position of the key of the tally of this id."""
+        return self._position(self._names.tally(id_))
 
     def tally(self, counting: Counting, event: Event) -> dict[str, Any]:
         """The tally that counts a suppressed event."""
@@ -191,6 +196,9 @@ def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
     elif deferral.muted_us is not None:
         row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
+    elif deferral.hushed is not None:
+        scope, wait_us = deferral.hushed
+        row |= {"scope": scope, "wait_us": wait_us}
     if (about := about_of(leased, terms, shown_of(leased.event, shown_chars))) is not None:
         row["about"] = about
     once = deferral.once
@@ -217,7 +225,7 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
         row["deadline"] = str(terms.deadline_us)
         if not isinstance(settlement.outcome, Parked | Told) and is_remembered(subject.event, subject.id):
             row["remember"] = True
-        row |= _about(settlement, subject, terms, shown_chars)
+        row |= _about(settlement, subject, terms, shown_chars) | _repeats(settlement, subject, terms, table)
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
@@ -227,7 +235,7 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
     row |= _counted(settlement, table)
     if isinstance(settlement.outcome, Parked) and (onto := settlement.outcome.fallback) is not None:
         row["onto"] = table.channel(onto.channel, onto.pace)
-    if isinstance(settlement.outcome, Dropped):
+    if isinstance(settlement.outcome, Dropped | Hushed):
         del row["channel"]  # it never had a turn, or a place in a line
     row |= {name: True for name in ("replied", "arrived", "resume") if getattr(settlement, name)}
     if settlement.cooldown_us is not None:
@@ -257,6 +265,24 @@ def _about(settlement: Settlement, leased: Leased, terms: Terms, shown_chars: in
         if (once := once_beside_key(leased, terms)) is not None:
             facts["once"] = once
     return facts
+
+
+def _repeats(settlement: Settlement, leased: Leased, terms: Terms, table: Table) -> dict[str, Any]:
+    """What the tally of its repeats learns of an event that is posted, or never will be."""
+    (first, *_) = all_scopes(terms.scopes) or (None,)
+    outcome = settlement.outcome
+    if first is None or not is_once(first) or isinstance(outcome, Parked):
+        return {}
+    counting = repeats_of(tally_id(leased.event.category, first.name), leased.event.category, 1, first.name)
+    facts: dict[str, Any] = {
+        "id": counting.id,
+        "key": table.tally_key(counting),
+        "window_us": first.limits[0].window_us,
+    }
+    if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.text is not None:
+        text = cut(settlement.text, MAX_KEPT_TEXT)
+        facts["message"] = {"channel": outcome.receipt.channel, "ts": outcome.receipt.ts, "text": text}
+    return {"repeats": facts}
 
 
 def _reach(settlement: Settlement) -> dict[str, Any]:
@@ -289,11 +315,10 @@ def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
     match outcome:
         case Sent(receipt):
-            return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
-        case Dropped():
-            return {"outcome": "dropped"}
-        case Digested():
-            return {"outcome": "digested"}
+            since = {"since": str(settlement.subject.begins_us)} if isinstance(settlement.subject, Leased) else {}
+            return {"outcome": "sent", **since, **({} if receipt.ts is None else {"ts": receipt.ts})}
+        case Digested() | Dropped() | Hushed() as suppressed:
+            return {"outcome": _name_of(suppressed)}
         case Told():
             return {"outcome": "told"}
         case DeadLettered():
@@ -313,6 +338,18 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             assert_never(outcome)
 
 
+def _name_of(outcome: Digested | Dropped | Hushed) -> str:
+    match outcome:
+        case Digested():
+            return "digested"
+        case Dropped():
+            return "dropped"
+        case Hushed():
+            return outcome.outcome
+        case _:
+            assert_never(outcome)
+
+
 def _when(place: Place, wait_us: int, subject: Leased | Undecodable) -> dict[str, int]:
     if place is Place.SCHEDULED and isinstance(subject, Leased):
         return {"begins_us": subject.begins_us}
@@ -326,6 +363,14 @@ def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
             return _told(told, table)
         case Settlement(Leased() as leased, outcome=Dropped(counting=Counting() as counting)):
             return {"tally": table.tally(counting, leased.event)}
+        case Settlement(Leased() as leased, outcome=Hushed(hush, Counting() as counting)):
+            about = subject_of(leased)
+            named = {} if about is None or leased.event.is_resolved else {"subject": about.name}
+            return {"tally": table.tally(counting, leased.event) | {"until_us": hush.until_us, **named}}
+        case Settlement(Leased() as leased, outcome=Dropped(reason=Reason.UNPOSTED)):
+            about = subject_of(leased)
+            hushed = table.tally_of(f"{Telling.QUIET}:{leased.event.category}")
+            return {} if about is None else {"hushed": {"key": hushed, "subject": about.name}}
         case Settlement(Leased() as leased, outcome=DeadLettered(counting=Counting() as counting)):
             return {"tally": table.tally(counting, leased.event)}
         case _:
@@ -376,7 +421,15 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
 
 
 _LIMITS: Final = frozenset(
-    {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.MUTED, Reason.REPEAT}
+    {
+        Reason.LIMIT_GLOBAL,
+        Reason.LIMIT_CATEGORY,
+        Reason.LIMIT_LABEL,
+        Reason.OVERFLOW,
+        Reason.MUTED,
+        Reason.QUIET,
+        Reason.REPEAT,
+    }
 )
 
 
@@ -395,6 +448,9 @@ def why_of(settlement: Settlement) -> str | None:
             return _text("sent", Reason.OK, category, None, said)
         case Digested(reason, of):
             return _text("digested", reason, category, None, {} if of is None else {"detail": of})
+        case Hushed(hush) as hushed:
+            said = {"detail": hush.name, "since_us": hush.since_us, "fits_at_us": hush.until_us}
+            return encode([hushed.outcome, category, Reason.QUIET.value, [hush.scope, "", 0], said]).decode()
         case Dropped(denied, reason, detail, until_us, _, since_us):
             return _text("dropped", reason, category, denied, _said(settlement, detail, until_us, since_us=since_us))
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
@@ -409,7 +465,7 @@ def why_of(settlement: Settlement) -> str | None:
 def is_limited(settlement: Settlement) -> bool:
     """Whether the event was suppressed, by a limit or by hand."""
     outcome = settlement.outcome
-    return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
+    return isinstance(outcome, Dropped | Hushed) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
 
 
 def _said(

@@ -66,6 +66,8 @@ def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Lea
     """
     seq = int(header.get("seq", 0))
     telling, _, category = id_.partition(":")
+    if telling == Telling.REPEAT:
+        category = category.rpartition(":")[0]
     try:
         tally = _read(id_, Telling(telling), category, payload)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):  # written by somebody else: it begins anew
@@ -119,4 +121,6 @@ def _read(id_: str, telling: Telling, category: str, payload: bytes) -> Tally:
         ts=facts.get("ts"),
         next_us=int(facts.get("next", 0)),
         failed="failed" in facts,
+        resolved=int(facts.get("resolved", 0)),
+        text=facts.get("text", ""),
     )

@@ -129,7 +129,7 @@ local deferred = module(function(deferred)
       deferred.open_at(at, scope, instant or at.now)
     end
     plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
-    accounting.count_parked(at, header.counted, 1)
+    accounting.park(at, header, string.find(scope, '^muted:') and 'muted' or 'limit')
     header.state = 'waiting'
     record.write(at, id, header, payload)
   end
@@ -149,6 +149,7 @@ local deferred = module(function(deferred)
   -- The category of a line. The name may hold colons, and so may the value of a label: the longest category that fits and
   -- has events waiting.
   function deferred.category_of(at, line)
+    line = string.gsub(line, '^quiet:', '')
     local found = string.match(line, '^category:(.*)$')
     for category in pairs(found and {} or plan.hgetall(at.deferred)) do
       if string.sub(line, 1, #category + 7) == 'label:' .. category .. ':' and #category > #(found or '') then

@@ -78,7 +78,7 @@ local leases = module(function(leases)
     header.why = nil
     plan.zadd(at.timers, instant, id)
     plan.zadd(at.parked, math.max(instant, tonumber(header.deadline)), id)
-    accounting.count_parked(at, header.counted, 1)
+    accounting.park(at, header, 'reconcile')
     record.write(at, id, header, payload)
   end
 
@@ -175,7 +175,7 @@ local leases = module(function(leases)
     local channel = header.channel and 'channel:' .. header.channel
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
       if each ~= '' and plan.zscore(at.line .. each, id) then
-        if string.find(each, '^category:') or string.find(each, '^label:') then
+        if string.find(each, '^category:') or string.find(each, '^label:') or string.find(each, '^quiet:') then
           deferred.leave(at, id, { line = each, category = deferred.category_of(at, each) })
         else
           plan.zrem(at.line .. each, id)

@@ -6,7 +6,7 @@
 -- on it may ask for room), why (reason and code for which it waits or waited on either; absent after a death), shadow (limits that would have refused it), solo (its channel has a pace) and pace (the
 -- window of that, us), order (its class in its channel's line, include/lines.lua), held (true: it owns held slots), holds and
 -- slots (names of the scopes in which it holds slots, and of all in which it has one), takes (how often it was taken up),
--- replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
+-- waits and waited (for what it waits or waited last, and of all that it waited for what tells most, include/accounting.lua), replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
 -- which it waits as the only suppressed one), digest (true: a digest message, include/digest.lua), line and rank (where
 -- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
 -- marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many history scans failed so far),
@@ -62,7 +62,7 @@ local record = module(function(record)
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
     buffered = is_instant, digest = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
     first = is_instant, back = is_instant, unconfirmed = is_count, resent = is_count, entry = is_text, place = is_text,
-    root = is_text, code = is_text, trouble = is_text, gone = is_pair,
+    root = is_text, code = is_text, trouble = is_text, gone = is_pair, waits = is_text, waited = is_text,
     state = function(value) return value == 'sending' or value == 'waiting' end,
     solo = function(value) return type(value) == 'boolean' end,
   }
@@ -83,6 +83,7 @@ local record = module(function(record)
   end
 
   local function is_line_of(line, category)
+    line = string.gsub(line, '^quiet:', '')
     return line == 'category:' .. category or string.find(line, 'label:' .. category .. ':', 1, true) == 1
   end
 
@@ -107,7 +108,8 @@ local record = module(function(record)
 
   -- Whether an event of this id is the dispatcher's own. No id of a producer's holds a colon (include/intake.lua).
   function record.is_digest_message(id)
-    return string.find(id, '^digest:') ~= nil or string.find(id, '^notice:') ~= nil
+    local telling = string.match(id, '^(%a+):')
+    return telling == 'digest' or telling == 'notice' or telling == 'quiet' or telling == 'repeat'
   end
 
   -- Header and payload, and whether the header is what one of us wrote. Of one that is not, the fields are left that can be

@@ -31,6 +31,10 @@ categories:
   paths: {template: '{{ text }} C:\\U0001f600'}
   fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
   other:
+quiet:
+  nights: {times: ["22:00-07:00"], days: [mon-fri], zone: Europe/Berlin, categories: [rare, news], then: digest,
+           unless: {priority: high, severity: "crit*|ö"}}
+  noon: {times: ["13:00-14:00", "12:00-12:30"], zone: UTC, then: drop}
 unknown_categories: reject
 dead_letters: {max: 5, max_age: 1d, max_bytes: 1500MB}
 decisions: {max: 9, text: 0}
@@ -97,8 +101,12 @@ def test_another_template_is_another_content() -> None:
             "defaults: {routes: [{match: [a=b, x=d|c], channel: '#a'}]}",
             "defaults: {routes: [{channel: '#a', match: x=c|d a=b}]}",
         ),
+        (
+            "quiet: {n: {times: ['12:00-00:00', '01:00-02:00'], days: [fri-mon, tue-thu], zone: UTC, then: drop}}",
+            "quiet: {n: {then: drop, zone: UTC, times: ['01:00-02:00', '12:00-24:00'], unless: {}}}",
+        ),
     ],
-    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers"],
+    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers", "quiet"],
 )  # fmt: skip
 def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> None:
     assert read_limits(one, "x").content.digest == read_limits(other, "x").content.digest
@@ -114,6 +122,11 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
         ('channels: {"#a": {pace: none}}', 'channels: {"#a": {pace: 10/10s}}'),
         ("", "unknown_categories: reject"),
         ("", "dead_letters: {max: 7}"),
+        ("", "quiet: {n: {times: ['01:00-02:00'], zone: UTC, then: drop}}"),
+        (
+            "quiet: {n: {times: ['01:00-02:00'], zone: UTC, then: drop}}",
+            "quiet: {n: {times: ['01:00-02:00'], zone: Europe/London, then: drop}}",
+        ),
         ("", "defaults: {routes: [{match: a=b, channel: '#a'}]}"),
         (
             "defaults: {routes: [{match: a=b, channel: '#a'}, {match: x=y, channel: '#b'}]}",
