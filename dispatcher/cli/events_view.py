@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from dispatcher.app.documents.instants import clock, local, span
 from dispatcher.cli.drawing import Fitting, OneLine, Table
-from dispatcher.cli.instants import clock, local, span
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line

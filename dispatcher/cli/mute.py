@@ -38,7 +38,7 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
     with _open(terminal, category, quiet=as_json) as (muting, settings, server):
         until_us = muting.mute(category, for_us, operator(), why)
         audited(settings, server, "mute", about=category, why=why)
-    from dispatcher.cli.instants import clock
+    from dispatcher.app.documents.instants import clock
     from dispatcher.core.limits import US
 
     if as_json:

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from dispatcher.app.documents.instants import local, span, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
-from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import Clock, Explanation, clock_of
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line, text_of

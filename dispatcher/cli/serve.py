@@ -134,6 +134,7 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     from dispatcher.web.ingest import Ingest
     from dispatcher.web.listening import url_of
     from dispatcher.web.operating import Operating
+    from dispatcher.web.page.routes import Page
     from dispatcher.web.reading import Reading
     from dispatcher.web.server import run
     from dispatcher.web.threads import Threads
@@ -141,11 +142,13 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     def build() -> Starlette:
         client = connect_ingest(server)
         desk = Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)
+        operating = Operating(desk, threads, log)
         return App(
             guard=guard,
             ingest=Ingest(open_intake(settings, client)),
             reading=Reading(desk, threads),
-            operating=Operating(desk, threads, log),
+            operating=operating,
+            page=Page(guard, desk, operating, threads),
             readiness=Readiness(settings, client),
             log=log,
         ).build()

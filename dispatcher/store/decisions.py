@@ -81,6 +81,10 @@ class Decisions:
         while part := list(islice(kept, _PART)):
             yield list(filter(wanted.matches, part))
 
+    def suppressed(self) -> Iterator[Decision]:
+        """What limits and mutes have ended, the newest first, read in pages as it is asked for."""
+        return self._backwards(self._logs[0])
+
     def all(self) -> list[Decision]:
         """All that are kept, the newest first."""
         return list(self.newest())

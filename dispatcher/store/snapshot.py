@@ -11,7 +11,7 @@ from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
-from dispatcher.store.counts import OUTCOMES, Counts, read_minutes
+from dispatcher.store.counts import OUTCOMES, Counts, read_minutes, read_totals
 from dispatcher.store.rq_keys import QueueKeys
 
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")
@@ -279,6 +279,10 @@ class Books:
     def minutes(self, now_us: int, most: int) -> list[Counts]:
         """See ``read_minutes``."""
         return read_minutes(self._client, self._keys, now_us, most)
+
+    def totals_of(self, minutes: Sequence[int]) -> list[list[int]]:
+        """See ``read_totals``."""
+        return list(read_totals(self._client, self._keys, minutes))
 
     def categories(self) -> set[str]:
         """The names under which events were counted."""

@@ -52,7 +52,14 @@ class Operating:
 
     async def replay(self, request: Request, body: bytes) -> Response:
         """``POST /v1/dead/replay``: send dead letters through the limits again, the oldest first."""
-        asked = Asked.in_body(body)
+        return JSONResponse(await self.replay_letters(request, Asked.in_body(body)))
+
+    async def purge(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/dead/purge``: remove dead letters for good."""
+        return JSONResponse(await self.purge_letters(request, Asked.in_body(body)))
+
+    async def replay_letters(self, request: Request, asked: Asked) -> dict[str, Any]:
+        """Send those that are asked for through the limits again; how many, or how many it would be."""
         to = asked.take("to", _channel, "a channel such as #ops")
         find, dry_run = self._letters(asked)
 
@@ -62,17 +69,17 @@ class Operating:
 
             return self._in_pages(request, "dead replay", "replayed", find(), None if dry_run else act, about=to or "")
 
-        return await self._do(work)
+        return await self._work(work)
 
-    async def purge(self, request: Request, body: bytes) -> Response:
-        """``POST /v1/dead/purge``: remove dead letters for good."""
-        find, dry_run = self._letters(Asked.in_body(body))
+    async def purge_letters(self, request: Request, asked: Asked) -> dict[str, Any]:
+        """Remove those that are asked for; how many, or how many it would be."""
+        find, dry_run = self._letters(asked)
 
         def work() -> dict[str, Any]:
             act = None if dry_run else self._desk.dead_letters.purge
             return self._in_pages(request, "dead purge", "purged", find(), act)
 
-        return await self._do(work)
+        return await self._work(work)
 
     async def cancel(self, request: Request, body: bytes) -> Response:
         """``POST /v1/parked/cancel``: end parked events without a post."""
@@ -224,14 +231,18 @@ class Operating:
         return {"matched": matched, done_word: done, "dry_run": act is None, "more": is_more}
 
     def _note(self, request: Request, what: str, *, about: str = "", why: str = "", count: int | None = None) -> None:
-        self._desk.audit.note(Action(caller_of(request).name, "http", what, about, why, count))
+        whence = getattr(request.state, "whence", "http")
+        self._desk.audit.note(Action(caller_of(request).name, whence, what, about, why, count))
 
-    async def _do(self, work: Callable[[], dict[str, Any] | None]) -> Response:
-        def checked() -> dict[str, Any] | None:
+    async def _work(self, work: Callable[[], T]) -> T:
+        def checked() -> T:
             self._desk.check()
             return work()
 
-        answer = await self._threads.run(checked)
+        return await self._threads.run(checked)
+
+    async def _do(self, work: Callable[[], dict[str, Any] | None]) -> Response:
+        answer = await self._work(work)
         return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer)
 
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from dispatcher.app.documents.instants import local, span, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
-from dispatcher.cli.instants import local, span, zone
 from dispatcher.core.explain import clock_of, ended, why
 from dispatcher.core.limits import NO_CATEGORY, US
 from dispatcher.core.rendering import one_line, text_of

@@ -8,8 +8,8 @@ from typing import Final, assert_never
 from urllib.parse import urlsplit
 
 from dispatcher.app.checks import ask_slack
+from dispatcher.app.documents.instants import span
 from dispatcher.cli.doctor.finding import Finding, error, in_two, ok, warning
-from dispatcher.cli.instants import span
 from dispatcher.cli.stand_in import USUAL_PORT
 from dispatcher.core.limits import US
 from dispatcher.core.policy import Policy

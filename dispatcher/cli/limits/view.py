@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dispatcher.app.documents.facts import Status
+from dispatcher.app.documents.instants import local, zone
 from dispatcher.cli.context import near
 from dispatcher.cli.drawing import Fitting, OneLine, Part, Table, Text, cut
-from dispatcher.cli.instants import local, zone
 from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows, window
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import US

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
+from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.recent import NOTHING, Lately
 from dispatcher.cli.drawing import EMPTY, Fitting, Group, OneLine, Part, Table, Text, cut, share_bar
-from dispatcher.cli.instants import span
 from dispatcher.core.limits import NO_CATEGORY, US, Kind, Limit, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.rendering import one_line

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from dispatcher.app.documents.facts import COUNTS, Status
+from dispatcher.app.documents.instants import clock, span
 from dispatcher.app.documents.recent import Recent
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, Part, Table, Text, cut, joined
-from dispatcher.cli.instants import clock, span
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
@@ -84,7 +84,7 @@ def _posting(snapshot: Snapshot) -> Iterator[tuple[str, Text]]:
     if by_hand is not None:
         yield "Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red")
     elif snapshot.pause is not None:
-        from dispatcher.cli.pause_words import pause_in_words
+        from dispatcher.app.documents.pause_words import pause_in_words
 
         said, remedy = pause_in_words(snapshot.pause, snapshot)
         yield "Posting", Text(said, style="bold red")

@@ -13,8 +13,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 
 from dispatcher.app.documents.facts import Status
+from dispatcher.app.documents.instants import clock
 from dispatcher.cli.drawing import Filling, Group, Part, Text
-from dispatcher.cli.instants import clock
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.live import OnRich
 from dispatcher.cli.status.view import Rows, tables

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from dispatcher.app.documents.facts import Status, natural
+from dispatcher.app.documents.instants import clock, span
 from dispatcher.app.documents.recent import recent_of
 from dispatcher.app.documents.status import status_document as document
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import Look, painted
-from dispatcher.cli.instants import clock, span
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.core.limits import US, Limit
 from dispatcher.limiter import Usage
