@@ -217,6 +217,10 @@ class QuietHours:
                 return Hush(name, span.since_us, span.until_us or now_us + _FARTHEST_US, each.then)
         return None
 
+    def holding(self, now_us: int) -> list[tuple[Quiet, Span]]:
+        """All that hold at the instant."""
+        return [(each, span) for each in self._quiet if (span := self._span(each, now_us)) is not None]
+
     def loud_until_us(self, category: str, now_us: int) -> int | None:
         """Until when no hours hold for the category; None if some hold at the instant."""
         until_us = now_us + _FARTHEST_US

@@ -85,6 +85,16 @@ def status_document(status: Status) -> dict[str, Any]:
             }
             for _, mute in sorted(snapshot.muted.items())
         ],
+        "quiet": [
+            {
+                "name": quiet.name,
+                "since": span.since_us / US,
+                "until": None if span.until_us is None else span.until_us / US,
+                "then": quiet.then.value,
+                "categories": None if quiet.categories is None else list(quiet.categories),
+            }
+            for quiet, span in status.quiet
+        ],
         "workers": [
             {
                 "name": each.name,
