@@ -159,7 +159,7 @@ def test_a_text_that_is_not_utf_8_or_has_a_label_without_value_is_refused(servin
     assert serving.post("/v1/events/errors", b"\xff").status_code == 400
     answer = serving.post("/v1/events/errors", b"x", X_Label="host")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/labels")
-    answer = serving.post("/v1/events/errors", b"x", X_Dedup_Key="db1")
+    answer = serving.post("/v1/events/errors", b"x", X_Status="resolved")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/dedup_key")
 
 
