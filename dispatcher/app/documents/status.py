@@ -197,6 +197,7 @@ def use_document(status: Status, policy: Policy) -> dict[str, Any]:
                 "on_limit": policy.rule(name).on_limit.value,
                 "channel": policy.rule(name).channel,
                 "routes": _routes(policy.rule(name)),
+                "fallback": policy.rule(name).fallback,
                 "limits": _category_documents(status, name),
                 "per_label": _per_label(policy.rule(name)),
             }
@@ -208,6 +209,7 @@ def use_document(status: Status, policy: Policy) -> dict[str, Any]:
             "on_limit": policy.defaults.on_limit.value,
             "channel": policy.defaults.channel,
             "routes": _routes(policy.defaults),
+            "fallback": policy.defaults.fallback,
             "limits": [str(limit) for limit in policy.defaults.limits],
             "per_label": _per_label(policy.defaults),
         },
