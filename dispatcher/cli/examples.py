@@ -52,6 +52,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "dispatcher send --stdin < events.jsonl",
     ),
     "serve": ("dispatcher serve", "dispatcher serve --host 0.0.0.0 --tokens tokens.txt"),
+    "simulate": (
+        "dispatcher simulate events.jsonl --limits new.yaml --against live",
+        "dispatcher simulate --from-redis 48h --suggest 'lose 1%' > suggested.yaml",
+        "dispatcher simulate worker.log --limits new.yaml --svg before-and-after.svg",
+    ),
     "slack-stand-in": ("dispatcher slack-stand-in --port 8901",),
     "status": (
         "dispatcher status",

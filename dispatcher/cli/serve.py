@@ -131,6 +131,7 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     from dispatcher.app.serving import Readiness, connect_ingest, open_intake
     from dispatcher.producer.target import ANSWER_TIMEOUT_S
     from dispatcher.web.app import App
+    from dispatcher.web.hooks import Hooks
     from dispatcher.web.ingest import Ingest
     from dispatcher.web.listening import url_of
     from dispatcher.web.metrics import Metrics
@@ -143,14 +144,16 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     def build() -> Starlette:
         client = connect_ingest(server)
         desk = Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)
+        ingest = Ingest(open_intake(settings, client))
         operating = Operating(desk, threads, log)
         return App(
             guard=guard,
-            ingest=Ingest(open_intake(settings, client)),
+            ingest=ingest,
             reading=Reading(desk, threads),
             operating=operating,
             metrics=Metrics(desk, threads),
             page=Page(guard, desk, operating, threads),
+            hooks=Hooks(ingest, desk, threads, log),
             readiness=Readiness(settings, client),
             log=log,
         ).build()

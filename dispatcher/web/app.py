@@ -19,6 +19,7 @@ from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.web import alertmanager
 from dispatcher.web.auth import Guard, Scope
 from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
+from dispatcher.web.hooks import Hooks
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.metrics import ROUTE, Counted, Metrics
 from dispatcher.web.openapi import description
@@ -56,6 +57,7 @@ class App:
     operating: Operating
     metrics: Metrics
     page: Page
+    hooks: Hooks
     readiness: Readiness
     log: Log
 
@@ -67,6 +69,7 @@ class App:
             _at("/v1/events", GET=self._reads(reading.events), POST=self._ingests(ingest.post_events)),
             _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
             _at("/v1/alertmanager", POST=self._ingests(alerts.post, alertmanager.MOST_BODY)),
+            _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(bounded(self.hooks.post))),
             _at("/v1/status", GET=self._reads(reading.status)),
             _at("/v1/limits", GET=self._reads(reading.limits)),
             _at("/v1/limits/check", POST=self._reads(operating.check_limits)),

@@ -14,6 +14,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/v1/events/{category}": {"post": ("ingest", "Enqueue the body as the text of one event.")},
     "/v1/events/{id}": {"get": ("read", "What happened to an event.")},
     "/v1/alertmanager": {"post": ("ingest", "Enqueue a notification of Alertmanager or Grafana.")},
+    "/v1/hooks/{name}": {"post": ("", "Enqueue a webhook as a hook of the limits says; it has a secret of its own.")},
     "/v1/status": {"get": ("read", "What waits, what was sent, and what limits are used.")},
     "/v1/limits": {"get": ("read", "The limits in force, and how much of each is used.")},
     "/v1/limits/check": {"post": ("read", "Every rule of a limits file (YAML) as a sentence, or its faults.")},
