@@ -33,10 +33,10 @@ LOWEST_TESTS := tests/unit/core tests/unit/producer tests/unit/store tests/integ
   $(filter-out %/test_servers.py,$(wildcard tests/integration/limiter/test_*.py)) tests/integration/server tests/integration/worker tests/integration/store/test_take.py \
   tests/integration/test_rq.py tests/integration/slack/test_sink.py
 
-.PHONY: help demo test test-browser test-slow test-matrix test-lowest check check-deploy bench lock clean
+.PHONY: help demo test test-browser test-slow test-matrix test-lowest test-prometheus check check-deploy bench lock clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(RUN_TIME)  ## Watch 300 events go through the limits to a local stand-in for Slack
 	@$(BIN)/python -m dispatcher demo
@@ -60,6 +60,11 @@ test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-ser
 
 test-browser: $(BROWSER)  ## Run the tests of the page in Chromium, which has to be installed
 	$(BIN)/python -m pytest -m browser tests/browser
+
+test-prometheus: $(TESTABLE)  ## Check metrics, rules and board with Prometheus itself (Debian's package prometheus)
+	@for tool in promtool prometheus; do command -v $$tool >/dev/null || { \
+	  echo "no $$tool on PATH: install Debian's package prometheus" >&2; exit 1; }; done
+	$(PYTEST) -n 0 tests/prometheus/check_promtool.py
 
 test-lowest: $(LOWEST)  ## Run the tests of producer, limiter and worker on the lowest versions of pyproject.toml
 	build/lowest/bin/python -m pytest -n 4 --dist worksteal -m "not slow" $(LOWEST_TESTS)

@@ -35,6 +35,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "delete": ("operate", "End the mute of a category."),
     },
     "/v1/audit": {"get": ("read", "What operators did, the newest first.")},
+    "/metrics": {"get": ("metrics", "Figures for Prometheus, as text.")},
     "/-/healthy": {"get": ("", "Whether the process works.")},
     "/-/ready": {"get": ("", "Whether Redis answers and limits are in force.")},
     "/openapi.json": {"get": ("", "This description.")},

@@ -26,6 +26,7 @@ from dispatcher.web.auth import Guard
 from dispatcher.web.hooks import Hooks
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.listening import listen
+from dispatcher.web.metrics import Metrics
 from dispatcher.web.operating import Operating
 from dispatcher.web.page.routes import Page
 from dispatcher.web.reading import Reading
@@ -62,6 +63,7 @@ def running(redis_url: str) -> Iterator[int]:
             hooks=Hooks(ingest, desk, threads, log),
             reading=Reading(desk, threads),
             operating=operating,
+            metrics=Metrics(desk, threads),
             page=Page(Guard(None), desk, operating, threads),
             readiness=Readiness(settings, client),
             log=log,
