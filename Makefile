@@ -58,13 +58,13 @@ test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-ser
 	  DISPATCHER_TEST_SERVER="$$server" $(PYTEST) -m "server and not slow and not browser"; \
 	done
 
-test-browser: $(BROWSER)  ## Run the tests of the page in Chromium, which has to be installed
-	$(BIN)/python -m pytest -m browser tests/browser
-
 test-prometheus: $(TESTABLE)  ## Check metrics, rules and board with Prometheus itself (Debian's package prometheus)
 	@for tool in promtool prometheus; do command -v $$tool >/dev/null || { \
 	  echo "no $$tool on PATH: install Debian's package prometheus" >&2; exit 1; }; done
 	$(PYTEST) -n 0 tests/prometheus/check_promtool.py
+
+test-browser: $(BROWSER)  ## Run the tests of the page in Chromium, which has to be installed
+	$(BIN)/python -m pytest -m browser tests/browser
 
 test-lowest: $(LOWEST)  ## Run the tests of producer, limiter and worker on the lowest versions of pyproject.toml
 	build/lowest/bin/python -m pytest -n 4 --dist worksteal -m "not slow" $(LOWEST_TESTS)

@@ -204,9 +204,10 @@ class QuietHours:
         """
         found: list[Hush] = []
         for each in self._quiet:
-            if each.is_for(category) and not (about is not None and each.exempts(category, *about)):
-                span = self._span(each, now_us)
-                if span is not None:
+            span = self._span(each, now_us) if each.is_for(category) else None
+            if span is not None:
+                is_exempt = about is not None and each.exempts(category, *about)
+                if not is_exempt:
                     found.append(Hush(each.name, span.since_us, span.until_us or now_us + _FARTHEST_US, each.then))
         return max(found, key=lambda hush: (hush.until_us, hush.name), default=None)
 
@@ -216,6 +217,10 @@ class QuietHours:
             if each.name == name and (span := self._span(each, now_us)) is not None:
                 return Hush(name, span.since_us, span.until_us or now_us + _FARTHEST_US, each.then)
         return None
+
+    def holding(self, now_us: int) -> list[tuple[Quiet, Span]]:
+        """All that hold at the instant."""
+        return [(each, span) for each in self._quiet if (span := self._span(each, now_us)) is not None]
 
     def loud_until_us(self, category: str, now_us: int) -> int | None:
         """Until when no hours hold for the category; None if some hold at the instant."""

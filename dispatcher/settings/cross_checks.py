@@ -56,8 +56,12 @@ def _quiet(policy: Policy, tree: Tree) -> Iterator[Problem]:
     for_all = [each for each in deferring if each.categories is None]
     if for_all and not policy.reject_unknown:
         held["any other category"] = (policy.defaults, for_all)
+    known: dict[tuple[str, ...], int | None] = {}  # most categories have the same hours, and a year of them takes time
     for name, (rule, hours) in held.items():
-        longest = longest_us(hours, _FROM_US)
+        of = tuple(each.name for each in hours)
+        if of not in known:
+            known[of] = longest_us(hours, _FROM_US)
+        longest = known[of]
         if longest is None or longest >= rule.max_age_us:
             path = ("quiet", hours[-1].name, "times")
             span = "without end" if longest is None else f"for up to {format_duration(longest)} without a break"

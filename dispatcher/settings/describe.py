@@ -180,6 +180,12 @@ def _channels(policy: Policy) -> Iterator[tuple[str, str]]:
     yield "channels", f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
 
 
+def beside_limits(policy: Policy, now_us: int) -> list[str]:
+    """The sentences about routes and quiet hours, which a table of the limits has no place for."""
+    said = [sentence for about, sentence in rules(policy).items() if ", route " in about or about.startswith("quiet ")]
+    return [*said, *next_quiet_sentences(policy, now_us)]
+
+
 def next_quiet(policy: Policy, now_us: int) -> dict[str, Span]:
     """The span of each quiet hours, by name, that holds at the instant, else the next."""
     spans = {each.name: each.span_at(now_us) or each.next_after(now_us) for each in policy.quiet}

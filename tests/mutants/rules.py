@@ -29,7 +29,63 @@ class Rule:
 
 
 RULES: Final = (
+    Rule(
+        "fallback: nobody knows that it stands in for another channel",
+        "lua/settle.lua",
+        "  header.gone = { channel.name, event.said.code }\n",
+        "",
+        "tests/integration/store/test_fallback.py",
+    ),
+    Rule(
+        "fallback: nobody is told that the line of the fallback moves",
+        "lua/settle.lua",
+        "  if onto then\n    set_line(onto)\n  end\n",
+        "",
+        "tests/integration/store/test_fallback.py",
+    ),
+    Rule(
+        "quiet hours: the pre-check goes on when they begin",
+        "dispatcher/store/admission.py",
+        "min(denied.retry_after_us / US, loud_s)",
+        "denied.retry_after_us / US",
+        "tests/integration/test_quiet_hours.py",
+    ),
     # dispatcher/core/transitions.py
+    Rule(
+        "quiet hours: what they held follows on_limit afterwards",
+        "dispatcher/core/transitions.py",
+        "    if leased.line is not None and is_quiet_line(leased.line):\n",
+        "    if False:\n",
+        "tests/integration/test_quiet_hours.py",
+    ),
+    Rule(
+        "quiet hours: what they held may end in a digest",
+        "dispatcher/core/transitions.py",
+        "    if leased.replays or is_quiet_line(leased.line):\n",
+        "    if leased.replays:\n",
+        "tests/integration/test_quiet_hours.py",
+    ),
+    Rule(
+        "quiet hours: what was admitted is held",
+        "dispatcher/core/transitions.py",
+        "None if leased.was_admitted else policy.hours.hush(event",
+        "policy.hours.hush(event",
+        "tests/integration/test_quiet_hours.py",
+    ),
+    Rule(
+        "quiet hours: a replayed event is dropped",
+        "dispatcher/core/transitions.py",
+        "    if leased.replays:\n        letter = DeadLettered(Reason.QUIET",
+        "    if False:\n        letter = DeadLettered(Reason.QUIET",
+        "tests/integration/test_quiet_hours.py",
+    ),
+    Rule(
+        "fallback: a gone fallback is tried again",
+        "dispatcher/core/policy.py",
+        "        if name is None or name == channel or leased.gone is not None:\n",
+        "        if name is None or name == channel:\n",
+        "tests/integration/store/test_fallback.py",
+    ),
     Rule(
         "core: nobody stands behind others",
         "dispatcher/core/transitions.py",
@@ -68,8 +124,8 @@ RULES: Final = (
     Rule(
         "core: a replayed event is dropped",
         "dispatcher/core/transitions.py",
-        "    if leased.replays or is_quiet_line(",
-        "    if is_quiet_line(",
+        "    if leased.replays or is_quiet_line(leased.line):\n        return False, None",
+        "    if is_quiet_line(leased.line):\n        return False, None",
         "tests/integration/store/test_dead_letters.py",
     ),
     Rule(
@@ -260,8 +316,8 @@ RULES: Final = (
     Rule(
         "digest: the end takes the slot that is kept",
         "dispatcher/core/digests.py",
-        "tells=tally.shown is None and ",
-        "tells=",
+        "tells=tally.shown is None and tally.telling is not Telling.QUIET)",
+        "tells=True)",
         "tests/integration/store/test_notice.py",
     ),
     Rule(
@@ -274,8 +330,8 @@ RULES: Final = (
     Rule(
         "digest: nothing is closed",
         "dispatcher/core/digests.py",
-        "ends=left_us <= 0)\n    return Plan(Act.WAIT, left_us)\n",
-        "ends=False)\n    return Plan(Act.WAIT, left_us)\n",
+        "or left_us <= 0:\n        return Plan(Act.EDIT, ends=left_us <= 0)",
+        "or left_us <= 0:\n        return Plan(Act.EDIT, ends=False)",
         "tests/integration/store/test_digest.py",
     ),
     Rule(

@@ -112,6 +112,12 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
     "dispatcher/core/outcomes.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
+    "dispatcher/core/quiet.py": (
+        *_in("unit", "settings/quiet"),
+        *_in("property", "quiet_model"),
+        *_in("integration", "quiet_hours"),
+        *_in("property", "quiet_walk"),
+    ),
     "dispatcher/core/matchers.py": (*_in("unit", "core/matchers"), *_in("property", "matchers_model")),
     "dispatcher/core/mutes.py": (*_in("integration", "mutes"), *_STORE),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),

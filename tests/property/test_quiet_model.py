@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.quiet import Quiet, QuietThen, Span, Times, longest_us
+from dispatcher.core.matchers import parse_matcher
+from dispatcher.core.quiet import Hush, Quiet, QuietHours, QuietThen, Span, Times, longest_us
 from dispatcher.core.units import US
 from dispatcher.settings.zones import zone_names, zone_of
 
@@ -158,3 +159,27 @@ def test_the_longest_time_without_a_break_is_that_of_all_together() -> None:
     assert longest_us([night, weekend], from_us) == (2 + 49 + 7) * hour_us
     assert longest_us([nights(Times(0, DAY_MINUTES))], from_us) is None
     assert longest_us([nights(Times(0, 720)), nights(Times(720, 1440))], from_us) is None
+
+
+def test_of_the_hours_of_a_file_those_for_the_category_are_asked_also_when_the_clock_is_set_back() -> None:
+    zone = "Europe/Berlin"
+    night = Quiet("night", (Times(1_320, 420),), zone, zone_of(zone), QuietThen.DROP, categories=("a",))
+    noon = Quiet(
+        "noon", (Times(720, 780),), zone, zone_of(zone), QuietThen.DEFER, unless=(parse_matcher("priority=high"),)
+    )
+    hours = QuietHours([night, noon])
+    at_noon, at_night, morning = (berlin(f"2026-11-23T{at}") for at in ("12:30", "23:00", "10:00"))
+    span_us = (berlin("2026-11-23T22:00"), berlin("2026-11-24T07:00"))
+    for _ in range(2):
+        assert hours.hush("a", at_night, ("low", {})) == Hush("night", *span_us, QuietThen.DROP)
+        assert hours.hush("b", at_night, ("low", {})) is None
+        assert hours.hush("b", at_noon, ("low", {})) is not None
+        assert hours.hush("b", at_noon, ("high", {})) is None
+        assert hours.hush("b", at_noon) is not None
+        assert hours.named("noon", at_noon) == hours.hush("a", at_noon)
+        assert hours.named("noon", at_night) is None
+        assert hours.loud_until_us("a", morning) == berlin("2026-11-23T12:00")
+        assert hours.loud_until_us("b", berlin("2026-11-23T13:00")) == berlin("2026-11-24T12:00")
+        assert hours.loud_until_us("a", berlin("2026-11-23T13:00")) == span_us[0]
+        assert hours.loud_until_us("a", at_night) is None
+        assert [quiet.name for quiet, _ in hours.holding(at_night)] == ["night"]

@@ -15,6 +15,7 @@ from dispatcher.app.readers import Readers
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
+from dispatcher.core.quiet import Quiet, Span
 from dispatcher.limiter import Usage
 from dispatcher.server.writing import WriteRefusal
 from dispatcher.store.snapshot import Snapshot
@@ -54,6 +55,8 @@ class Status:
     refusal: WriteRefusal | None = None
     """Why the server takes no writes, if it does not."""
     recent: Recent = field(default_factory=Recent)
+    quiet: Sequence[tuple[Quiet, Span]] = ()
+    """The quiet hours that hold."""
     is_sorted: bool = False
     """Whether the categories stand in an order that somebody asked for."""
 
@@ -99,6 +102,7 @@ def read_status(readers: Readers, policy: Policy, *, lately: bool = True) -> Sta
         shared=None if policy.shared is None else of_pools[-1],
         shadows=_shadows(readers, policy, names),
         refusal=readers.refusal(),
+        quiet=policy.hours.holding(snapshot.now_us),
         recent=recent_of(readers.books.minutes(snapshot.now_us, MINUTES + 1), snapshot.now_us) if lately else Recent(),
     )
 

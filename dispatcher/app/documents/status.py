@@ -85,6 +85,16 @@ def status_document(status: Status) -> dict[str, Any]:
             }
             for _, mute in sorted(snapshot.muted.items())
         ],
+        "quiet": [
+            {
+                "name": quiet.name,
+                "since": span.since_us / US,
+                "until": None if span.until_us is None else span.until_us / US,
+                "then": quiet.then.value,
+                "categories": None if quiet.categories is None else list(quiet.categories),
+            }
+            for quiet, span in status.quiet
+        ],
         "workers": [
             {
                 "name": each.name,
@@ -187,6 +197,7 @@ def use_document(status: Status, policy: Policy) -> dict[str, Any]:
                 "on_limit": policy.rule(name).on_limit.value,
                 "channel": policy.rule(name).channel,
                 "routes": _routes(policy.rule(name)),
+                "fallback": policy.rule(name).fallback,
                 "limits": _category_documents(status, name),
                 "per_label": _per_label(policy.rule(name)),
             }
@@ -198,6 +209,7 @@ def use_document(status: Status, policy: Policy) -> dict[str, Any]:
             "on_limit": policy.defaults.on_limit.value,
             "channel": policy.defaults.channel,
             "routes": _routes(policy.defaults),
+            "fallback": policy.defaults.fallback,
             "limits": [str(limit) for limit in policy.defaults.limits],
             "per_label": _per_label(policy.defaults),
         },

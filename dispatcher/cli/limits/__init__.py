@@ -100,9 +100,12 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
         terminal.print_json({**limits_document(settings, in_force), **use_document(status, in_force.policy)})
         return DONE
     from dispatcher.cli.limits.view import use_of_limits
+    from dispatcher.settings.describe import beside_limits
 
     terminal.say(f"namespace {settings.namespace} on {shown}, limits {limits_named(settings, in_force)}")
     terminal.draw(use_of_limits(status, in_force.policy))
+    for sentence in beside_limits(in_force.policy, status.snapshot.now_us):
+        terminal.tell(sentence)
     return DONE
 
 

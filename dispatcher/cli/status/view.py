@@ -14,6 +14,7 @@ from dispatcher.cli.drawing import Fitting, Part, Table, Text, cut, joined
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import US
 from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.quiet import QUIET_PREFIX, Quiet, Span
 from dispatcher.core.rendering import one_line
 from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 
@@ -73,9 +74,17 @@ def _summary(status: Status) -> Table:
     for category, mute in sorted(snapshot.muted.items()):
         until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - snapshot.now_us)})"
         grid.add_row("Muted", Text(one_line(f"{category} {until} {mute.detail}", 200), style="yellow"))
+    for quiet, span_now in status.quiet:
+        grid.add_row("Quiet", Text(one_line(_quiet(quiet, span_now, snapshot.now_us), 200)))
     if not status.workers:
         grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
     return grid
+
+
+def _quiet(quiet: Quiet, now: Span, now_us: int) -> str:
+    whose = "all categories" if quiet.categories is None else ", ".join(quiet.categories)
+    until = "" if now.until_us is None else f" until {clock(now.until_us / US)} ({_in(now.until_us - now_us)})"
+    return f"{quiet.name}{until}, {quiet.then}: {whose}"
 
 
 def _posting(snapshot: Snapshot) -> Iterator[tuple[str, Text]]:
@@ -165,7 +174,9 @@ def _deferred(snapshot: Snapshot, rows: int) -> Table | None:
     for name in chosen:
         line = lines[name]
         following = "now" if line.next_us is None else _in(line.next_us - snapshot.now_us)
-        shown = one_line(name.removeprefix("category:").removeprefix("label:"))
+        held = " (quiet)" if name.startswith(QUIET_PREFIX) else ""
+        line_of = name.removeprefix(QUIET_PREFIX).removeprefix("category:").removeprefix("label:")
+        shown = f"{one_line(line_of)}{held}"
         table.add_row(cut(shown), str(line.waiting), following, cut(one_line(line.scope or "")))
     hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
     _say_what_is_left_out(table, len(lines) - len(chosen), hidden, snapshot.more_deferred)

@@ -70,11 +70,12 @@ def test_every_fault_is_said_at_once_with_its_place() -> None:
 def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None:
     Path("limits.yaml").write_text(
         "global: {limits: [100/30m]}\n"
-        "defaults: {limits: [7/1h], channel: '#all'}\n"
+        "defaults: {limits: [7/1h], channel: '#all', fallback: '#ops'}\n"
         "categories:\n"
         "  errors: {limits: [2/1m, 10/1h], on_limit: dead-letter, channel: '#oncall',\n"
         "    routes: [{match: severity!=low host=db*, channel: '#db'}]}\n"
-        "  audit: {limits: []}\n",
+        "  audit: {limits: []}\n"
+        "quiet: {nights: {times: ['22:00-07:00'], zone: UTC, then: drop}}\n",
         encoding="utf-8",
     )
     env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml"}
@@ -89,7 +90,7 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
     assert (result.code, result.err) == (0, "")
     shown = json.loads(result.out)
     assert shown["categories"]["errors"]["limits"][0].pop("next_free_s") == pytest.approx(55, abs=5)
-    to_all = {"on_limit": "drop", "channel": "#all", "routes": []}
+    to_all = {"on_limit": "drop", "channel": "#all", "routes": [], "fallback": "#ops"}
     errors, rest = {"scope": "category:errors", "used": 2, "kind": "rolling"}, {"kind": "rolling", "next_free_s": 0.0}
     assert shown == {
         "version": None,
@@ -104,6 +105,7 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
                 "on_limit": "dead-letter",
                 "channel": "#oncall",
                 "routes": [{"match": "host=db* severity!=low", "channel": "#db"}],
+                "fallback": "#ops",
                 "limits": [{**errors, "max": 2, "window_s": 60}, {**errors, "max": 10, "window_s": 3600, **rest}],
                 "per_label": {},
             },
@@ -121,6 +123,10 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
 
     result = run("limits", "show", **env)
     assert result.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml\n"
+    route, quiet, following = result.out.splitlines()[-3:]
+    assert route.startswith("errors, route 1: an event that names no channel is posted to #db if")
+    assert quiet.startswith("Quiet hours nights: from 22:00 to 07:00")
+    assert following.startswith("Quiet hours nights: n")
     lines = [re.sub(r"[█░ ]+", " ", line).strip() for line in result.out.splitlines()]
     assert "all together 3/100 in 30m" in lines
     assert re.search(

@@ -20,10 +20,12 @@ from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import Look, painted
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.core.limits import US, Limit
+from dispatcher.core.quiet import Quiet, QuietThen, Span, Times
 from dispatcher.limiter import Usage
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.zones import zone_of
 from dispatcher.slack.taxonomy import row_for
 from dispatcher.store.counts import Counts
 from dispatcher.store.snapshot import Line, Pause, Snapshot
@@ -210,6 +212,25 @@ def test_deferred_events_are_shown_with_the_scope_they_wait_for() -> None:
         "next": 1_090,
         "waits_for": "category:deploys",
     }
+
+
+def test_quiet_hours_that_hold_are_shown_and_what_waits_for_their_end() -> None:
+    zone = zone_of("Europe/Berlin")
+    nights = Quiet("nights", (Times(0, 60),), "Europe/Berlin", zone, QuietThen.DEFER, categories=("chatter", "deploys"))
+    whole = replace(nights, name="whole", categories=None, then=QuietThen.DROP)
+    lines = {"quiet:category:deploys": Line(12, 1_090 * US, "quiet:nights")}
+    span = Span(900 * US, 1_090 * US)
+    snapshot = snapshot_of(lines=lines, deferred={"deploys": 12})
+    status = Status(snapshot, {}, [], [], quiet=[(nights, span), (whole, span)])
+    shown = [" ".join(line.split()) for line in drawn(status).splitlines()]
+    assert f"Quiet nights until {clock(1_090)} (in 1m 30s), defer: chatter, deploys" in shown
+    assert f"Quiet whole until {clock(1_090)} (in 1m 30s), drop: all categories" in shown
+    assert "deploys (quiet) 12 in 1m 30s quiet:nights" in shown
+    first, second = document(status)["quiet"]
+    assert first == {
+        "name": "nights", "since": 900, "until": 1_090, "then": "defer", "categories": ["chatter", "deploys"],
+    }  # fmt: skip
+    assert second["categories"] is None
 
 
 def test_a_pause_is_shown_with_its_reason_and_its_next_try() -> None:
