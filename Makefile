@@ -6,6 +6,7 @@ MADE := .venv/.made
 RUN_TIME := .venv/.run-time
 TESTABLE := .venv/.testable
 INSTALLED := .venv/.installed
+BROWSER := .venv/.browser
 COMPILED := .venv/.compiled
 LOWEST := build/lowest/.installed
 # What is imported is compiled then: that is a small part of what is installed.
@@ -32,17 +33,17 @@ LOWEST_TESTS := tests/unit/core tests/unit/producer tests/unit/store tests/integ
   $(filter-out %/test_servers.py,$(wildcard tests/integration/limiter/test_*.py)) tests/integration/server tests/integration/worker tests/integration/store/test_take.py \
   tests/integration/test_rq.py tests/integration/slack/test_sink.py
 
-.PHONY: help demo test test-slow test-matrix test-lowest check check-deploy bench lock clean
+.PHONY: help demo test test-browser test-slow test-matrix test-lowest test-prometheus check check-deploy bench lock clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(RUN_TIME)  ## Watch 300 events go through the limits to a local stand-in for Slack
 	@$(BIN)/python -m dispatcher demo
 
 test:  ## Run the tests on the server that pip brings
 	@$(MAKE) --no-print-directory -j2 $(COMPILED) $(NODE)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not browser"
 
 test-slow: $(TESTABLE)  ## Run the tests that take their time
 	$(PYTEST) -m "slow and not alone"
@@ -54,8 +55,16 @@ test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-ser
 	  echo "or name binaries: make test-matrix MATRIX_SERVERS=\"/path/to/redis-server\"" >&2; exit 1; }
 	@set -e; for server in $(MATRIX_SERVERS); do \
 	  echo "== $$server: $$($$server --version)"; \
-	  DISPATCHER_TEST_SERVER="$$server" $(PYTEST) -m "server and not slow"; \
+	  DISPATCHER_TEST_SERVER="$$server" $(PYTEST) -m "server and not slow and not browser"; \
 	done
+
+test-prometheus: $(TESTABLE)  ## Check metrics, rules and board with Prometheus itself (Debian's package prometheus)
+	@for tool in promtool prometheus; do command -v $$tool >/dev/null || { \
+	  echo "no $$tool on PATH: install Debian's package prometheus" >&2; exit 1; }; done
+	$(PYTEST) -n 0 tests/prometheus/check_promtool.py
+
+test-browser: $(BROWSER)  ## Run the tests of the page in Chromium, which has to be installed
+	$(BIN)/python -m pytest -m browser tests/browser
 
 test-lowest: $(LOWEST)  ## Run the tests of producer, limiter and worker on the lowest versions of pyproject.toml
 	build/lowest/bin/python -m pytest -n 4 --dist worksteal -m "not slow" $(LOWEST_TESTS)
@@ -81,6 +90,7 @@ lock:  ## Resolve the dependencies anew into all requirements*.txt
 	$(LOCK) --constraints requirements-dev.txt --extra serve --output-file requirements.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --extra embedded --output-file requirements-demo.txt pyproject.toml
 	$(LOCK) --constraints requirements-dev.txt --group image --output-file deploy/requirements-image.txt
+	$(LOCK) --constraints requirements-dev.txt --group test-browser --output-file tests/browser/requirements.txt
 	$(LOCK) --group check-deploy --output-file deploy/requirements.txt
 	$(LOCK) --constraints requirements-dev.txt --output-file benchmarks/requirements-peers.txt benchmarks/requirements-peers.in
 	for folder in benchmarks tests/docs/node; do \
@@ -110,6 +120,11 @@ $(TESTABLE): $(MADE) requirements-test.txt pyproject.toml
 $(INSTALLED): $(TESTABLE) requirements-dev.txt
 	@echo "installing what checks need: requirements-dev.txt"
 	@$(PIP) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(BROWSER): $(TESTABLE) tests/browser/requirements.txt
+	@echo "installing what drives a browser: tests/browser/requirements.txt"
+	@$(PIP) --require-hashes -r tests/browser/requirements.txt
 	@touch $@
 
 # Else each of the processes that run the tests would compile all of them, in a new checkout.

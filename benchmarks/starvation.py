@@ -1,7 +1,7 @@
 """What guarantees do for the quiet beside the loud: the same day of floods with guarantees of 0 to 5, on made-up time.
 
-Each event asks the real gate once, those of ten seconds together and in their order, and is dropped where it is
-refused.
+Each event goes the whole way of a worker, those of ten seconds together and in their order, and is dropped where it
+is refused.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Final
 
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.stage import stage
-from dispatcher.core.limits import US, Admitted, Limit
+from dispatcher.core.limits import US, Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
-from tests.support.doubles import START_US
-from tests.support.gate import Gate
+from dispatcher.simulate.arrivals import Arrival, Arrivals
+from dispatcher.simulate.fleet import START_US
+from dispatcher.simulate.simulation import simulate
 from tests.support.servers import Database
 
 TOGETHER: Final = Limit.parse("100/30m")
@@ -89,32 +89,27 @@ _NOTES: Final = (
 
 def play(client: Database, guarantee: int, seed: int, hours: int) -> Day:
     """One run on an empty server."""
-    client.flushall()
-    rules = policy(guarantee)
-    gate = Gate(client, namespace="starvation")
     window_us, end_us = TOGETHER.window_us, hours * 3_600 * US
-    held: dict[str, deque[int]] = {name: deque() for name in QUIET}
-    sent = delivered = within = admitted = asked = 0
-    for tick, group in groupby(arrivals(seed, end_us), lambda arrival: arrival[0] // TICK_US):
-        at_us, names = (tick + 1) * TICK_US, [name for _, name in group]
-        requests = [(str(asked + n), rules.scopes(name)) for n, name in enumerate(names)]
-        verdicts = gate.try_acquire_many(requests, now_us=START_US + at_us)
-        asked += len(names)
-        for name, verdict in zip(names, verdicts, strict=True):
-            is_in = isinstance(verdict, Admitted)
-            admitted += is_in
-            if name not in held:
+    ends: dict[int, bool] = {}
+    with Arrivals() as trace:
+        for line, (at_us, name) in enumerate(arrivals(seed, end_us)):
+            trace.add(Arrival(START_US + (at_us // TICK_US + 1) * TICK_US, line, name))
+        simulate(client, trace, policy(guarantee), ended=lambda line, end, _: ends.update({line: end == "sent"}))
+        held: dict[str, deque[int]] = {name: deque() for name in QUIET}
+        sent = within = 0
+        for arrival in trace:
+            slots = held.get(arrival.category)
+            if slots is None:
                 continue
-            slots = held[name]
-            while slots and slots[0] <= at_us - window_us:
+            while slots and slots[0] <= arrival.at_us - window_us:
                 slots.popleft()
             sent += 1
-            if is_in:
-                delivered += 1
-                slots.append(at_us)
+            if ends[arrival.line]:
+                slots.append(arrival.at_us)
             elif len(slots) < guarantee:
                 within += 1
-    return Day(sent, delivered, 100 * admitted * window_us / (TOGETHER.max * end_us), within)
+        delivered = sum(ends[arrival.line] for arrival in trace if arrival.category in held)
+    return Day(sent, delivered, 100 * sum(ends.values()) * window_us / (TOGETHER.max * end_us), within)
 
 
 def policy(guarantee: int) -> Policy:

@@ -27,8 +27,8 @@
 --          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
 --          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
 --          "buffered": [[position of a request, wait_us], ...]: parked, as the only suppressed event of its category; and
---          "joined": [[name, decision], ...]: earlier buffered singles, which have ended now. With "about" also "over": [position
---          of a request, ...]: a recovery came before it; it was not decided, and has ended if "others" says so
+--          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now. With "about"
+--          also "over": [position of a request, ...]: a recovery came before it; it was not decided, and has ended if "others" says so
 -- @include prelude
 -- @include plan
 -- @include record
@@ -169,6 +169,9 @@ local function groups_of(count, verdicts)
       local group = of_kind[verdict]
       if not group then
         local row = call.kinds[kind]
+        if over[n] then
+          row = { row[1], row[2], row[3], 'dropped', 0, row[6], row[7] } -- no repeat, that the first message counts
+        end
         group = { kind = row, verdict = verdict, places = {}, ids = {}, shown = {}, why = why_of(row, verdict) }
         group.category, group.configured, group.remember, group.outcome = unpack(row)
         group.counted = row[7] ~= '' and row[7] or nil

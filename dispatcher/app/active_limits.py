@@ -69,6 +69,7 @@ class Following:
         try:
             limits = self._read()
         except ConfigError as error:
+            self._versions.note_refused()
             self._say("limits.refused", version=self._followed.version.number, faults=list(error.problems))
             return
         for warning in limits.warnings:

@@ -77,10 +77,22 @@ class Desk:
         return Versions(self._client, self._keys)
 
     @cached_property
+    def books(self) -> Books:
+        """The books."""
+        return Books(self._client, self._keys, self._queue)
+
+    def server_version(self) -> str:
+        """What the server calls itself and its version: ``valkey 8.0.1``. Raises ``GateUnavailable``."""
+        with translate_outages():
+            facts = self._client.info("server")
+        name = "valkey" if "valkey_version" in facts else "redis"
+        return f"{name} {facts.get(f'{name}_version', 'unknown')}"
+
+    @cached_property
     def readers(self) -> Readers:
         """What only looks."""
         return Readers(
-            Books(self._client, self._keys, self._queue),
+            self.books,
             Limiter(self._client, namespace=self.settings.namespace),
             partial(workers_of, self._client, self._queue),
             partial(write_refusal, self._client, self._keys.layout),

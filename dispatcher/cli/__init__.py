@@ -3,7 +3,7 @@
 Imported for every command, so nothing in the modules of the commands loads more than click at import; and nothing here
 loads anything, so that a worker hears signals from its first instant on.
 
-May import: web, app, stand_in, worker, producer, store, limiter, slack, settings, logs, core, server, errors.
+May import: web, simulate, app, stand_in, worker, producer, store, limiter, slack, settings, logs, core, server, errors.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "parked cancel": ("dispatcher parked cancel api-2.4 --yes", "dispatcher parked cancel --text 'old news'"),
     "parked list": ("dispatcher parked list", "dispatcher parked list --text 'disk db1' --json"),
     "parked show": ("dispatcher parked show api-2.4",),
+    "metrics": ("dispatcher metrics", "dispatcher metrics > /var/lib/node_exporter/dispatcher.prom"),
     "pause": ("dispatcher pause --why 'Slack is being moved'", "dispatcher pause chatter"),
     "resume": ("dispatcher resume", "dispatcher resume chatter"),
     "send": (
@@ -51,6 +52,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "dispatcher send --stdin < events.jsonl",
     ),
     "serve": ("dispatcher serve", "dispatcher serve --host 0.0.0.0 --tokens tokens.txt"),
+    "simulate": (
+        "dispatcher simulate events.jsonl --limits new.yaml --against live",
+        "dispatcher simulate --from-redis 48h --suggest 'lose 1%' > suggested.yaml",
+        "dispatcher simulate worker.log --limits new.yaml --svg before-and-after.svg",
+    ),
     "slack-stand-in": ("dispatcher slack-stand-in --port 8901",),
     "status": (
         "dispatcher status",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dispatcher.settings.environment import Settings
     from dispatcher.web.auth import Guard
 
-PACKAGES: Final = ("starlette", "uvicorn")
+PACKAGES: Final = ("starlette", "uvicorn", "prometheus_client")
 
 
 @click.command()
@@ -56,11 +56,11 @@ def missing_packages() -> list[str]:
     return [name for name in PACKAGES if find_spec(name) is None]
 
 
-def check_packages() -> None:
-    """Raise ``ConfigError`` where the extra is not installed."""
+def check_packages(command: str = "serve") -> None:
+    """Raise ``ConfigError`` where the extra is not installed, which the command needs."""
     if missing := missing_packages():
         raise ConfigError(
-            f"'dispatcher serve' needs {', '.join(missing)}, which the extra 'serve' brings: "
+            f"'dispatcher {command}' needs {', '.join(missing)}, which the extra 'serve' brings: "
             "pip install 'notification-dispatcher[serve]', in a checkout pip install '.[serve]'"
         )
 
@@ -131,8 +131,10 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     from dispatcher.app.serving import Readiness, connect_ingest, open_intake
     from dispatcher.producer.target import ANSWER_TIMEOUT_S
     from dispatcher.web.app import App
+    from dispatcher.web.hooks import Hooks
     from dispatcher.web.ingest import Ingest
     from dispatcher.web.listening import url_of
+    from dispatcher.web.metrics import Metrics
     from dispatcher.web.operating import Operating
     from dispatcher.web.page.routes import Page
     from dispatcher.web.reading import Reading
@@ -142,13 +144,16 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     def build() -> Starlette:
         client = connect_ingest(server)
         desk = Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)
+        ingest = Ingest(open_intake(settings, client))
         operating = Operating(desk, threads, log)
         return App(
             guard=guard,
-            ingest=Ingest(open_intake(settings, client)),
+            ingest=ingest,
             reading=Reading(desk, threads),
             operating=operating,
+            metrics=Metrics(desk, threads),
             page=Page(guard, desk, operating, threads),
+            hooks=Hooks(ingest, desk, threads, log),
             readiness=Readiness(settings, client),
             log=log,
         ).build()

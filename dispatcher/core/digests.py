@@ -111,7 +111,7 @@ def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate |
             terms = replace(terms, channel=EDITS, pace=EDITS_PACE)
         return Candidate(leased, terms)
     edits = plan.act is Act.WAIT and tally.is_editing
-    shown = (tally.shown or 0) if plan.ends else tally.shown
+    shown = (tally.shown or 0) if plan.ends or edits else tally.shown
     told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends)
     slots = Slots.RELEASE if leased.held else Slots.KEEP  # it was admitted to say what need not be said now
     return Settlement(leased, policy.terms(leased), told, slots)
@@ -237,7 +237,7 @@ def _told(tally: Tally, counting: Counting, plan: Plan, receipt: Receipt, *, can
 def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str) -> Told:
     """An edit that Slack refuses leaves its message as it is: what came later is told of by another one."""
     is_edit = plan.act is Act.EDIT
-    shown = tally.shown if is_edit else None
+    shown = (tally.shown or 0) if is_edit else None
     return Told(Step.FAILED, counting, counting.window_us, shown, ends=is_edit, code=code, detail=detail)
 
 

@@ -261,11 +261,15 @@ class Told:
 
 
 class Prefiltered(NamedTuple):
-    """New events of one category that ``take`` has dropped, as ``denied`` said; ``names`` are those of the producer."""
+    """New events of one category that ``take`` has dropped at ``seen_us``, as ``denied`` said.
+
+    ``names`` are those of the producer.
+    """
 
     category: str
     denied: Denied
     names: list[str]
+    seen_us: int
 
 
 Outcome: TypeAlias = Sent | Digested | Dropped | Hushed | DeadLettered | Parked | Told

@@ -361,7 +361,7 @@ class Dispatcher:
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
             if is_repeat(verdict) and each.repeating is not None:
-                digested.append(Suppressed(leased.name, leased.event.category, verdict))
+                digested.append(Suppressed(leased.name, leased.event.category, verdict, leased.seen_us))
                 continue
             if counting is None or is_repeat(verdict):
                 dropped.append((leased, verdict))
@@ -373,7 +373,7 @@ class Dispatcher:
                 reason = limit_reason(denied.scope)
                 waiting.append(Waiting(each.candidate, reason, answer.buffered[place], denied.scope))
             elif counting.telling is Telling.DIGEST:
-                digested.append(Suppressed(leased.name, leased.event.category, denied))
+                digested.append(Suppressed(leased.name, leased.event.category, denied, leased.seen_us))
             else:
                 dropped.append((leased, denied))
         self.observer.dropped(dropped)

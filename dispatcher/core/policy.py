@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
+from dispatcher.core.hooks import Hook
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
@@ -221,6 +222,7 @@ class Policy:
     dead_letters: Bounds = DEFAULT_BOUNDS
     global_shadows: tuple[Limit, ...] = ()
     quiet: tuple[Quiet, ...] = ()
+    hooks: Mapping[str, Hook] = field(default_factory=dict)
     _scopes: dict[tuple[str, bool], tuple[Demand, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

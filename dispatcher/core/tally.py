@@ -96,11 +96,12 @@ def repeats_of(id_: str, category: str, window_us: int, scope: str) -> Counting:
 
 
 class Suppressed(NamedTuple):
-    """An event that has ended in a digest; ``name`` is the id the producer knows."""
+    """An event that has ended in a digest; ``name`` is the id the producer knows, ``seen_us`` its first sight."""
 
     name: str
     category: str
     denied: Denied
+    seen_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +136,6 @@ class Tally:
     @property
     def is_editing(self) -> bool:
         """Whether there is a message that its digest message edits, instead of posting one."""
-        return self.telling is Telling.REPEAT or (self.telling is Telling.DIGEST and self.shown is not None)
+        if self.telling is Telling.REPEAT:
+            return self.ts is not None
+        return self.telling is Telling.DIGEST and self.shown is not None

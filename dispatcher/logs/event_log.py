@@ -252,7 +252,8 @@ class EventLog:
             if isinstance(settlement.outcome, Parked):
                 parked.append(entry)
             else:
-                told.append({**entry, "sentence": sentence_of(entry, now_us, at)})
+                seen = _seen(settlement.subject.seen_us) if isinstance(settlement.subject, Leased) else {}
+                told.append({**entry, **seen, "sentence": sentence_of(entry, now_us, at)})
         self._write_all("event.settled", told)
         self._write_all("event.parked", parked)
         for settlement in settlements:
@@ -271,7 +272,9 @@ class EventLog:
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
-        entries = self._suppressed("dropped", ((each.name, each.event.category, denied) for each, denied in events))
+        entries = self._suppressed(
+            "dropped", ((each.name, each.event.category, denied, each.seen_us) for each, denied in events)
+        )
         if self._most_text:
             for entry, (leased, _) in zip(entries, events, strict=True):
                 entry["text"] = self._text(leased.event)
@@ -280,7 +283,10 @@ class EventLog:
     def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
         """``event.settled`` for events that were dropped as they were taken: by the hundred, of a few categories."""
         now = self._now()
-        told = [(names, {"category": name, **_denial_facts(denied, "dropped", now)}) for name, denied, names in groups]
+        told = [
+            (names, {"category": name, **_denial_facts(denied, "dropped", now), **_seen(seen_us)})
+            for name, denied, names, seen_us in groups
+        ]
         try:
             if self._batch is not None and self._batch.write_groups("event.settled", "info", "event_id", told):
                 return
@@ -349,16 +355,16 @@ class EventLog:
             text = text.replace(secret, HIDDEN)
         return one_line(text, self._most_text)
 
-    def _suppressed(self, outcome: str, events: Iterable[tuple[str, str, Denied]]) -> list[dict[str, object]]:
+    def _suppressed(self, outcome: str, events: Iterable[tuple[str, str, Denied, int]]) -> list[dict[str, object]]:
         """The facts of events that a limit has suppressed: many of one denial, one after another."""
         now = self._now()
         known: dict[int, dict[str, object]] = {}
         entries = []
-        for name, category, denied in events:
+        for name, category, denied, seen_us in events:
             facts = known.get(id(denied))
             if facts is None:
                 facts = known[id(denied)] = _denial_facts(denied, outcome, now)
-            entries.append({"event_id": name, "category": category, **facts})
+            entries.append({"event_id": name, "category": category, **facts, **_seen(seen_us)})
         return entries
 
     def _now(self) -> tuple[int, Clock]:
@@ -380,6 +386,11 @@ class EventLog:
             method(event, **facts)
         except (OSError, ValueError):
             return  # the log's reader is gone; the event's outcome is durable already
+
+
+def _seen(seen_us: int) -> dict[str, object]:
+    """When the event was first taken, in seconds since 1970."""
+    return {"seen": seen_us / US}
 
 
 def _denial_facts(denied: Denied, outcome: str, now: tuple[int, Clock]) -> dict[str, object]:

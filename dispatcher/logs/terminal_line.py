@@ -28,9 +28,9 @@ _LAST: Final = ("id", "detail", "text")
 class TerminalLine:
     """Renders an entry; what stands in it twice, and what only a program needs, is in the JSON lines alone.
 
-    A line about an event has no ``worker``, ``ts``, ``channel_id`` and ``sentence``, its ``scope`` and ``detail`` only
-    where the reason does not say the same, and of an id that was generated the beginning. On a terminal a worker that
-    starts does not say again what stands at the head of its command.
+    A line about an event has no ``worker``, ``ts``, ``channel_id``, ``sentence`` and ``seen``, its ``scope`` and
+    ``detail`` only where the reason does not say the same, and of an id that was generated the beginning. On a terminal
+    a worker that starts does not say again what stands at the head of its command.
     """
 
     def __init__(self, stream: TextIO, *, in_colour: bool) -> None:
@@ -64,7 +64,7 @@ class TerminalLine:
             reason = f"{reason} {entry.pop('limit', '')}".rstrip()
         if reason.startswith(("limit:", "cooldown")):
             entry.pop("detail", None)
-        for key in ("worker", "ts", "channel_id", "sentence"):
+        for key in ("worker", "ts", "channel_id", "sentence", "seen"):
             entry.pop(key, None)
         entry["id"] = _UUID.sub("\\1…", str(entry.pop("event_id")))
         entry["retry_in" if outcome == "parked" else "room_in"] = entry.pop("retry_after_s", None)

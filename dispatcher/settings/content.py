@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from dispatcher.core.hooks import Hook, Verify
 from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit, format_duration
 from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
@@ -25,6 +26,7 @@ from dispatcher.core.policy import (
 )
 from dispatcher.core.quiet import Quiet
 from dispatcher.settings import limits_values as read
+from dispatcher.settings.hook_presets import PRESETS
 
 if TYPE_CHECKING:
     from dispatcher.core.posts import Identity
@@ -60,7 +62,17 @@ _GLOBAL_LIMIT: Final = "100/30m"
 _PACE: Final = "10/10s"
 
 _SECTIONS: Final = frozenset(
-    {"global", "channels", "defaults", "categories", "quiet", "unknown_categories", "dead_letters", "decisions"}
+    {
+        "global",
+        "channels",
+        "defaults",
+        "categories",
+        "hooks",
+        "quiet",
+        "unknown_categories",
+        "dead_letters",
+        "decisions",
+    }
 )
 _ESCAPE: Final = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
 
@@ -115,6 +127,7 @@ def _policy_of(tree: Mapping[str, Any]) -> Policy:
         defaults=_rule({**_BUILT_IN, **defaults}),
         categories={name: _rule(_inherited(own, defaults)) for name, own in tree.get("categories", {}).items()},
         quiet=tuple(_quiet(name, keys) for name, keys in tree.get("quiet", {}).items()),
+        hooks={name: _hook(keys) for name, keys in tree.get("hooks", {}).items()},
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY),
         channels=paces,
         reject_unknown=read.read_unknown_categories(tree.get("unknown_categories", read.ACCEPT)) == read.REJECT,
@@ -138,6 +151,13 @@ def _quiet(name: str, keys: Mapping[str, Any]) -> Quiet:
         categories=read.read_quiet_categories(keys["categories"]) if "categories" in keys else None,
         unless=read.read_unless(keys.get("unless", {})),
     )
+
+
+def _hook(keys: Mapping[str, Any]) -> Hook:
+    preset = keys.get("preset")
+    known: Mapping[str, Any] = {} if preset is None else PRESETS[preset]
+    said = {name: value for name, value in {**known, **keys}.items() if name != "preset"}
+    return Hook(**{**said, "verify": Verify(said["verify"])})
 
 
 def _only(keys: Mapping[str, Any], key: str) -> object:

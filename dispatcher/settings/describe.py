@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
+from dispatcher.core.hooks import Hook, Verify
 from dispatcher.core.limits import US, Bounds, Kind, Limit, longest_of
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, OnResolved, Policy, Style, WhileWaiting
@@ -43,6 +44,7 @@ def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
         **unknown,
         **dict(_channels(policy)),
         **{f"quiet {each.name}": _quiet(each) for each in policy.quiet},
+        **{f"hook {name}": _hook(name, hook) for name, hook in policy.hooks.items()},
         "dead letters": _dead_letters(policy.dead_letters),
         "decisions": _decisions(policy.dead_letters),
     }
@@ -204,6 +206,12 @@ def _spanned(quiet: Quiet, span: Span, now_us: int) -> str:
     begins, ends = (None if at is None else quiet.shown(at) for at in span)
     when = f"now, since {begins}," if span.since_us <= now_us else f"next from {begins}"
     return f"{when} until {ends} ({quiet.zone})"
+
+
+def _hook(name: str, hook: Hook) -> str:
+    verified = {Verify.HMAC: "signed", Verify.TOKEN: "with a token"}.get(hook.verify, f"signed as {hook.verify} does")
+    some = "some of them become events" if hook.when else "each becomes an event"
+    return f"Hook {name}: requests {verified}, by a secret in {hook.secret_file}; {some}."
 
 
 def _quiet(quiet: Quiet) -> str:

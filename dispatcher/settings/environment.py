@@ -196,6 +196,10 @@ class Settings(BaseSettings):
         tuple[str, ...], BeforeValidator(checks.hosts), Meaning("names of hosts, parted by commas", default="")
     ] = Field((), description="Hosts beside loopback that `dispatcher serve` answers to without tokens.")
 
+    metrics_categories: Annotated[int, Field(ge=0, le=150), Meaning("a whole number from 0 to 150")] = Field(
+        100, description="Categories that no limits file names and that metrics tell apart, by first sight."
+    )
+
     @classmethod
     def isolated(cls, **values: Any) -> Self:  # noqa: ANN401  the fields check the values
         """Settings from these values and the defaults alone; the environment and ``.env`` are not looked at.

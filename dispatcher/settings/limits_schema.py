@@ -20,8 +20,10 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
+    model_validator,
 )
 
+from dispatcher.core.hooks import Preset, Verify
 from dispatcher.core.limits import Limit, format_duration
 from dispatcher.core.matchers import Matcher, Matchers
 from dispatcher.core.once import BY_KEY, By, Then
@@ -113,6 +115,9 @@ _LETTERS: Final = BUILT_IN.dead_letters
 MAX_TEMPLATE: Final = 4_000
 MAX_USERNAME: Final = 80
 MAX_ICON_URL: Final = 2_000
+MAX_PATH: Final = 1_000
+
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 _EMOJI_NAME: Final = r"[^\sA-Z:<>&|]{1,100}"
 _EMOJI: Final = re.compile(rf":{_EMOJI_NAME}:(?::skin-tone-[2-6]:)?")
@@ -155,16 +160,46 @@ def read_truth(value: object) -> bool:
 
 def read_template(value: object) -> Template:
     """What makes the text of messages."""
-    if not isinstance(value, str) or not value.strip():
-        raise fault(', expected a template such as "*{{ category }}* {{ text }}"')
-    if len(value) > MAX_TEMPLATE:
-        raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
+    source = _source_in(value, "*{{ category }}* {{ text }}")
     from dispatcher.settings.templating import InvalidTemplate, compile_template  # only who has one needs Jinja
 
     try:
-        return compile_template(value)
+        return compile_template(source)
     except InvalidTemplate as error:
         raise fault(f", {error}") from None
+
+
+def read_hook_template(value: object) -> str:
+    """What makes a field of an event of a webhook; kept as it is written."""
+    source = _source_in(value, "{{ body.repository.name }}")
+    from dispatcher.settings.templating import InvalidTemplate, compile_mapping  # as above
+
+    try:
+        return compile_mapping(source).source
+    except InvalidTemplate as error:
+        raise fault(f", {error}") from None
+
+
+def _source_in(value: object, example: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise fault(f', expected a template such as "{example}"')
+    if len(value) > MAX_TEMPLATE:
+        raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
+    return value
+
+
+def read_secret_file(value: object) -> str:
+    """The path of a file."""
+    if isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_PATH and not value.isspace():
+        return value
+    raise fault(", expected the path of a file such as /run/secrets/github")
+
+
+def read_header(value: object) -> str:
+    """The name of a header."""
+    if isinstance(value, str) and _HEADER.fullmatch(value):
+        return value
+    raise fault(", expected the name of a header such as X-Signature")
 
 
 def _has_host(url: str) -> bool:
@@ -207,6 +242,33 @@ _URL_SHAPE: Final[dict[str, Any]] = {
     "maxLength": MAX_ICON_URL,
     "examples": ["https://example.com/bell.png"],
 }
+
+_HOOK_TEMPLATE_SHAPE: Final[dict[str, Any]] = {
+    **_TEMPLATE_SHAPE,
+    "examples": ["{{ body.pusher.name }} pushed {{ body.ref }}", "{{ headers['x-request-id'] }}"],
+}
+_PATH_SHAPE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "path",
+    "minLength": 1,
+    "maxLength": MAX_PATH,
+    "examples": ["/run/secrets/github"],
+}
+_HEADER_SHAPE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "header",
+    "pattern": f"^(?:{_HEADER.pattern})$",
+    "examples": ["X-Signature"],
+}
+HookName: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJsonSchema(shape.HOOK_NAME)]
+HookTemplate: TypeAlias = Annotated[
+    str | None, PlainValidator(read_hook_template), WithJsonSchema(_HOOK_TEMPLATE_SHAPE)
+]
+HookLabels: TypeAlias = dict[Label, HookTemplate]
+SecretFile: TypeAlias = Annotated[str, PlainValidator(read_secret_file), WithJsonSchema(_PATH_SHAPE)]
+HeaderName: TypeAlias = Annotated[str | None, PlainValidator(read_header), WithJsonSchema(_HEADER_SHAPE)]
+VerifiedBy: TypeAlias = Annotated[Verify | None, PlainValidator(read.read_verify), WithJsonSchema(shape.VERIFY)]
+ReadyMade: TypeAlias = Annotated[Preset | None, PlainValidator(read.read_preset), WithJsonSchema(shape.PRESET)]
 
 Truth: TypeAlias = Annotated[bool, PlainValidator(read_truth), WithJsonSchema({"type": "boolean"})]
 TextTemplate: TypeAlias = Annotated[
@@ -393,6 +455,38 @@ class QuietSection(Section):
     )
 
 
+class HookSection(Section):
+    """What becomes an event of a webhook that somebody else's service sends to `dispatcher serve`."""
+
+    model_config = ConfigDict(title="hook")
+
+    preset: ReadyMade = Field(
+        default=None, description="A hook as it comes; the keys beside it take the place of its own."
+    )
+    verify: VerifiedBy = Field(default=None, description="How a request proves that its sender knows the secret.")
+    secret_file: SecretFile = Field(description="The file with the secret: a line for each that is valid.")
+    header: HeaderName = Field(default=None, description="Where the signature or the token stands.")
+    timestamp_header: HeaderName = Field(
+        default=None, description="Where the instant stands that is signed too; it may be five minutes old."
+    )
+    when: HookTemplate = Field(default=None, description="What makes true of the requests that become events.")
+    category: HookTemplate = Field(default=None, description="What makes the category of the event.")
+    text: HookTemplate = Field(default=None, description="What makes its text.")
+    id: HookTemplate = Field(default=None, description="What makes its id: the same for a request that comes again.")
+    channel: HookTemplate = Field(default=None, description="What makes the channel that it names.")
+    priority: HookTemplate = Field(default=None, description="What makes its priority: high, normal or low.")
+    labels: Annotated[HookLabels, _mapping('{repo: "{{ body.repository.name }}"}', HookLabels)] = Field(
+        default={}, description="What makes its labels, by their names."
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> HookSection:
+        said = [name for name in ("verify", "category", "text") if getattr(self, name) is not None]
+        if self.preset is None and len(said) < 3:  # noqa: PLR2004 - all of them
+            raise fault(", expected verify, category and text, or a preset")
+        return self
+
+
 class DeadLettersSection(Section):
     """How many dead letters are kept, of how many bytes, and for how long; the oldest go first."""
 
@@ -419,6 +513,8 @@ class DecisionsSection(Section):
     )
 
 
+HookEntry: TypeAlias = Annotated[HookSection, _mapping("{preset: github, secret_file: /run/secrets/gh}", HookSection)]
+HookEntries: TypeAlias = dict[HookName, HookEntry]
 ChannelEntry: TypeAlias = Annotated[ChannelSection, _mapping("{pace: 1/1s}", ChannelSection)]
 RuleEntry: TypeAlias = Annotated[CategorySection, _mapping("{limits: [10/30m]}", CategorySection)]
 QuietEntry: TypeAlias = Annotated[QuietSection, _mapping(read.QUIET_EXAMPLE, QuietSection)]
@@ -446,6 +542,9 @@ class LimitsFile(Section):
     quiet: Annotated[QuietEntries, _mapping(f"{{nights: {read.QUIET_EXAMPLE}}}", QuietEntries)] = Field(
         default={}, description="Quiet hours by name: when categories post nothing, and what becomes of their events."
     )
+    hooks: Annotated[HookEntries, _mapping("{github: {preset: github, secret_file: /run/secrets/gh}}", HookEntries)] = (
+        Field(default={}, description="Webhooks of other services by name: what of each becomes an event.")
+    )
     unknown_categories: Unknown = Field(
         default=read.ACCEPT, description="Categories that are not named: they follow defaults, or become dead letters."
     )
@@ -468,6 +567,7 @@ _ENTRIES: Final[Mapping[str, type[Section]]] = {
     "channels": ChannelSection,
     "categories": CategorySection,
     "quiet": QuietSection,
+    "hooks": HookSection,
 }
 
 

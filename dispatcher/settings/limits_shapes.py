@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dispatcher.core.event import CATEGORY
+from dispatcher.core.hooks import Preset, Verify
 from dispatcher.core.limits import MAX_LIMIT
 from dispatcher.core.matchers import MAX_MATCHERS
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
@@ -110,6 +111,9 @@ UNLESS: Final[dict[str, Any]] = {
 }
 QUIET_THEN: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in QuietThen]}
 GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
+VERIFY: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in Verify]}
+PRESET: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in Preset]}
+HOOK_NAME: Final = _text(CATEGORY.pattern, "Name of a hook", "github")
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
 ON_AMBIGUOUS: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnAmbiguous]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dispatcher.core.event import CATEGORY
+from dispatcher.core.hooks import Preset, Verify
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
 from dispatcher.core.matchers import InvalidMatcher, Matcher, Matchers, parse_matcher, parse_matchers
 from dispatcher.core.once import BY_KEY, BY_TEXT, By, Then
@@ -217,6 +218,16 @@ def read_category(value: str) -> str:
     if not CATEGORY.fullmatch(value):
         raise fault(f", expected {_CATEGORY_EXPECTED}")
     return value
+
+
+def read_verify(value: object) -> Verify:
+    """How a webhook is verified."""
+    return _word(value, Verify)
+
+
+def read_preset(value: object) -> Preset:
+    """A hook as it comes."""
+    return _word(value, Preset)
 
 
 def read_on_limit(value: object) -> OnLimit:

@@ -49,6 +49,15 @@ _HAVE_PARTS: Final = ("labels", "loop")
 _LOOP: Final = ("first", "index", "index0", "last", "length", "revindex", "revindex0")
 
 
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """What templates of one kind know: variables, whether these have parts of any depth, how a value is shown."""
+
+    variables: Sequence[str]
+    is_deep: bool
+    shown: Callable[[object], str]
+
+
 class InvalidTemplate(ValueError):
     """A template that cannot be used; the text says what is wrong, in the limits file's style."""
 
@@ -80,11 +89,20 @@ class JinjaTemplate:
 
 
 def compile_template(source: str) -> JinjaTemplate:
-    """The template; raises ``InvalidTemplate`` with everything that is found wrong with it."""
-    environment = _Environment()
+    """The template of messages; raises ``InvalidTemplate`` with everything that is found wrong with it."""
+    return _compiled(source, _MESSAGE)
+
+
+def compile_mapping(source: str) -> JinjaTemplate:
+    """A template of a hook: of the request's ``body``, however deep, and ``headers``; what it shows is not escaped."""
+    return _compiled(source, _HOOK)
+
+
+def _compiled(source: str, language: _Language) -> JinjaTemplate:
+    environment = _Environment(language.shown)
     try:
         tree = environment.parse(source)
-        faults = [*dict.fromkeys(_faults(tree))]
+        faults = [*dict.fromkeys(_faults(tree, language))]
         if not faults:
             _bound(tree)
             return JinjaTemplate(source, environment.from_string(tree))
@@ -102,8 +120,8 @@ class _TooMuch(Exception):
 class _Environment(ImmutableSandboxedEnvironment):
     """No attribute of any object is reached, but entries of mappings and what a loop says of itself."""
 
-    def __init__(self) -> None:
-        super().__init__(undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True, cache_size=0)
+    def __init__(self, shown: Callable[[object], str]) -> None:
+        super().__init__(undefined=StrictUndefined, finalize=shown, trim_blocks=True, lstrip_blocks=True, cache_size=0)
         self.filters = {name: _bounded(_OWN.get(name) or FILTERS[name]) for name in _FILTERS}
         self.filters[_WATCHED] = _watched
 
@@ -125,6 +143,10 @@ class _Environment(ImmutableSandboxedEnvironment):
 def _shown(value: object) -> str:
     """What a variable becomes where it is shown."""
     return value.markup if isinstance(value, Marked) else escape(str(value))
+
+
+_MESSAGE: Final = _Language(VARIABLES, is_deep=False, shown=_shown)
+_HOOK: Final = _Language(("body", "headers"), is_deep=True, shown=lambda value: "" if value is None else str(value))
 
 
 def _lines(value: object) -> list[str]:
@@ -186,21 +208,25 @@ def _refuse_more_than_most(length: int) -> None:
         raise _TooMuch(f"it makes a value of {length} characters, expected at most {_MOST_MADE}")
 
 
-def _faults(tree: nodes.Template) -> Iterator[str]:
+def _faults(tree: nodes.Template, language: _Language) -> Iterator[str]:
     """What is wrong, each once; whether a name of a loop is known where it stands is looked at last."""
     names = list(tree.find_all(nodes.Name))
     bound = {node.name for node in names if node.ctx != "load"} | {"loop"}
-    unknown = {node.name for node in names} - bound - {*VARIABLES}
-    faults = [*map(_unknown_variable, sorted(unknown))]
-    faults += [fault for node in tree.find_all(nodes.Node) if (fault := _fault_of(node)) is not None]
-    yield from faults or map(_unknown_variable, sorted(find_undeclared_variables(tree) - {*VARIABLES}))
+    unknown = {node.name for node in names} - bound - {*language.variables}
+    faults = [_unknown_variable(name, language) for name in sorted(unknown)]
+    faults += [fault for node in tree.find_all(nodes.Node) if (fault := _fault_of(node, language)) is not None]
+    if faults:
+        yield from faults
+        return
+    for name in sorted(find_undeclared_variables(tree) - {*language.variables}):
+        yield _unknown_variable(name, language)
 
 
-def _unknown_variable(name: str) -> str:
-    return f"{name} is no variable here{_instead(name, VARIABLES)}"
+def _unknown_variable(name: str, language: _Language) -> str:
+    return f"{name} is no variable here{_instead(name, language.variables)}"
 
 
-def _fault_of(node: nodes.Node) -> str | None:
+def _fault_of(node: nodes.Node, language: _Language) -> str | None:
     match node:
         case nodes.Filter(name=name) if name not in _FILTERS:
             return f"{name} is no filter{_instead(name, _FILTERS)}"
@@ -210,10 +236,14 @@ def _fault_of(node: nodes.Node) -> str | None:
             return "a list with what is no constant, which templates cannot have"
         case nodes.Getattr(attr=name, node=nodes.Name(name="loop")) if name not in _LOOP:
             return f"a loop has no {name}{_instead(name, _LOOP)}"
-        case nodes.Getattr(attr=name, node=part) if not isinstance(part, nodes.Name) or part.name not in _HAVE_PARTS:
+        case nodes.Getattr(attr=name, node=part) if not (language.is_deep or _has_parts(part)):
             return f".{name} of what is neither labels nor loop"
         case _:
             return None if isinstance(node, _PARTS) else f"{_kind(node)}, which templates cannot have"
+
+
+def _has_parts(part: nodes.Node) -> bool:
+    return isinstance(part, nodes.Name) and part.name in _HAVE_PARTS
 
 
 def _are_constant(entries: list[nodes.Expr]) -> bool:

@@ -43,10 +43,10 @@ class PrefilterCall:
     text: str
     scopes: Sequence[Scope]
 
-    def read(self, rows: Sequence[Sequence[Any]]) -> list[Prefiltered]:
-        """What the answer says of those that were dropped."""
+    def read(self, rows: Sequence[Sequence[Any]], now_us: int) -> list[Prefiltered]:
+        """What the answer of ``now_us`` says of those that were dropped."""
         return [
-            Prefiltered(category, denied_of((scope, window, int(wait_us)), self.scopes), ids.split(" "))
+            Prefiltered(category, denied_of((scope, window, int(wait_us)), self.scopes), ids.split(" "), now_us)
             for category, scope, window, wait_us, ids in rows
             if ids
         ]
@@ -220,7 +220,7 @@ class Admission:
             frozenset(n - 1 for n in facts["lost"]),
             _shadowed(facts["shadowed"], call),
             {n - 1: wait_us for n, wait_us in facts.get("buffered", ())},
-            [read_joined(name, why) for name, why in facts.get("joined", ())],
+            [read_joined(*row) for row in facts.get("joined", ())],
             frozenset(n - 1 for n in facts.get("over", ())),
         )
 
@@ -368,7 +368,7 @@ class Ends:
         return position
 
 
-def read_joined(name: str, why: str) -> Suppressed:
+def read_joined(name: str, why: str, seen: str) -> Suppressed:
     """A buffered single that admit.lua ended, since a second event of its category was suppressed."""
     _, category, _, (scope, limit, retry_after_us), _ = decode(why)
-    return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us))
+    return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us), int(seen))

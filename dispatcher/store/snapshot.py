@@ -14,6 +14,9 @@ from dispatcher.server.keys import Keys
 from dispatcher.store.counts import OUTCOMES, Counts, read_minutes, read_totals
 from dispatcher.store.rq_keys import QueueKeys
 
+_HELD_FROM: Final = 2**52
+"""The score of a held slot is this plus its deadline (lua/include/slots.lua)."""
+
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")
 
 
@@ -275,6 +278,15 @@ class Books:
         with translate_outages():
             rows = self._client.hgetall(self._shadowed)
         return {name.decode(): int(count) for name, count in rows.items() if isinstance(name, bytes)}
+
+    def held(self, scopes: Sequence[str]) -> list[int]:
+        """How many slots of each scope are held by events that wait; those whose deadline has passed among them."""
+        pipe = self._client.pipeline(transaction=False)
+        for name in scopes:
+            pipe.zcount(self._keys.scope(name), _HELD_FROM, "+inf")
+        with translate_outages():
+            found: list[int] = pipe.execute()
+        return found
 
     def minutes(self, now_us: int, most: int) -> list[Counts]:
         """See ``read_minutes``."""

@@ -84,6 +84,11 @@ class Versions:
                 return version
         return None
 
+    def note_refused(self) -> None:
+        """Count that a limits file with faults was given to the fleet."""
+        with translate_outages():
+            self._client.hincrby(self._keys.metrics, "limits_refused", 1)
+
     def kept(self) -> list[Version]:
         """The versions whose contents are kept, the newest first."""
         with translate_outages():

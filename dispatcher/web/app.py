@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,7 +19,9 @@ from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.web import alertmanager
 from dispatcher.web.auth import Guard, Scope
 from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
+from dispatcher.web.hooks import Hooks
 from dispatcher.web.ingest import Ingest
+from dispatcher.web.metrics import ROUTE, Counted, Metrics
 from dispatcher.web.openapi import description
 from dispatcher.web.operating import Operating
 from dispatcher.web.page.routes import Page
@@ -52,7 +55,9 @@ class App:
     ingest: Ingest
     reading: Reading
     operating: Operating
+    metrics: Metrics
     page: Page
+    hooks: Hooks
     readiness: Readiness
     log: Log
 
@@ -64,6 +69,7 @@ class App:
             _at("/v1/events", GET=self._reads(reading.events), POST=self._ingests(ingest.post_events)),
             _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
             _at("/v1/alertmanager", POST=self._ingests(alerts.post, alertmanager.MOST_BODY)),
+            _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(bounded(self.hooks.post))),
             _at("/v1/status", GET=self._reads(reading.status)),
             _at("/v1/limits", GET=self._reads(reading.limits)),
             _at("/v1/limits/check", POST=self._reads(operating.check_limits)),
@@ -84,6 +90,7 @@ class App:
                 DELETE=self._operates(operating.unmute),
             ),
             _at("/v1/audit", GET=self._reads(reading.audit)),
+            _at("/metrics", GET=self.guard.opens(Scope.METRICS)(bounded(self.metrics.get))),
             _at("/-/healthy", GET=bounded(_healthy)),
             _at("/-/ready", GET=bounded(self._ready)),
             _at("/openapi.json", GET=bounded(_described)),
@@ -91,6 +98,7 @@ class App:
         ]
         return Starlette(
             routes=routes,
+            middleware=[Middleware(Counted, self.metrics.traffic)],
             exception_handlers={
                 Problem: _told,
                 ConfigError: _told_by_redis,
@@ -100,7 +108,7 @@ class App:
         )
 
     def _ingests(self, handler: Handler, most: int = MOST_BODY) -> Endpoint:
-        return self.guard.opens(Scope.INGEST)(bounded(handler, most))
+        return self.guard.opens(Scope.INGEST)(bounded(self.metrics.traffic.of_events(handler), most))
 
     def _reads(self, handler: Handler) -> Endpoint:
         return self.guard.opens(Scope.READ)(bounded(handler))
@@ -129,6 +137,7 @@ def _at(path: str, **by_method: Endpoint) -> Route:
     """A path with the endpoint of each of its methods; others are answered with 405 and these."""
 
     async def endpoint(request: Request) -> Response:
+        request.scope[ROUTE] = path
         response = await by_method["GET" if request.method == "HEAD" else request.method](request)
         response.headers.update(HEADERS)
         return response

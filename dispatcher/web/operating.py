@@ -170,7 +170,12 @@ class Operating:
         asked.done()
 
         def work() -> dict[str, Any]:
-            content, who, versions = _limits(body).content, caller_of(request).name, self._desk.versions
+            who, versions = caller_of(request).name, self._desk.versions
+            try:
+                content = _limits(body).content
+            except Problem:
+                versions.note_refused()
+                raise
             was = versions.in_force()
             done = versions.publish(
                 content.text,

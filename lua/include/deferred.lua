@@ -129,7 +129,8 @@ local deferred = module(function(deferred)
       deferred.open_at(at, scope, instant or at.now)
     end
     plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
-    accounting.park(at, header, string.find(scope, '^muted:') and 'muted' or 'limit')
+    local kind = string.match(scope, '^(%a+):')
+    accounting.park(at, header, string.find(header.line, '^quiet:') and 'quiet' or (kind == 'muted' or kind == 'quiet') and kind or 'limit')
     header.state = 'waiting'
     record.write(at, id, header, payload)
   end

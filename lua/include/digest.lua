@@ -24,6 +24,7 @@ local digest = module(function(digest)
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
+  local COUNTING = { 'since', 'edit', 'shown', 'samples', 'snap' }
   local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap', 'resolved' }
 
   local function is_text(value)
@@ -98,7 +99,8 @@ local digest = module(function(digest)
     end
   end
 
-  -- The buffered single ends with the second one. Returns its name and what the record says; nothing where it has left.
+  -- The buffered single ends with the second one. Returns its name, what the record says, and its first
+  -- sight; nothing where it has left.
   local function join_buffered(at, tally, buffered, why)
     local name, stored, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
     why = is_why(stored) and stored or why
@@ -121,7 +123,7 @@ local digest = module(function(digest)
     for _, field in ipairs({ 'buffered', 'name', 'remember', 'words' }) do
       plan.hdel(tally.key, field)
     end
-    return { is_text(name) and name or buffered, why }
+    return { is_text(name) and name or buffered, why, digits(number_of(header.seen)) }
   end
 
   -- The tally of a buffered single that cannot be read goes.
@@ -365,6 +367,10 @@ local digest = module(function(digest)
     for _, field in ipairs({ 'count', 'first', 'last', 'why' }) do
       if not plan.hget(key, field) and not plan.hget(key, 'text') then
         plan.del(key)
+      elseif not plan.hget(key, field) then -- the message goes on without these repeats
+        for _, each in ipairs({ 'count', 'first', 'last', 'why', unpack(COUNTING) }) do
+          plan.hdel(key, each)
+        end
       end
     end
     if plan.hget(key, 'buffered') then

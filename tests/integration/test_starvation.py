@@ -17,17 +17,17 @@ def share(runs: list[Day]) -> float:
 
 
 def test_with_a_guarantee_the_quiet_get_through_what_the_loud_would_have_taken(redis: Database) -> None:
-    without = days(redis, 0, 2, 4)
+    without = days(redis, 0, 1, 3)
     assert share(without) < 30
     assert all(day.used > 98 for day in without)
-    kept = days(redis, QUOTED, 2, 4)
+    kept = days(redis, QUOTED, 2, 3)
     assert [day.within for day in kept] == [0, 0]
     assert min(day.share for day in kept) >= LEAST
     assert all(day.used > 80 for day in kept)
 
 
 def test_no_event_is_refused_within_a_guarantee_that_is_used_up_again_and_again(redis: Database) -> None:
-    (day,) = days(redis, 1, 1, 3)
+    (day,) = days(redis, 1, 1, 2)
     assert day.within == 0
     assert day.share < LEAST
 

@@ -17,12 +17,14 @@ def _in(folder: str, names: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/{room}{slash}test_{name}.py" for room, slash, name in places)
 
 
+_METRICS: Final = _in("integration", "web/metrics store/metrics")
+
 _STORE: Final = (
     *_in(
         "integration",
         "store/settle store/take store/order store/waiting store/versions mutes store/explanations shadow_limits"
         " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
-        " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked",
+        " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked store/metrics",
     ),
     *_in("property", "store_model prefilter_model explain_model"),
     *_in("integration", "delivery_table store/digest"),
@@ -147,7 +149,12 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/slack/history.py": (*_in("integration", "slack/history"), *_SLACK),
     "dispatcher/slack/clients.py": _SLACK,
     "dispatcher/slack/transport.py": (*_in("integration", "slack/keep_alive slack/transport"), *_SLACK),
+    "dispatcher/slack/requests.py": (*_in("integration", "store/metrics"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,
+    "dispatcher/app/metrics.py": _METRICS,
+    "dispatcher/web/exposition.py": _METRICS,
+    "dispatcher/web/metrics.py": _METRICS,
+    "dispatcher/cli/drawing.py": (*_in("unit", "cli/drawing"), *_in("integration", "cli/status")),
     "dispatcher/slack/s*.py": (*_in("integration", "slack/degrade"), *_SLACK),
     "dispatcher/slack/t*.py": (*_in("integration", "slack/transport"), *_SLACK),
     "dispatcher/worker/post_pool.py": (*_in("unit", "worker/post_pool"), *_WORKER),

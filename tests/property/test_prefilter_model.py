@@ -125,7 +125,8 @@ class World:
             worker.prefilter.clear()
         expected = {category: self._ask(worker, category) for category in CATEGORIES}
         taken = worker.take(new)
-        for category, denied, names in taken.prefiltered:
+        for category, denied, names, seen_us in taken.prefiltered:
+            assert seen_us == taken.now_us
             assert denied == expected[category]
             self.prefiltered += len(names)
         if taken.version != self.followed[worker.owner]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Bounds, FirstOf, Lane, Limit, Scope
@@ -446,6 +446,44 @@ def by_hand(redis: Database) -> None:
     stage.snapshot()
 
 
+def repeats_and_recoveries(redis: Database) -> None:
+    """Events about the same thing: refused, counted, cancelled while they wait, edited, and posted again."""
+    text = (
+        f"{FREE}global: {{limits: []}}\ndefaults: {{limits: [], channel: '#free'}}\ncategories:\n"
+        "  counted: {once: {per: 1h, then: edit}}\n"
+        "  labels: {once: {by: [host], per: 1h}, limits: [2/1m], on_limit: digest}\n"
+        "  later: {once: {per: 1h}, limits: [1/1m], on_limit: defer, max_parked: 3}\n"
+        "  slow: {channel: '#slow'}\n"
+    )
+    stage = QuietStage(redis, text)
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    for name in ("counted", "labels", "later", "slow"):
+        about: dict[str, Any] = {"category": name, "dedup_key": "db1", "labels": {"host": "db1"}}
+        stage.send(f"{name}-1", f"{name}-2", **about)
+        stage.send(f"{name}-3", category=name, dedup_key="db2", labels={"host": "db2"})
+        started = ann.go()
+        stage.send(f"{name}-4", **about)
+        stage.send(f"{name}-over", status="resolved", **about)
+        ann.go()
+        explain_all(stage, f"{name}-2", f"{name}-3", f"{name}-over")
+        ann.deliver(started)
+        ann.run()
+        stage.send(f"{name}-5", f"{name}-6", **about)
+        stage.send(f"{name}-old", created_at=1.0, **about)
+        ann.run()
+        stage.clock.forward(61)
+        stage.send(f"{name}-over2", status="resolved", **about)
+        ann.go()
+        stage.clock.forward(61)
+        bob.run()
+        explain_all(stage, f"{name}-old", f"{name}-over2")
+    stage.send("counted-7", "counted-8", category="counted", dedup_key="db3")
+    answer_all(ann, GONE)
+    ann.run()
+    stage.clock.forward(3_600)
+    ann.run()
+
+
 def letters(redis: Database) -> None:
     """Dead letters: made, replayed, made again, purged, trimmed."""
     text = (
@@ -686,6 +724,6 @@ SCENES: Final[dict[str, Scene]] = {
     scene.__name__: scene
     for scene in (
         storm, paced, deferral, digest, digest_once, buffered_single, notice, trouble, history_scans, takeovers,
-        by_hand, letters, versions, stock, full_queue, limiter, waiting,
+        by_hand, repeats_and_recoveries, letters, versions, stock, full_queue, limiter, waiting,
     )
 }  # fmt: skip

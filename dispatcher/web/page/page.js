@@ -6,17 +6,20 @@ const EVERY_MS = 2000;
 const live = document.getElementById("live");
 let tag = "";
 
-// Makes `here` like `there`, and leaves alone what is alike already.
+// Whether one node can become the other; rows of lists have a key, by which they are found again in another place.
+function isAlike(here, there) {
+  return here.nodeName === there.nodeName && here.id === there.id && here.dataset?.key === there.dataset?.key;
+}
+
+// Makes `here` like `there`, and leaves alone what is alike already. Nothing is moved: that would take the focus away.
 function follow(here, there) {
   if (here.isEqualNode(there)) return;
-  if (here.nodeName !== there.nodeName || here.id !== there.id) {
-    here.replaceWith(there);
-  } else if (here.nodeType !== Node.ELEMENT_NODE) {
+  if (here.nodeType !== Node.ELEMENT_NODE) {
     here.nodeValue = there.nodeValue;
-  } else {
-    followAttributes(here, there);
-    followChildren(here, there);
+    return;
   }
+  followAttributes(here, there);
+  followChildren(here, there);
 }
 
 function followAttributes(here, there) {
@@ -30,13 +33,36 @@ function followAttributes(here, there) {
 }
 
 function followChildren(here, there) {
-  const old = [...here.childNodes];
-  const fresh = [...there.childNodes];
-  fresh.forEach((child, place) => {
-    if (place < old.length) follow(old[place], child);
-    else here.append(child);
-  });
-  old.slice(fresh.length).forEach(child => child.remove());
+  let at = here.firstChild;
+  for (const child of [...there.childNodes]) {
+    let match = at;
+    while (match && !isAlike(match, child)) match = match.nextSibling;
+    if (!match) {
+      here.insertBefore(child, at);
+      continue;
+    }
+    removeUntil(at, match);
+    at = match.nextSibling;
+    follow(match, child);
+  }
+  removeUntil(at, null);
+}
+
+function removeUntil(at, end) {
+  while (at !== end) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+// Shows the new part, and gives the focus back to what had it, if that was made anew.
+function show(text) {
+  const page = new DOMParser().parseFromString(`<div id="live">${text}</div>`, "text/html");
+  const focused = document.activeElement;
+  const said = focused.outerHTML;
+  followChildren(live, page.getElementById("live"));
+  if (!focused.isConnected) [...live.querySelectorAll("a, button")].find(each => each.outerHTML === said)?.focus();
 }
 
 // A person selects text, or has a form in hand: nothing may move now.
@@ -55,8 +81,7 @@ async function refresh() {
     if (answer.status === 200) {
       const text = await answer.text();
       tag = answer.headers.get("ETag") || "";
-      const page = new DOMParser().parseFromString(`<div id="live">${text}</div>`, "text/html");
-      if (!isBusy()) followChildren(live, page.getElementById("live"));
+      if (!isBusy()) show(text);
     }
     document.body.classList.toggle("is-away", answer.status !== 200 && answer.status !== 304);
   } catch {

@@ -15,7 +15,7 @@ from dispatcher.app.documents.wellness import wellness
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import Kind, Limit, format_duration
 from dispatcher.core.mutes import EVERYTHING
-from dispatcher.core.policy import GLOBAL_SCOPE
+from dispatcher.core.policy import GLOBAL_SCOPE, Policy
 from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 from dispatcher.settings.content import Content
@@ -38,8 +38,13 @@ VIEWS: Final = {
 }
 """Of each view its address and its name, in the order of the navigation."""
 
-GROUPED_S: Final = 0.25
-"""How long events are counted for a view."""
+GROUPED_S: Final = 0.1
+"""How long events are counted for a view, if they are more than ``GROUPED``."""
+
+GROUPED: Final = 300
+
+_WAITS_FOR: Final = {"channel": "its turn in the channel", "paused": "the end of the pause"}
+"""What the events of a line wait for that wait for no scope, by the kind of the line."""
 
 _MOST_CATEGORIES: Final = 100
 _MOST_LINES: Final = 50
@@ -84,7 +89,7 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
         "counts": [name for name in COUNTS if name != "duplicate"],
         "categories": [_category(status, name) for name in names if name in set(shown)],
         "more_categories": len(names) - len(shown),
-        "stopped": list(_stopped(snapshot)),
+        "stopped": [*_stopped(snapshot), *_quiet(look.limits.policy, snapshot.now_us)],
         "lines": _lines(snapshot),
         "workers": status.workers,
         "chart": chart(minutes),
@@ -154,6 +159,17 @@ def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     yield from muted(snapshot)
 
 
+def _quiet(policy: Policy, now_us: int) -> Iterator[dict[str, Any]]:
+    """The quiet hours that hold."""
+    for each in policy.quiet:
+        if (span := each.span_at(now_us)) is not None:
+            yield {
+                "what": "All categories" if each.categories is None else ", ".join(each.categories),
+                "how": f"quiet ({each.then})", "by": "the limits", "why": each.name,
+                "since_us": span.since_us, "until_us": span.until_us,
+            }  # fmt: skip
+
+
 def muted(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """The mutes that are in force."""
     for name, mute in sorted(snapshot.muted.items()):
@@ -167,11 +183,10 @@ def _lines(snapshot: Snapshot) -> dict[str, Any]:
     """Each line with what it waits for; those in which most wait."""
     rows = [
         {
-            "name": name.removeprefix("channel:").removeprefix("category:").removeprefix("label:"),
-            "is_channel": line.scope is None,
+            "name": name.partition(":")[2],
             "waiting": line.waiting,
             "next_us": line.next_us,
-            "waits_for": line.scope or "its turn in the channel",
+            "waits_for": line.scope or _WAITS_FOR.get(name.partition(":")[0], "its turn"),
         }
         for name, line in sorted(snapshot.lines.items(), key=lambda item: -item[1].waiting)
     ]
@@ -213,7 +228,7 @@ def causes(decisions: Iterator[Decision], most: int) -> tuple[list[Cause], list[
     found: dict[tuple[str | None, ...], Cause] = {}
     newest: list[Decision] = []
     for place, each in enumerate(decisions):
-        if place % 100 == 0 and time.monotonic() > ends_s:
+        if place % 100 == 0 and place > GROUPED and time.monotonic() > ends_s:
             return list(found.values()), newest, False
         if place < most:
             newest.append(each)
@@ -247,7 +262,7 @@ def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], l
             counts[key] += 1
             newest_us.setdefault(key, letter.at_us)
         letters += page[: most - len(letters)]
-        if time.monotonic() > ends_s:
+        if counts.total() > GROUPED and time.monotonic() > ends_s:
             is_all = False
             break
     found = [Group(*key, count, newest_us[key]) for key, count in counts.items()]

@@ -56,6 +56,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "explain",
         "health",
         "limits",
+        "metrics",
         "mute",
         "parked",
         "pause",

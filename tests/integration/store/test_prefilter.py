@@ -93,7 +93,7 @@ def test_an_event_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Wo
     stage.send("a", "b")
     taken = ann.take()
     denied = Denied("category:errors", Limit.parse("1/30m"), HALF_HOUR_US - 60 * US)
-    assert (taken.batch, taken.prefiltered) == ([], [Prefiltered("errors", denied, ["a", "b"])])
+    assert (taken.batch, taken.prefiltered) == ([], [Prefiltered("errors", denied, ["a", "b"], stage.clock.now_us)])
     snapshot = stage.snapshot()
     assert (snapshot.received, snapshot.totals["dropped"], snapshot.by_category("dropped")) == (4, 3, {"errors": 3})
     assert (snapshot.leased, stage.redis.exists(stage.keys.events, stage.keys.leased("ann"))) == (0, 0)
@@ -170,8 +170,8 @@ def test_a_global_limit_closes_the_prefilter_for_the_category_that_it_refused(st
     taken = ann.take()
     limit = Limit.parse("2/30m")
     assert taken.prefiltered == [
-        Prefiltered("errors", Denied("global", limit, HALF_HOUR_US), ["b"]),
-        Prefiltered("deploys", Denied("global", limit, HALF_HOUR_US), ["y"]),
+        Prefiltered("errors", Denied("global", limit, HALF_HOUR_US), ["b"], START_US),
+        Prefiltered("deploys", Denied("global", limit, HALF_HOUR_US), ["y"], START_US),
     ]
     found = record(stage, "b")
     assert found is not None

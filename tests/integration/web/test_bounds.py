@@ -23,8 +23,10 @@ from dispatcher.settings.environment import Settings
 from dispatcher.web import bounds
 from dispatcher.web.app import App
 from dispatcher.web.auth import Guard
+from dispatcher.web.hooks import Hooks
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.listening import listen
+from dispatcher.web.metrics import Metrics
 from dispatcher.web.operating import Operating
 from dispatcher.web.page.routes import Page
 from dispatcher.web.reading import Reading
@@ -53,12 +55,15 @@ def running(redis_url: str) -> Iterator[int]:
         client = Redis.from_url(redis_url)
         desk = Desk(settings, Server(redis_url, "nowhere"), timeout_s=0.2)
         log, threads = build_event_log(), Threads()
+        ingest = Ingest(open_intake(settings, client))
         operating = Operating(desk, threads, log)
         app = App(
             guard=Guard(None),
-            ingest=Ingest(open_intake(settings, client)),
+            ingest=ingest,
+            hooks=Hooks(ingest, desk, threads, log),
             reading=Reading(desk, threads),
             operating=operating,
+            metrics=Metrics(desk, threads),
             page=Page(Guard(None), desk, operating, threads),
             readiness=Readiness(settings, client),
             log=log,

@@ -196,7 +196,9 @@ def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
     redis: Database, redis_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
-    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    rest = "zone: UTC, categories: [news], then: drop"
+    quiet = f'quiet: {{night: {{times: ["00:00-12:00"], {rest}}}, day: {{times: ["12:00-00:00"], {rest}}}}}\n'
+    (tmp_path / "limits.yaml").write_text(LIMITS + quiet, encoding="utf-8")
     bury(redis, numbered(3), EXHAUSTED)
     with (
         Serving(redis_url, tmp_path, "--tokens", "tokens", DISPATCHER_LIMITS_FILE="limits.yaml") as serving,
@@ -205,8 +207,9 @@ def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
         olga.put("/v1/pause/errors", json={"why": "a move"})
         page = seen(olga, "/")
     assert page.one("main").text.startswith("Now No worker runs. Nothing waits. Start a worker: none runs.")
-    (stopped,) = [row for row in page.rows() if len(row) == 6]
-    assert stopped[:4] == ["errors", "paused", "olga", "a move"]
+    paused, hours = [row[:4] for row in page.rows() if len(row) == 6]
+    assert paused == ["errors", "paused", "olga", "a move"]
+    assert hours in (["news", "quiet (drop)", "the limits", name] for name in ("night", "day"))
     (category,) = [row for row in page.rows() if row[0] == "errors" and len(row) > 6]
     assert category[1] == "0 of 1 in 1d"
     assert "dead 3" in page.one("figcaption").text

@@ -277,3 +277,12 @@ class TestEdit:
         stage.clock.now_us += 60 * US
         ann.run()
         assert len(ann.desk.edits) == 45
+
+    def test_an_older_failure_that_comes_after_the_recovery_is_no_repeat(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        stage.send("r", dedup_key="db1", status="resolved")
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        stage.send("c", dedup_key="db1", created_at=1.0)
+        ann.run()
+        assert stage.snapshot().counts.by_reason("dropped") == {("errors", "resolved"): 1}

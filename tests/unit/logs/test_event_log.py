@@ -29,7 +29,7 @@ from dispatcher.core.posts import LeftOut, Part, Receipt
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
 from dispatcher.logs.event_log import DIGEST_LINES, EventLog, build_event_log, build_log
 
-LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 0)
+LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 5_250_000)
 TERMS = Terms("#ops", None, (), 1, configured=True)
 DENIED = Denied("category:errors", Limit.parse("10/30m"), 1_500_000)
 
@@ -80,6 +80,7 @@ def test_an_event_at_its_end_is_one_line(outcome: Outcome, expected: dict[str, A
         "worker": "w1",
         "event_id": "disk-1",
         "category": "errors",
+        "seen": 5.25,
         **expected,
     }
 
@@ -112,7 +113,7 @@ def test_the_line_of_an_event_says_what_explain_says(
     log.settled([Settlement(LEASED, TERMS, outcome)])
     if isinstance(outcome, Dropped) and outcome.denied is not None:
         log.dropped([(LEASED, outcome.denied)])
-        log.prefiltered([Prefiltered("errors", outcome.denied, ["disk-1"])])
+        log.prefiltered([Prefiltered("errors", outcome.denied, ["disk-1"], LEASED.seen_us)])
     sentences = {json.loads(line)["sentence"] for line in stream.getvalue().splitlines()}
     assert sentences == {said}
     monkeypatch.undo()
@@ -245,7 +246,7 @@ def test_a_reader_that_is_gone_does_not_stop_the_worker() -> None:
 
 
 GLOBAL: Final = Denied("global", Limit.parse("100/30m"), 900_000)
-GROUPS: Final = [Prefiltered("errors", DENIED, ["e-1", "e-2"]), Prefiltered("news", GLOBAL, ["n-1"])]
+GROUPS: Final = [Prefiltered("errors", DENIED, ["e-1", "e-2"], 7), Prefiltered("news", GLOBAL, ["n-1"], 7)]
 """Three events that were dropped as they were taken."""
 
 
@@ -253,8 +254,8 @@ def dropped_one_by_one(log: EventLog) -> None:
     """The same three as the gate drops them."""
     log.dropped(
         [
-            (Leased(name, Event(category, "x", id=name), 1, 0), denied)
-            for category, denied, names in GROUPS
+            (Leased(name, Event(category, "x", id=name), 1, seen_us), denied)
+            for category, denied, names, seen_us in GROUPS
             for name in names
         ]
     )
@@ -277,7 +278,7 @@ def test_prefiltered_events_have_the_same_lines_as_events_that_the_gate_drops(
     assert [dict(row)["event_id"] for row in said[0]] == ["e-1", "e-2", "n-1"]
     assert [dict(row)["limit"] for row in said[0]] == ["10/30m", "10/30m", "100/30m"]
     assert [key for key, _ in said[0][0]] == [
-        *("event_id", "category", "outcome", "reason", "scope", "limit", "retry_after_s", "sentence"),
+        *("event_id", "category", "outcome", "reason", "scope", "limit", "retry_after_s", "sentence", "seen"),
         *(("worker",) if worker else ()),
         *("event", "level", "time"),
     ]
@@ -371,7 +372,7 @@ def test_a_digest_message_that_waits_for_its_own_time_is_not_logged() -> None:
 
 
 def test_a_digested_event_ends_with_its_limit_and_a_sentence() -> None:
-    (line,) = lines(lambda log: log.digested([Suppressed("disk-1", "errors", DENIED)]))
+    (line,) = lines(lambda log: log.digested([Suppressed("disk-1", "errors", DENIED, 7)]))
     assert (line["event"], line["event_id"], line["outcome"]) == ("event.settled", "disk-1", "digested")
     assert (line["reason"], line["scope"], line["limit"]) == ("limit:category", "category:errors", "10/30m")
     assert line["sentence"].startswith("Counted into a digest at ")

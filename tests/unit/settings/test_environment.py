@@ -66,6 +66,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         "senders": 8,
         "serve_host": "127.0.0.1",
         "serve_port": 8910,
+        "metrics_categories": 100,
         "serve_tokens_file": None,
         "serve_trusted_hosts": (),
     }
@@ -727,6 +728,7 @@ def test_every_variable_is_documented() -> None:
         "DISPATCHER_SENDERS": "8",
         "DISPATCHER_SERVE_HOST": "127.0.0.1",
         "DISPATCHER_SERVE_PORT": "8910",
+        "DISPATCHER_METRICS_CATEGORIES": "100",
     }
 
 

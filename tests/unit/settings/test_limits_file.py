@@ -280,7 +280,7 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         pytest.param(
             "rules: {}",
             "1:1: rules: the key is not known, expected one of "
-            "global, channels, defaults, categories, quiet, unknown_categories, dead_letters, decisions",
+            "global, channels, defaults, categories, quiet, hooks, unknown_categories, dead_letters, decisions",
             id="unknown section unlike any",
         ),
         pytest.param(

@@ -20,6 +20,7 @@ from dispatcher.settings.limits_schema import (
     DeadLettersSection,
     DecisionsSection,
     GlobalSection,
+    HookSection,
     LimitsFile,
     OnceSection,
     QuietSection,
@@ -255,6 +256,7 @@ def test_every_key_that_may_stand_there_is_described_and_no_other() -> None:
             DeadLettersSection,
             DecisionsSection,
             QuietSection,
+            HookSection,
         )
     }
     assert list(SCHEMA["properties"]) == LimitsFile.key_names()

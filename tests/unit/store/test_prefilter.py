@@ -101,9 +101,9 @@ def test_dropped_events_are_reported_with_the_limit_that_refused_them(prefilter:
     closed = prefilter.call()
     assert closed is not None
     rows = [["errors", 1, 2, "250", "a b c"], ["errors", 2, 1, "3600000000", "d"], ["news", 1, 1, "7", ""]]  # nobody
-    assert closed.read(rows) == [
-        Prefiltered("errors", Denied("global", Limit.parse("5/1h"), 250), ["a", "b", "c"]),
-        Prefiltered("errors", Denied("category:errors", Limit.parse("4/1h"), HOUR_US), ["d"]),
+    assert closed.read(rows, 7) == [
+        Prefiltered("errors", Denied("global", Limit.parse("5/1h"), 250), ["a", "b", "c"], 7),
+        Prefiltered("errors", Denied("category:errors", Limit.parse("4/1h"), HOUR_US), ["d"], 7),
     ]
 
 

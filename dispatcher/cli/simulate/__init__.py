@@ -1,0 +1,75 @@
+"""``dispatcher simulate``: what limits would have done to recorded events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dispatcher.cli.options import Parsed
+from dispatcher.cli.terminal import Terminal
+from dispatcher.core.units import parse_duration
+
+_FILE = click.Path(path_type=Path)
+
+
+def _lost(text: str) -> float:
+    """Per cent, from ``lose 1%``."""
+    words = text.split()
+    try:
+        percent = float(words[1].removesuffix("%")) if len(words) == 2 and words[0] == "lose" else -1.0  # noqa: PLR2004
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < 100 or not text.rstrip().endswith("%"):  # noqa: PLR2004 - per cent
+        raise ValueError(f"{text!r}, expected 'lose X%', for example 'lose 1%'")
+    return percent
+
+
+@click.command(short_help="Show what limits would have done to recorded events.")
+@click.argument("trace", required=False)
+@click.option(
+    "--limits", "limits", type=_FILE, metavar="FILE", help="What would be in force. Default: the limits file."
+)
+@click.option("--against", metavar="FILE|live", help="Also show what these limits would have done, or those in force.")
+@click.option(
+    "--from-redis",
+    "recorded_us",
+    type=Parsed("SPAN", parse_duration),
+    help="In place of a trace: what came in the last SPAN, as the books counted it. At most 48h.",
+)
+@click.option("--suggest", type=Parsed("TEXT", _lost), metavar="'lose X%'", help="Print limits that lose no more.")
+@click.option("--svg", type=_FILE, metavar="FILE", help="Draw a picture.")
+@click.option("--events", type=_FILE, metavar="FILE", help="Write what became of each event, in lines of JSON.")
+@click.option("--expect", type=_FILE, metavar="FILE", help="Exit with 1 unless the cases in this file hold.")
+@click.option("--seed", type=int, default=20, show_default=True, help="Of what is left to chance.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def simulate(  # noqa: PLR0913, PLR0917 - click passes by name
+    terminal: Terminal,
+    /,
+    trace: str | None,
+    limits: Path | None,
+    against: str | None,
+    recorded_us: int | None,
+    suggest: float | None,
+    svg: Path | None,
+    events: Path | None,
+    expect: Path | None,
+    seed: int,
+    as_json: bool,  # noqa: FBT001 - as above
+) -> int:
+    """Show what limits would have done to recorded events.
+
+    TRACE is a file, or - for stdin: lines of JSON with "time" and "category" ("labels", "priority", "id", "channel",
+    "max_age" may follow), a log of the workers in JSON, or CSV with a header. Events of one second come together.
+
+    The workers' own code and scripts decide, on made-up time, on a server of their own: nothing is posted, and no other
+    server is written to.
+    """
+    if (trace is None) is (recorded_us is None):
+        raise click.UsageError("Expected TRACE or --from-redis, and not both.")
+    from dispatcher.cli.simulate.run import Asked, run
+
+    return run(
+        terminal, Asked(trace, limits, against, recorded_us, suggest, svg, events, expect, seed, as_json=as_json)
+    )

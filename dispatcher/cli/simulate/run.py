@@ -1,0 +1,205 @@
+"""The course of ``dispatcher simulate``: read all that is given, simulate, and only then show and write."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from dispatcher.app.limits import LimitsFile, limits_to_look_at, open_limits, read_limits_file
+from dispatcher.app.readers import client_of_namespace, open_versions
+from dispatcher.app.servers import keys_of
+from dispatcher.cli.context import near, server_to_look_at, settings_in_force
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, USAGE, Ended
+from dispatcher.cli.progress import Progress, no_progress, shown_progress
+from dispatcher.cli.terminal import Terminal
+from dispatcher.core.limits import format_duration
+from dispatcher.simulate import picture
+from dispatcher.simulate.arrivals import Arrivals
+from dispatcher.simulate.cases import Case, CasesError, read_cases
+from dispatcher.simulate.document import document_of
+from dispatcher.simulate.ends import Ends
+from dispatcher.simulate.recorded import MOST_US, SPREAD, read_recorded
+from dispatcher.simulate.simulation import Simulated, Trace, private_server, simulate
+from dispatcher.simulate.suggest import suggest
+from dispatcher.simulate.trace import TraceError, read_trace
+
+if TYPE_CHECKING:
+    from dispatcher.core.policy import Policy
+    from dispatcher.server.connection import Client
+    from dispatcher.settings.environment import Settings
+
+LIVE: Final = "live"
+_STDIN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command was given."""
+
+    trace: str | None
+    limits: Path | None
+    against: str | None
+    recorded_us: int | None
+    lost_percent: float | None
+    svg: Path | None
+    events: Path | None
+    expect: Path | None
+    seed: int
+    as_json: bool
+
+
+def run(terminal: Terminal, asked: Asked) -> int:
+    """Returns the exit code."""
+    with ExitStack() as stack:
+        try:
+            cases = read_cases(_text_of(asked.expect), str(asked.expect)) if asked.expect is not None else []
+            arrivals = stack.enter_context(Arrivals())
+            settings = settings_in_force(terminal)
+            proposed = _read(terminal, asked.limits, settings)
+            before = _other(asked.against, settings)
+            _fill(terminal, asked, settings, arrivals)
+        except (TraceError, CasesError) as error:
+            raise Ended(USAGE, str(error)) from None
+        client = stack.enter_context(private_server())
+        return _Answer(terminal, asked, arrivals, client, proposed, before).give(cases)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CasesError(f"{path}: line 1: not UTF-8, expected cases in YAML") from None
+
+
+def _read(terminal: Terminal, path: Path | None, settings: Settings) -> LimitsFile:
+    limits = open_limits(settings) if path is None else read_limits_file(path)
+    for warning in limits.warnings:
+        terminal.warn(warning)
+    return limits
+
+
+def _other(against: str | None, settings: Settings) -> LimitsFile | None:
+    """The limits to compare with."""
+    if against is None:
+        return None
+    if against != LIVE:
+        return read_limits_file(Path(against))
+    with server_to_look_at(settings) as server:
+        return limits_to_look_at(settings, open_versions(settings, server))
+
+
+def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arrivals) -> None:
+    """Read the whole trace."""
+    if asked.recorded_us is not None:
+        span = format_duration(asked.recorded_us)
+        if asked.recorded_us > MOST_US:
+            raise Ended(USAGE, f"--from-redis {span}: the books keep {format_duration(MOST_US)}, expected no more")
+        with server_to_look_at(settings) as server:
+            read_recorded(client_of_namespace(settings, server), keys_of(settings)[0], asked.recorded_us, arrivals)
+            if not arrivals.count:
+                raise Ended(USAGE, f"no event came to namespace {settings.namespace} in the last {span}")
+        terminal.say(SPREAD)
+        return
+    with _opened(asked.trace or _STDIN) as (file, name, size), _progress(asked, size) as progress:
+        progress.show(f"reading {name}")
+        read_trace(file, name, arrivals, progress.advance)
+
+
+@contextmanager
+def _opened(trace: str) -> Iterator[tuple[BinaryIO, str, int | None]]:
+    """The trace as a file, how to name it, and how many bytes it has, if that is known."""
+    if trace == _STDIN:
+        yield sys.stdin.buffer, "stdin", None
+        return
+    with Path(trace).open("rb") as file:
+        yield file, near(Path(trace)), os.fstat(file.fileno()).st_size
+
+
+@contextmanager
+def _progress(asked: Asked, total: int | None) -> Iterator[Progress]:
+    with shown_progress(total) if sys.stderr.isatty() and not asked.as_json else no_progress() as progress:
+        yield progress
+
+
+class _Answer:
+    """Simulates, and gives the answer in all forms that were asked for."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what was read
+        self,
+        terminal: Terminal,
+        asked: Asked,
+        arrivals: Arrivals,
+        client: Client,
+        proposed: LimitsFile,
+        other: LimitsFile | None,
+    ) -> None:
+        self._terminal = terminal
+        self._asked = asked
+        self._arrivals = arrivals
+        self._client = client
+        self._proposed = proposed
+        self._other = other
+
+    def give(self, cases: list[Case]) -> int:
+        """Returns the exit code."""
+        asked, terminal = self._asked, self._terminal
+        before = None if self._other is None else self._run(self._other, "before")
+        ends = None if asked.events is None else Ends()
+        after = self._run(self._proposed, "after", ends)
+        if asked.events is not None and ends is not None:
+            ends.write(asked.events)
+        failures = [failure for case in cases if (failure := case.failure(after.course)) is not None]
+        if asked.svg is not None:
+            title = f"{self._arrivals.count:,} events by {self._named(self._proposed)}"
+            against = "" if self._other is None else f", before by {self._named(self._other)}"
+            asked.svg.write_text(picture.drawn(before, after, title + against), encoding="utf-8")
+        suggestion = None if asked.lost_percent is None else self._suggest(asked.lost_percent)
+        if asked.as_json:
+            terminal.print_json(
+                {
+                    "before": None if before is None else document_of(before.course),
+                    "after": document_of(after.course),
+                    "suggestion": suggestion,
+                }
+            )
+        elif suggestion is not None:
+            terminal.print(suggestion.rstrip("\n"))
+        else:
+            self._show(before, after)
+        for failure in failures:
+            terminal.fail(f"{asked.expect}: {failure}")
+        return DOES_NOT_HOLD if failures else DONE
+
+    def _run(self, limits: LimitsFile, word: str, ends: Ends | None = None) -> Simulated:
+        return self._simulated(self._arrivals, limits.policy, word, ends)
+
+    def _simulated(self, trace: Trace, policy: Policy, word: str, ends: Ends | None = None) -> Simulated:
+        with _progress(self._asked, len(trace)) as progress:
+            progress.show(f"simulating {len(trace):,} events, {word}")
+            return simulate(
+                self._client,
+                trace,
+                policy,
+                ended=None if ends is None else ends.note,
+                advance=progress.advance,
+                seed=self._asked.seed,
+            )
+
+    def _suggest(self, percent: float) -> str:
+        return suggest(self._arrivals, self._arrivals.halves(), self._proposed.content.text, percent, self._simulated)
+
+    def _show(self, before: Simulated | None, after: Simulated) -> None:
+        from dispatcher.cli.simulate.view import drawn
+
+        compared = "" if self._other is None else f", against {self._named(self._other)}"
+        self._terminal.say(f"{self._arrivals.count:,} events by {self._named(self._proposed)}{compared}")
+        self._terminal.draw(*drawn(before, after))
+
+    @staticmethod
+    def _named(limits: LimitsFile) -> str:
+        return near(limits.path) if limits.version is None else f"version {limits.version.number} in force"

@@ -1,0 +1,180 @@
+"""What ``dispatcher simulate`` shows: tables with bars, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.cli.drawing import DOT, EMPTY, FULL, LIGHT, Bar, Fitting, Part, Table, Text, cut
+from dispatcher.core.limits import US, Limit
+from dispatcher.simulate.course import GLOBAL, Course
+from dispatcher.simulate.figures import Counts, Fullest
+from dispatcher.simulate.simulation import Simulated
+
+_ROWS: Final = 25
+_REASONS: Final = 8
+_BAR: Final = 30
+
+
+def drawn(before: Simulated | None, after: Simulated) -> Iterator[Part]:
+    """The whole page."""
+    runs = [after] if before is None else [before, after]
+    yield EMPTY
+    yield _totals(runs)
+    yield EMPTY
+    yield Fitting(lambda: _categories(runs), lambda: _categories(runs, has_bars=False))
+    yield EMPTY
+    yield _windows(after)
+    yield EMPTY
+    yield _channels(after)
+    yield EMPTY
+    for sentence in _sentences(after):
+        yield Text(sentence)
+
+
+def _heads(runs: Sequence[Simulated]) -> tuple[str, ...]:
+    return ("Events",) if len(runs) == 1 else ("Before", "After")
+
+
+def _totals(runs: Sequence[Simulated]) -> Table:
+    table = Table()
+    table.add_column("")
+    for head in _heads(runs):
+        table.add_column(head, is_right=True)
+    totals = [run.course.total for run in runs]
+
+    def row(name: str, values: Sequence[int], style: str = "") -> None:
+        table.add_row(Text(name, style), *(Text(f"{value:,}", style) for value in values))
+
+    row("offered", [each.offered for each in totals])
+    row("sent", [each.sent for each in totals], "green")
+    if any(each.deferred for each in totals):
+        row("deferred", [each.deferred for each in totals])
+        for name, delay in (("p50", _half), ("p95", _most), ("longest", _longest)):
+            table.add_row(f"  waited, {name}", *(span(delay(run.course)) for run in runs))
+    for outcome, style in (("digested", "yellow"), ("dropped", "yellow"), ("dead", "red")):
+        if any(getattr(each, outcome) for each in totals):
+            row(outcome, [getattr(each, outcome) for each in totals], style)
+            for why in _reasons(runs, outcome):
+                row(f"  {why}", [run.course.reasons[outcome, why] for run in runs])
+    for outcome in ("duplicate", "waiting"):
+        if any(getattr(each, outcome) for each in totals):
+            row(outcome, [getattr(each, outcome) for each in totals])
+    return table
+
+
+def _half(course: Course) -> float:
+    return course.delays.percentile_s(50)
+
+
+def _most(course: Course) -> float:
+    return course.delays.percentile_s(95)
+
+
+def _longest(course: Course) -> float:
+    return course.delays.most_s
+
+
+def _reasons(runs: Sequence[Simulated], outcome: str) -> list[str]:
+    """What suppressed the most."""
+    counts = {why: run.course.reasons[of, why] for run in runs for of, why in run.course.reasons if of == outcome}
+    return sorted(counts, key=lambda why: -counts[why])[:_REASONS]
+
+
+def _categories(runs: Sequence[Simulated], *, has_bars: bool = True) -> Table:
+    after = runs[-1].course
+    table = Table()
+    table.add_column("Category")
+    table.add_column("Offered", is_right=True)
+    if has_bars:
+        table.add_column("Sent █, suppressed ░")
+    for head in ("Sent",) if len(runs) == 1 else ("Sent before", "after"):
+        table.add_column(head, is_right=True)
+    table.add_column("%", is_right=True)
+    chosen = sorted(after.categories, key=lambda name: (-after.categories[name].offered, name))[:_ROWS]
+    most = max((after.categories[name].offered for name in chosen), default=1)
+    for name in chosen:
+        counts = after.categories[name]
+        bars = (_bar(counts, most),) if has_bars else ()
+        sent = (f"{run.course.categories.get(name, Counts()).sent:,}" for run in runs)
+        table.add_row(cut(name), f"{counts.offered:,}", *bars, *sent, f"{100 * counts.share:.1f}")
+    _say_more(table, len(after.categories) - len(chosen))
+    return table
+
+
+def _bar(counts: Counts, most: int) -> Bar:
+    whole = max(1, round(_BAR * counts.offered / most))
+    sent = min(whole, max(round(_BAR * counts.sent / most), 1 if counts.sent else 0))
+    return Bar(((sent, FULL, "green"), (whole - sent, LIGHT, "yellow"), (_BAR - whole, DOT, "dim")))
+
+
+def _windows(run: Simulated) -> Table:
+    table = Table()
+    for head in ("Limit", "Fullest window", "of", "At", "Budget used %"):
+        table.add_column(head, is_right=head not in {"Limit", "At"})
+    by_use = sorted(run.course.windows.items(), key=lambda item: (item[0][0] != GLOBAL, -_use(item[1])))
+    for (scope, limit), fullest in by_use[:_ROWS]:
+        at = _instant(run, fullest.at_us) if fullest.most else ""
+        used = f"{100 * _budget(run, scope, fullest.limit):.1f}"
+        table.add_row(f"{scope} {limit}", str(fullest.most), str(fullest.limit.max), at, used)
+    _say_more(table, len(by_use) - _ROWS)
+    return table
+
+
+def _use(fullest: Fullest) -> float:
+    return fullest.most / fullest.limit.max
+
+
+def _budget(run: Simulated, scope: str, limit: Limit) -> float:
+    """How much of what the limit allows in the length of the trace was used, by events."""
+    course = run.course
+    counts = course.total if scope == GLOBAL else course.categories.get(scope.partition(":")[2], Counts())
+    windows = max(1.0, course.bars.count * course.bars.width_us / limit.window_us)
+    return counts.sent / (limit.max * windows)
+
+
+def _channels(run: Simulated) -> Table:
+    table = Table()
+    for head in ("Channel", "Posts", "Pace", "Fullest window", "Waited for it, p95", "longest", "429"):
+        table.add_column(head, is_right=head not in {"Channel", "Pace"})
+    channels = run.course.channels
+    chosen = sorted(channels, key=lambda name: -channels[name].posts)[:_ROWS]
+    for name in chosen:
+        each = channels[name]
+        table.add_row(
+            cut(name),
+            f"{each.posts:,}",
+            "none" if each.pace is None else str(each.pace),
+            "" if each.fullest is None else f"{each.fullest.most}",
+            span(each.delays.percentile_s(95)),
+            span(each.delays.most_s),
+            f"{run.slack.refused[name]:,}",
+        )
+    _say_more(table, len(channels) - len(chosen))
+    return table
+
+
+def _say_more(table: Table, number: int) -> None:
+    if number > 0:
+        table.add_row(Text(f"and {number:,} more", "dim"))
+
+
+def _sentences(run: Simulated) -> Iterator[str]:
+    course = run.course
+    served = {name: each for name, each in course.categories.items() if each.offered}
+    if served:
+        worst = min(served, key=lambda name: (served[name].share, name))
+        counts = served[worst]
+        yield f"Worst served: {worst}, of which {counts.sent:,} of {counts.offered:,} were sent ({counts.share:.1%})."
+    refused = run.slack.refused.total()
+    yield f"Slack would have told {refused:,} posts to wait (429), by the rates that people report."
+    if waiting := course.total.waiting:
+        yield f"At the end {waiting:,} events wait for room in a limit; what was admitted is posted."
+
+
+def _instant(run: Simulated, at_us: int) -> str:
+    at_s = (at_us - run.shift_us) / US
+    if run.shift_us:
+        return f"second {at_s:,.0f}"
+    return f"{local(at_s):%Y-%m-%d %H:%M:%S} {zone(at_s)}"

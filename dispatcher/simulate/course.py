@@ -1,0 +1,287 @@
+"""What becomes of the events of a simulation, as the workers tell it: counted, and handed on one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from dispatcher.core.event import job_id_for
+from dispatcher.core.leased_event import Leased, Undecodable, Waiting
+from dispatcher.core.limits import Denied, Reason
+from dispatcher.core.outcomes import (
+    DeadLettered,
+    Digested,
+    Dropped,
+    Hushed,
+    Parked,
+    Prefiltered,
+    Recovered,
+    Sent,
+    Settlement,
+    Slots,
+    Step,
+    Told,
+    Turned,
+)
+from dispatcher.core.policy import OnLimit, Policy, limit_reason
+from dispatcher.core.tally import Suppressed
+from dispatcher.simulate.arrivals import Arrival
+from dispatcher.simulate.figures import Bars, Channel, Counts, Delays, Fullest, Series
+from dispatcher.simulate.fleet import Clock
+
+MOST_NAMES: Final = 1_000
+"""Categories that no limits name and that are counted by their own name; more count as ``other``, as in the books."""
+
+OTHER: Final = "other"
+MOST_CHANNELS: Final = 1_000
+GLOBAL: Final = "global"
+
+Ended: TypeAlias = Callable[[int, str, str], None]
+"""Told of each event: its line, its outcome, and the reason."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """An event that has not ended; ``reason`` is why it waits, '' if it does not."""
+
+    at_us: int
+    line: int
+    category: str
+    reason: str = ""
+    was_deferred: bool = False
+
+
+class Course:
+    """The observer of a simulation (``fleet.FleetObserver``). It holds the events that have not ended, and counts.
+
+    Instants are those of ``clock``.
+    """
+
+    def __init__(self, policy: Policy, clock: Clock, bars: Bars, ended: Ended | None = None) -> None:
+        self.bars = bars
+        self.categories: dict[str, Counts] = {}
+        self.series: dict[str, Series] = {}
+        self.channels: dict[str, Channel] = {}
+        self.reasons: Counter[tuple[str, str]] = Counter()
+        """How many were suppressed or became dead letters, by outcome, and by limit, or else by reason."""
+        self.delays = Delays()
+        """Of those that were deferred and sent."""
+        self.windows: dict[tuple[str, str], Fullest] = {
+            (GLOBAL, str(each)): Fullest(each) for each in policy.global_limits
+        }
+        """By scope and limit."""
+        self.unnamed_duplicates = 0
+        self.denials: list[Denied] = []
+        """What refused events, since this was last emptied."""
+        self.has_released = False
+        """Whether an event has given slots back, since this was last reset."""
+        self._policy = policy
+        self._clock = clock
+        self._ended = ended
+        self._live: dict[str, _Live] = {}
+        self._names: dict[str, str] = {}
+        self._held: Counter[str] = Counter()
+        self._bar = 0
+
+    @property
+    def total(self) -> Counts:
+        """All categories together."""
+        total = Counts(offered=self.unnamed_duplicates, duplicate=self.unnamed_duplicates)
+        for each in self.categories.values():
+            total.add(each)
+        return total
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every event has ended."""
+        return not self._live
+
+    def offer(self, id_: str, arrival: Arrival, at_us: int, job_id: str) -> None:
+        """An event came at this instant; ``id_`` is its name, and its job has another one if it must."""
+        if job_id != id_:
+            self._names[job_id] = id_
+        category = self._come(arrival.category, at_us)
+        self._live[id_] = _Live(at_us, arrival.line, category)
+
+    def repeat(self, arrival: Arrival, at_us: int) -> None:
+        """An event came at this instant that is known to be a duplicate."""
+        if arrival.category:
+            self.categories[self._come(arrival.category, at_us)].duplicate += 1
+        else:
+            self.unnamed_duplicates += 1
+        if self._ended is not None:
+            self._ended(arrival.line, "duplicate", Reason.DUPLICATE.value)
+
+    def finish(self) -> None:
+        """What has not ended is left waiting."""
+        self._note_held(self.bars.count)
+        for id_, live in list(self._live.items()):
+            self._end(id_, "waiting", live.reason)
+
+    def duplicates(self, ids: Sequence[str]) -> None:
+        """See ``FleetObserver``."""
+        for id_ in ids:
+            self._end(id_, "duplicate", Reason.DUPLICATE.value)
+
+    def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
+        """See ``FleetObserver``."""
+        for _, denied, names, _ in groups:
+            self.denials.append(denied)
+            self.reasons["dropped", _shown(denied)] += len(names)
+            reason = limit_reason(denied.scope).value
+            for name in names:
+                self._end(name, "dropped", reason)
+
+    def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
+        """See ``ports.Observer``."""
+        for leased, denied in events:
+            self._suppress(leased.name, "dropped", denied)
+
+    def digested(self, events: Sequence[Suppressed]) -> None:
+        """See ``ports.Observer``."""
+        for name, _, denied, _ in events:
+            self._suppress(name, "digested", denied)
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """See ``ports.Observer``."""
+        self._note_held(self.bars.place(self._clock.now_us))
+        for settlement in settlements:
+            self.has_released |= settlement.slots is Slots.RELEASE
+            if isinstance(settlement.subject, Undecodable):
+                raise TypeError(f"the simulation made an event that cannot be read: {settlement.subject.detail}")
+            self._settle(settlement.subject, settlement)
+
+    def waiting(self, events: Sequence[Waiting]) -> None:
+        """See ``ports.Observer``."""
+        self._note_held(self.bars.place(self._clock.now_us))
+        for each in events:
+            leased = each.candidate.leased
+            if not leased.is_digest_message:
+                defers = self._policy.rule(leased.event.category).on_limit is OnLimit.DEFER
+                self._wait(leased.name, each.reason, is_deferred=each.scope is not None and defers)
+
+    def lost(self, events: Sequence[Leased | Undecodable]) -> None:
+        """See ``ports.Observer``: there is nobody to whom an event could be lost."""
+        if events:
+            raise RuntimeError(f"{len(events)} events of the simulation were lost to another worker")
+
+    def recovered(self, events: Sequence[Recovered]) -> None:
+        """See ``ports.Observer``."""
+        self.has_released |= bool(events)
+        for id_, _ in events:
+            self._let_go(self._names.get(id_, id_), "dropped", Reason.RESOLVED)
+
+    def turned(self, pauses: Sequence[Turned]) -> None:
+        """See ``ports.Observer``."""
+
+    def trimmed(self, count: int) -> None:
+        """See ``ports.Observer``."""
+
+    def _come(self, category: str, at_us: int) -> str:
+        """The name under which a category counts; counts one more."""
+        if category not in self.categories:
+            if len(self.categories) >= MOST_NAMES and not self._policy.knows(category):
+                category = OTHER
+            self.categories.setdefault(category, Counts())
+            self.series.setdefault(category, Series(self.bars.count))
+        self.categories[category].offered += 1
+        self.series[category].offered[self.bars.place(at_us)] += 1
+        return category
+
+    def _settle(self, leased: Leased, settlement: Settlement) -> None:
+        name = leased.name
+        match settlement.outcome:
+            case Told(Step.POSTED):
+                self._post(leased.event.category, settlement)
+            case Sent():
+                self._send(leased, settlement)
+            case Dropped(Denied() as denied):
+                self._suppress(name, "dropped", denied)
+            case DeadLettered(denied=Denied() as denied):
+                self._suppress(name, "dead", denied)
+            case Dropped(reason=reason):
+                self._let_go(name, "dropped", reason)
+            case Digested(reason):
+                self._let_go(name, "digested", reason)
+            case Hushed() as hushed:
+                self._let_go(name, hushed.outcome, Reason.QUIET)
+            case DeadLettered(reason):
+                self.categories[self._live[name].category].expired += reason is Reason.EXPIRED
+                self._let_go(name, "dead", reason)
+            case Parked(reason=reason) if not leased.is_digest_message:
+                self._wait(name, reason, is_deferred=False)
+
+    def _send(self, leased: Leased, settlement: Settlement) -> None:
+        self._post(leased.event.category, settlement)
+        live = self._live[leased.name]
+        self.series[live.category].sent[self.bars.place(self._clock.now_us)] += 1
+        delays = self.delays if live.was_deferred else self._channel(settlement).delays
+        delays.add(self._clock.now_us - live.at_us)
+        self._end(leased.name, "sent", Reason.OK.value)
+
+    def _let_go(self, name: str, outcome: str, reason: Reason) -> None:
+        """It ended otherwise than by a limit."""
+        self.reasons[outcome, reason.value] += 1
+        self._end(name, outcome, reason.value)
+
+    def _suppress(self, name: str, outcome: str, denied: Denied) -> None:
+        self.denials.append(denied)
+        self.reasons[outcome, _shown(denied)] += 1
+        self._end(name, outcome, limit_reason(denied.scope).value)
+
+    def _wait(self, name: str, reason: Reason, *, is_deferred: bool) -> None:
+        live = self._live[name]
+        if not live.reason:
+            self._held[live.category] += 1
+        live.reason = reason.value
+        if is_deferred and not live.was_deferred:
+            live.was_deferred = True
+            self.categories[live.category].deferred += 1
+
+    def _end(self, name: str, outcome: str, reason: str) -> None:
+        live = self._live.pop(name)
+        if self._names:
+            self._names.pop(job_id_for(name), None)
+        if live.reason:
+            self._held[live.category] -= 1
+        counts = self.categories[live.category]
+        setattr(counts, outcome, getattr(counts, outcome) + 1)
+        if self._ended is not None:
+            self._ended(live.line, outcome, reason)
+
+    def _post(self, category: str, settlement: Settlement) -> None:
+        now_us = self._clock.now_us
+        for limit in self._policy.global_limits:
+            self.windows[GLOBAL, str(limit)].add(now_us)
+        for limit in self._policy.rule(category).limits:
+            place = (f"category:{category}", str(limit))
+            if place not in self.windows:
+                self.windows[place] = Fullest(limit)
+            self.windows[place].add(now_us)
+        channel = self._channel(settlement)
+        channel.posts += 1
+        if channel.fullest is not None:
+            channel.fullest.add(now_us)
+
+    def _channel(self, settlement: Settlement) -> Channel:
+        name = settlement.terms.channel if settlement.terms is not None else ""
+        if name not in self.channels:
+            if len(self.channels) >= MOST_CHANNELS:
+                name = OTHER
+            pace = None if name == OTHER else self._policy.pace(name)
+            self.channels.setdefault(name, Channel(pace, Fullest(pace) if pace is not None else None))
+        return self.channels[name]
+
+    def _note_held(self, bar: int) -> None:
+        """Note how many wait at the end of each bar that is over."""
+        for over in range(self._bar, bar):
+            for category, count in self._held.items():
+                self.series[category].held[over] = count
+        self._bar = max(self._bar, bar)
+
+
+def _shown(denied: Denied) -> str:
+    scope = denied.scope if denied.scope.count(":") < 2 else denied.scope.partition("=")[0]  # noqa: PLR2004 - label:c:l=v
+    return f"{scope} {denied.limit}"

@@ -1,0 +1,190 @@
+"""Hooks: requests of other services, each verified by its own secret, become events as the limits file says."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dispatcher.app.operating import Desk
+from dispatcher.core.event import MAX_ID
+from dispatcher.core.hooks import Hook, Verify
+from dispatcher.core.policy import TemplateFailed
+from dispatcher.core.strict_json import read_json
+from dispatcher.errors import InvalidEvent
+from dispatcher.logs.event_log import EventLog
+from dispatcher.settings.templating import JinjaTemplate, compile_mapping
+from dispatcher.web.ingest import Ingest
+from dispatcher.web.problems import Problem
+from dispatcher.web.threads import Threads
+
+FRESH_S: Final = 1.0
+"""How long the hooks of the limits in force are taken to be these."""
+
+OLDEST_S: Final = 300
+"""How old a signed instant may be, and how far ahead."""
+
+MOST_SECRETS: Final = 64 * 1024
+
+_HEADERS: Final[Mapping[Verify, str]] = {
+    Verify.GITHUB: "X-Hub-Signature-256",
+    Verify.SENTRY: "Sentry-Hook-Signature",
+    Verify.GRAFANA: "X-Grafana-Alerting-Signature",
+    Verify.HMAC: "X-Signature",
+    Verify.TOKEN: "Authorization",
+}
+_FALSE: Final = frozenset({"", "False", "false", "None", "none", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mapper:
+    """A hook with its templates ready."""
+
+    hook: Hook
+    when: JinjaTemplate | None
+    fields: Mapping[str, JinjaTemplate]
+    labels: Mapping[str, JinjaTemplate]
+
+    @classmethod
+    def of(cls, hook: Hook) -> Mapper:
+        """The hook's."""
+        said = {name: getattr(hook, name) for name in ("category", "text", "id", "channel", "priority")}
+        return cls(
+            hook,
+            None if hook.when is None else compile_mapping(hook.when),
+            {name: compile_mapping(source) for name, source in said.items() if source is not None},
+            {name: compile_mapping(source) for name, source in hook.labels.items()},
+        )
+
+    def payload(self, variables: Mapping[str, object]) -> dict[str, Any] | None:
+        """The event of a request, as an object; None of one that ``when`` leaves out. Raises ``InvalidEvent``."""
+        if self.when is not None and _made("when", self.when, variables) in _FALSE:
+            return None
+        payload: dict[str, Any] = {name: _made(name, template, variables) for name, template in self.fields.items()}
+        payload = {name: text for name, text in payload.items() if text or name in {"category", "text"}}
+        if len(payload.get("id", "")) > MAX_ID:
+            payload["id"] = blake2b(payload["id"].encode(), digest_size=16).hexdigest()
+        labels = {name: _made(f"labels/{name}", template, variables) for name, template in self.labels.items()}
+        return {**payload, "labels": {name: text for name, text in labels.items() if text}}
+
+
+class Hooks:
+    """The route of hooks."""
+
+    def __init__(self, ingest: Ingest, desk: Desk, threads: Threads, log: EventLog) -> None:
+        self._ingest = ingest
+        self._desk = desk
+        self._threads = threads
+        self._log = log
+        self._known: dict[str, Mapper] = {}
+        self._of: Mapping[str, Hook] = {}
+        self._read_s = -FRESH_S
+
+    async def post(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/hooks/{name}``; what ``when`` leaves out is 202 too, and counted as ``ignored``."""
+        name = request.path_params["name"]
+        payload = await self._threads.run(lambda: self._payload(name, request, body))
+        if payload is None:
+            return JSONResponse({"ids": [], "enqueued": 0, "duplicate": 0, "ignored": 1}, HTTPStatus.ACCEPTED)
+        events = await self._ingest.valid([payload], request)
+        done = (await self._ingest.enqueue(events)).done()
+        return JSONResponse({**done, "ignored": 0}, HTTPStatus.ACCEPTED)
+
+    def _payload(self, name: str, request: Request, body: bytes) -> dict[str, Any] | InvalidEvent | None:
+        """What becomes of the request: an event as an object, why it is none, or None for nothing."""
+        mapping = self._mapping(name)
+        verify(mapping.hook, request.headers, body, self._secrets(name, mapping.hook))
+        try:
+            variables = {
+                "body": read_json(body),
+                "headers": {key.lower(): text for key, text in request.headers.items()},
+            }
+        except InvalidEvent as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"the body is {error}") from error
+        try:
+            return mapping.payload(variables)
+        except InvalidEvent as error:
+            return error
+
+    def _mapping(self, name: str) -> Mapper:
+        if time.monotonic() - self._read_s >= FRESH_S:
+            self._desk.check()
+            self._of, self._read_s = self._desk.limits().policy.hooks, time.monotonic()
+        hook = self._of.get(name)
+        if hook is None:
+            raise Problem(HTTPStatus.NOT_FOUND, f"there is no hook {name!r} in the limits in force")
+        known = self._known.get(name)
+        if known is None or known.hook != hook:
+            known = self._known[name] = Mapper.of(hook)
+        return known
+
+    def _secrets(self, name: str, hook: Hook) -> list[bytes]:
+        try:
+            with Path(hook.secret_file).open("rb") as file:
+                secrets = [line.strip() for line in file.read(MOST_SECRETS).splitlines() if line.strip()]
+            fault = None if secrets else "is empty"
+        except OSError as error:
+            secrets, fault = [], f"cannot be read: {error.strerror}"
+        if fault is not None:
+            self._log.say("hook.refused", hook=name, detail=f"{hook.secret_file} {fault}")
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"the secret of the hook {name!r} cannot be read")
+        return secrets
+
+
+def verify(hook: Hook, headers: Mapping[str, str], body: bytes, secrets: list[bytes]) -> None:
+    """Return where the request comes from who knows one of the secrets; else raise ``Problem``.
+
+    The raw body is what is signed, behind the instant and a colon where that is signed too. Takes the same time for
+    any wrong signature of a length.
+    """
+    header = hook.header or _HEADERS[hook.verify]
+    given = headers.get(header, "")
+    if hook.verify is Verify.TOKEN:
+        found = [hmac.compare_digest(_token(given), secret) for secret in secrets]
+    else:
+        signed = body
+        if hook.timestamp_header is not None:
+            instant = headers.get(hook.timestamp_header, "")
+            if not instant.isdecimal() or abs(time.time() - int(instant)) > OLDEST_S:
+                raise _unauthorized(f"{hook.timestamp_header} is no instant of the last {OLDEST_S} s")
+            signed = instant.encode() + b":" + body
+        signature = given.removeprefix("sha256=").strip().lower().encode()
+        found = [
+            hmac.compare_digest(hmac.new(secret, signed, sha256).hexdigest().encode(), signature) for secret in secrets
+        ]
+    if not any(found):
+        raise _unauthorized(f"{header} does not prove that the sender knows the secret of this hook")
+
+
+def _token(given: str) -> bytes:
+    """The token in a header: by itself, behind Bearer, or as the password of Basic."""
+    kind, _, rest = given.partition(" ")
+    if kind.lower() == "bearer":
+        return rest.strip().encode("latin-1")
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return given.strip().encode("latin-1")
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": 'Bearer realm="dispatcher"'})
+
+
+def _made(name: str, template: JinjaTemplate, variables: Mapping[str, object]) -> str:
+    try:
+        return template.render(variables)
+    except TemplateFailed as error:
+        raise InvalidEvent(f"the hook's template of {name} fails: {error}", pointer=f"/{name}") from error

@@ -1,0 +1,158 @@
+"""``GET /metrics``: the namespace's figures, the same from every process, and a few of this process alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dispatcher.app.metrics import Facts, read_facts
+from dispatcher.app.operating import Desk
+from dispatcher.errors import ConfigError
+from dispatcher.web.auth import Caller
+from dispatcher.web.bounds import Handler
+from dispatcher.web.exposition import PREFIX, families
+from dispatcher.web.problems import Problem
+from dispatcher.web.threads import Threads
+
+KEPT_S: Final = 1.0
+"""So old may the figures be that a scrape gets: one look a second serves all."""
+
+NOWHERE: Final = "none"
+"""The route of a request that has none."""
+
+
+class Traffic:
+    """Counts requests and events of this process, in its event loop."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._events: Counter[tuple[str, str]] = Counter()
+
+    def note(self, route: str, code: int) -> None:
+        """One request and its answer."""
+        self._requests[route, str(code)] += 1
+
+    def families(self) -> Iterator[Metric]:
+        """What was counted."""
+        for name, told, labels, counts in (
+            ("http_requests", "Requests, by route and answer.", ("route", "code"), self._requests),
+            ("http_events", "Events in requests, by token and result.", ("source", "result"), self._events),
+        ):
+            family = CounterMetricFamily(PREFIX + name, told, labels=labels)
+            for values, number in counts.items():
+                family.add_metric(values, number)
+            yield family
+
+    def of_events(self, handler: Handler) -> Handler:
+        """The handler, whose answers say how many events were enqueued and how many were duplicates."""
+
+        async def counted(request: Request, body: bytes) -> Response:
+            caller: Caller = request.state.caller
+            try:
+                response = await handler(request, body)
+            except Problem:
+                self._events[caller.name, "refused"] += 1  # the request: nothing of it was enqueued, or not all
+                raise
+            done = json.loads(bytes(response.body))
+            for result in ("enqueued", "duplicate"):
+                self._events[caller.name, result] += done.get(result, 0)
+            return response
+
+        return counted
+
+
+ROUTE: Final = "dispatcher.route"
+"""Where the path of a request's route stands in its scope."""
+
+
+class Counted:
+    """An application whose requests are counted."""
+
+    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+        self._app = app
+        self._traffic = traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._traffic.note(scope.get(ROUTE, NOWHERE), message["status"])
+            await send(message)
+
+        await self._app(scope, receive, noted)
+
+
+class Look:
+    """What the last look found; one look serves all who ask within a second. Threads may share it."""
+
+    def __init__(self, read: Callable[[], list[Metric]], clock: Callable[[], float] = time.monotonic) -> None:
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._found: list[Metric] = []
+        self._until = 0.0
+
+    def families(self) -> list[Metric]:
+        """The families. Raises ``GateUnavailable`` and ``ConfigError``; the next who asks looks again then."""
+        with self._lock:
+            if self._clock() >= self._until:
+                self._found = self._read()
+                self._until = self._clock() + KEPT_S
+            return self._found
+
+
+class Metrics:
+    """The route; ``traffic`` is what this process counts itself."""
+
+    def __init__(self, desk: Desk, threads: Threads) -> None:
+        self.traffic = Traffic()
+        self._look = Look(lambda: list(families(read_facts(desk))))
+        self._threads = threads
+
+    async def get(self, request: Request, _body: bytes) -> Response:
+        """``GET /metrics``: OpenMetrics where the client asks for it, else Prometheus' text.
+
+        503 where Redis is away or refuses, with what is known of this process.
+        """
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        begun = time.monotonic()
+        found: list[Metric] = []
+        status = HTTPStatus.OK
+        try:
+            found = await self._threads.run(self._look.families)
+        except (Problem, ConfigError):
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        took = GaugeMetricFamily(f"{PREFIX}scrape_seconds", "How long this scrape took.", time.monotonic() - begun)
+        is_up = int(status == HTTPStatus.OK)
+        up = GaugeMetricFamily(f"{PREFIX}redis_up", "Whether Redis answered this scrape.", is_up)
+        return Response(encode(_Found([*found, *self.traffic.families(), took, up])), status, media_type=kind)
+
+
+class _Found(CollectorRegistry):
+    """Families as prometheus_client writes them."""
+
+    def __init__(self, found: Iterable[Metric]) -> None:
+        super().__init__()
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them."""
+        return self._found
+
+
+def text(facts: Facts) -> str:
+    """The namespace's figures as Prometheus' text."""
+    return generate_latest(_Found(families(facts))).decode()

@@ -1,0 +1,195 @@
+"""The page in a real browser: what only there shows."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import pytest
+
+from dispatcher.core.limits import Reason
+from dispatcher.core.outcomes import DeadLettered
+from tests.browser.conftest import Open
+from tests.support.dead_letters import EXHAUSTED, buried, bury, numbered, on_lanes
+from tests.support.processes import PATIENCE_S, until
+from tests.support.servers import Database
+from tests.support.serving import Serving
+
+pytestmark = pytest.mark.browser
+
+VIEWS: Final = ("/", "/suppressed", "/explain", "/waiting", "/dead", "/silences", "/limits", "/audit")
+MORE: Final = ("/explain?id=e1", "/explain?text=text", "/dead/e1", "/dead/none", "/dead?since=soon")
+NASTY: Final = """<script>alert(1)</script>"'><img src=x onerror=alert(1)><svg onload=alert(1)>${alert(1)}"""
+LONG: Final = "a-word-that-has-no-end-" * 20
+
+CONTRAST: Final = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = colour => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    return canvas.getImageData(0, 0, 1, 1).data;
+  };
+  const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+    .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = node => {
+    for (let at = node; at; at = at.parentElement) {
+      const found = rgba(getComputedStyle(at).backgroundColor);
+      if (found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const faults = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility()) continue;
+    const [a, b] = [light(rgba(getComputedStyle(node).color)), light(ground(node))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) faults.push(`${walker.currentNode.data.trim().slice(0, 40)}: ${ratio.toFixed(2)}`);
+  }
+  return faults;
+}"""
+
+
+@pytest.fixture
+def letters(redis: Database) -> None:
+    """Something in the views, also what is long and has no place to be broken."""
+    bury(redis, numbered(5))
+    bury(redis, [{"category": "deploys", "text": LONG, "id": LONG[:128]}], EXHAUSTED)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.usefixtures("letters")
+def test_every_text_stands_out_from_its_ground(open_page: Open, wrong: list[str], scheme: str) -> None:
+    page = open_page(color_scheme=scheme)
+    for path in (*VIEWS, *MORE):
+        page.goto(path)
+        assert page.evaluate(CONTRAST) == [], path
+    _forget_refusals(wrong)
+
+
+@pytest.mark.parametrize("width", [320, 1200])
+@pytest.mark.usefixtures("letters")
+def test_no_view_is_wider_than_its_window(open_page: Open, wrong: list[str], width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 640})
+    for path in (*VIEWS, *MORE):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, path
+    _forget_refusals(wrong)
+
+
+def test_foreign_text_runs_nowhere(open_page: Open, redis: Database, desk: Serving) -> None:
+    event = {"category": "errors", "text": NASTY, "id": NASTY, "labels": {"host": NASTY}}
+    bury(redis, [event], DeadLettered(Reason.REJECTED, NASTY, NASTY))
+    with desk.client("secret-of-olga") as olga:
+        olga.put("/v1/pause/errors", json={"why": NASTY})
+        olga.put("/v1/mutes/errors", json={"for": "2h", "why": NASTY})
+    page = open_page()
+    for path in (*VIEWS, "/explain?text=script", "/dead?text=script"):
+        page.goto(path)
+        page.wait_for_timeout(50)  # for what an image that is none would do
+        assert page.locator("img, svg[onload], main script").count() == 0
+    page.goto("/dead")
+    page.locator("td.id a").click()
+    assert NASTY in page.locator("pre").first.inner_text()
+
+
+def test_100000_dead_letters_are_painted_within_300_ms(open_page: Open, redis: Database) -> None:
+    bury(redis, numbered(100_000))
+    page = open_page()
+    page.goto("/audit")  # the browser has the style sheet, and the server its connections
+    page.goto("/dead")
+    assert "100,000 are kept" in page.locator("main").inner_text()
+    first_paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    assert until(lambda: page.evaluate(first_paint), "a paint") < 300
+
+
+def test_a_group_is_replayed_with_the_keyboard_alone(open_page: Open, redis: Database) -> None:
+    bury(redis, numbered(3))
+    bury(redis, [{"category": "deploys", "text": "x", "id": "d"}], EXHAUSTED)
+    page = open_page()
+    page.goto("/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "To the content"
+    assert page.locator(".skip").bounding_box()["x"] >= 0, "what has the focus is seen"
+    _tab_to(page, "Dead letters")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead")
+    _tab_to(page, "Replay…", "rejected")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead/replay")
+    assert "3 dead letters match." in page.locator("main").inner_text()
+    assert on_lanes(redis) == []
+    _tab_to(page, "Replay: 3")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead?replayed=3")
+    assert (len(on_lanes(redis)), buried(redis)) == (3, ["d"])
+
+
+def test_what_is_new_comes_by_itself_and_leaves_the_focus_where_it_is(open_page: Open, redis: Database) -> None:
+    bury(redis, numbered(2))
+    page = open_page()
+    page.goto("/dead")
+    page.locator("td.id a", has_text="e0").focus()
+    bury(redis, [{"category": "deploys", "text": "x", "id": "d"}], EXHAUSTED)
+    page.get_by_text("exhausted", exact=True).wait_for(timeout=PATIENCE_S * 1_000)
+    assert page.evaluate("document.activeElement.textContent") == "e0"
+    page.locator("#by-category").fill("depl")
+    bury(redis, [{"category": "deploys", "text": "x", "id": "d2"}], EXHAUSTED)
+    page.locator("#by-category").blur()
+    page.locator("td.id a", has_text="d2").wait_for(timeout=PATIENCE_S * 1_000)
+    assert page.locator("#by-category").input_value() == "depl"
+
+
+def test_it_says_that_it_is_not_reached_and_goes_on_when_it_is(open_page: Open, wrong: list[str]) -> None:
+    page = open_page()
+    page.goto("/audit")
+    page.context.set_offline(True)
+    page.locator(".away").wait_for(state="visible", timeout=PATIENCE_S * 1_000)
+    page.context.set_offline(False)
+    page.locator(".away").wait_for(state="hidden", timeout=PATIENCE_S * 1_000)
+    wrong[:] = [each for each in wrong if "ERR_INTERNET_DISCONNECTED" not in each]
+
+
+@pytest.mark.usefixtures("letters")
+def test_without_scripts_every_view_is_the_same(open_page: Open) -> None:
+    plain, usual = open_page(java_script_enabled=False), open_page()
+    for path in ("/silences", "/limits", "/audit", "/dead"):
+        plain.goto(path)
+        usual.goto(path)
+        assert plain.locator("main").inner_text() == usual.locator("main").inner_text()
+    plain.goto("/dead?category=deploys")
+    plain.locator("button", has_text="Remove what matches…").click()
+    plain.locator("button", has_text="Remove for good: 1").click()
+    assert "1 purged." in plain.locator("main").inner_text()
+
+
+def test_two_viewers_cost_the_server_less_than_2_percent_of_a_core(open_page: Open, redis: Database) -> None:
+    bury(redis, [{"category": f"c{n % 50}", "text": "x", "id": f"e{n}"} for n in range(2_000)])
+    for _ in range(2):
+        open_page().goto("/")
+    before, begin_s = _used_s(redis), time.monotonic()
+    time.sleep(10)  # what is measured is this span of time
+    assert (_used_s(redis) - before) / (time.monotonic() - begin_s) < 0.02
+
+
+def _used_s(redis: Database) -> float:
+    facts = redis.info("cpu")
+    return float(facts["used_cpu_user"]) + float(facts["used_cpu_sys"])
+
+
+def _tab_to(page: Any, text: str, row: str = "") -> None:  # noqa: ANN401 - playwright's
+    """Press Tab until an element of this text, in a row with that one, has the focus."""
+    said = "[document.activeElement.textContent.trim(), document.activeElement.closest('tr')?.textContent ?? '']"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        found, around = page.evaluate(said)
+        if found == text and row in around:
+            return
+    raise AssertionError(f"no way with Tab to {text!r}")
+
+
+def _forget_refusals(wrong: list[str]) -> None:
+    """The browser tells of each answer that is no success; those that were asked for here are meant."""
+    wrong[:] = [each for each in wrong if "the server responded with a status of 4" not in each]

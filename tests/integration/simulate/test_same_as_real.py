@@ -1,0 +1,128 @@
+"""The same trace on made-up time and in real time, by a worker process and to a strict Slack: each event ends alike."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.core.limits import US
+from dispatcher.producer.blocking import Producer
+from dispatcher.server.keys import Keys
+from dispatcher.settings.limits_file import read_limits
+from dispatcher.simulate.arrivals import Arrival, Arrivals, Details
+from dispatcher.simulate.simulation import simulate
+from dispatcher.stand_in import STRICT, Setup, StandIn
+from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.snapshot import Books
+from tests.support.processes import Command, environment, settled, until
+from tests.support.servers import Database
+
+LIMITS: Final = """\
+global: {limits: [11/7250ms]}
+channels: {default: {pace: 1/1050ms}}
+defaults: {limits: [2/3500ms]}
+categories:
+  drops: {channel: "#drops"}
+  kept: {limits: [4/6500ms], guarantee: 3, channel: "#kept"}
+  letters: {limits: [1/2500ms, 2/5500ms], on_limit: dead-letter, channel: "#letters"}
+  defers: {limits: [1/2250ms], on_limit: defer, max_parked: 4, channel: "#defers"}
+  tired: {limits: [1/4250ms], on_limit: defer, max_age: 3100ms, channel: "#tired"}
+  digests: {limits: [2/5500ms], on_limit: digest, digest_delay: 20s, channel: "#digests"}
+  hosts: {limits: [], per_label: {host: [1/3500ms]}, channel: "#hosts"}
+"""
+"""Limits of minutes, as it were, with seconds for minutes. Windows end a quarter second off the beat of the events,
+or more, so that what a busy machine takes for an event decides nothing."""
+
+STORM_S, STORM_EVERY_S = 8, 22
+NAMES: Final = ("drops", "kept", "letters", "defers", "tired", "digests", "hosts", "other")
+
+
+def _has_come(at_s: float) -> bool:
+    return time.monotonic() >= at_s
+
+
+def arrivals(storms: int, seed: int) -> list[tuple[int, str, dict[str, str]]]:
+    """Storms of fifty events, each at a whole second, in order. Between two there is time to post what waits."""
+    chance = random.Random(seed)
+    came = sorted(
+        (STORM_EVERY_S * storm + chance.randrange(STORM_S), storm) for storm in range(storms) for _ in range(50)
+    )
+    return [(at_s, chance.choice(NAMES), {"host": chance.choice("ab")}) for at_s, _ in came]
+
+
+def simulated(redis: Database, came: Sequence[tuple[int, str, dict[str, str]]]) -> dict[str, str]:
+    """What a simulation says of each event, by its id."""
+    ends: dict[str, str] = {}
+    redis.flushall()
+    with Arrivals() as trace:
+        for line, (at_s, category, labels) in enumerate(came):
+            details = Details(id=f"e-{line}", labels=tuple(labels.items()))
+            trace.add(Arrival((1_769_860_800 + at_s) * US, line, category, details))
+        policy = read_limits(LIMITS, "limits.yaml").policy
+        simulate(redis, trace, policy, ended=lambda line, outcome, _: ends.update({f"e-{line}": outcome}))
+    return ends
+
+
+def real(
+    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[tuple[int, str, dict[str, str]]]
+) -> dict[str, str]:
+    """What became of each event in real time; what has not ended when all that was admitted is posted is waiting.
+
+    What expired after the last one came is ``late``: a busy machine makes the last post later than a simulation.
+    """
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(LIMITS, encoding="utf-8")
+    books = Books(redis, Keys("dispatcher"), QueueKeys("notifications"))
+    with StandIn(setup=Setup.paced(STRICT)) as slack:
+        variables = environment(redis_url, slack.base_url, slack.token, limits)
+        # One worker: in which order two of them decide about events of one second, nobody promises.
+        with Command("worker", env=variables, cwd=tmp_path, name="worker") as worker:
+            worker.await_line("worker.started")
+            producer, began = Producer(redis), time.monotonic()
+            for line, (at_s, category, labels) in enumerate(came):
+                until(partial(_has_come, began + at_s), "the instant of an event")
+                producer.send(category, f"event {line}", id=f"e-{line}", labels=labels)
+            last = datetime.now(UTC).isoformat()
+            until(books.is_drained, "what was admitted to be posted")
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0, worker.stderr()
+        lines = {id_: line for id_, (line,) in settled([worker]).items()}
+    ends = {
+        id_: "late" if line["reason"] == "expired" and line["time"] > last else line["outcome"]
+        for id_, line in lines.items()
+    }
+    return {f"e-{n}": ends.get(f"e-{n}", "waiting") for n in range(len(came))}
+
+
+def different(
+    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[tuple[int, str, dict[str, str]]]
+) -> dict[str, tuple[str, str]]:
+    """The events that ended differently. All ways to end were seen."""
+    expected = simulated(redis, came)
+    assert set(Counter(expected.values())) >= {"sent", "dropped", "dead", "digested"}
+    redis.flushall()
+    found = real(redis, redis_url, tmp_path, came)
+    pairs = {id_: (outcome, found[id_]) for id_, outcome in expected.items()}
+    return {id_: (a, b) for id_, (a, b) in pairs.items() if a != b and not (b == "late" and a in {"waiting", "dead"})}
+
+
+def test_in_real_time_each_event_ends_as_it_was_simulated(redis: Database, redis_url: str, tmp_path: Path) -> None:
+    assert different(redis, redis_url, tmp_path, arrivals(1, 3)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("seed", [4, 5])
+def test_for_minutes_each_event_ends_as_it_was_simulated(
+    redis: Database, redis_url: str, tmp_path: Path, seed: int
+) -> None:
+    assert different(redis, redis_url, tmp_path, arrivals(5, seed)) == {}

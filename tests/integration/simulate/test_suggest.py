@@ -1,0 +1,115 @@
+"""Suggested limits keep what they promise: on the trace, on its second half, and on days they have not seen."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dispatcher.core.limits import US, Limit
+from dispatcher.core.policy import Policy
+from dispatcher.settings.limits_file import read_limits
+from dispatcher.simulate.arrivals import Arrival, Arrivals
+from dispatcher.simulate.simulation import Simulated, Trace, simulate
+from dispatcher.simulate.suggest import GREATER, NoSuggestion, fullest, refused, suggest
+from tests.support.servers import Database
+
+BASE = '{"global": {"limits": ["50/30m"]}, "categories": {"loud": {"channel": "#loud"}}}'
+PERCENT = 2.0
+QUIET = {"b": 12, "c": 6, "d": 3}
+Came = list[tuple[float, str]]
+
+
+def steadily(rates: dict[str, float], hours: int, seed: int) -> Came:
+    """Events of each category at so many in half an hour, at random."""
+    chance, came = random.Random(seed), []
+    for name, rate in rates.items():
+        at_s = chance.expovariate(rate / 1_800)
+        while at_s < hours * 3_600:
+            came.append((at_s, name))
+            at_s += chance.expovariate(rate / 1_800)
+    return sorted(came)
+
+
+def steady(seed: int) -> Came:
+    return steadily({"a": 20, **QUIET}, 6, seed)
+
+
+def bursts(seed: int) -> Came:
+    """Each event is the first of a burst of ten or so within a minute."""
+    chance = random.Random(seed)
+    begun = steadily({name: rate / 8 for name, rate in {"a": 16, **QUIET}.items()}, 10, seed)
+    return sorted((at_s + 60 * chance.random(), name) for at_s, name in begun for _ in range(chance.randint(6, 10)))
+
+
+def one_loud(seed: int) -> Came:
+    return steadily({"loud": 90, **QUIET}, 4, seed)
+
+
+@pytest.fixture
+def keep() -> Iterator[Callable[[Came], Arrivals]]:
+    kept: list[Arrivals] = []
+
+    def keeper(came: Came) -> Arrivals:
+        arrivals = Arrivals()
+        kept.append(arrivals)
+        for line, (at_s, category) in enumerate(came, 1):
+            arrivals.add(Arrival(round((1_769_860_800 + at_s) * US), line, category))
+        return arrivals
+
+    yield keeper
+    for each in kept:
+        each.__exit__(None, None, None)
+
+
+def lost(simulated: Simulated) -> dict[str, float]:
+    counts = simulated.course.categories
+    return {name: 100 * each.dropped / each.offered for name, each in counts.items()}
+
+
+@pytest.mark.parametrize("shape", [steady, bursts, one_loud])
+def test_a_suggestion_keeps_its_promise(
+    redis: Database, shape: Callable[[int], Came], keep: Callable[[Came], Arrivals]
+) -> None:
+    trace, runs = keep(shape(1)), []
+
+    def run(part: Trace, policy: Policy, _: str) -> Simulated:
+        runs.append(simulate(redis, part, policy))
+        return runs[-1]
+
+    text = suggest(trace, trace.halves(), BASE, PERCENT, run)
+    whole, second = runs[-2:]
+    assert max(lost(whole).values()) <= PERCENT
+    assert max(lost(second).values()) <= GREATER * PERCENT
+    assert whole.course.total.offered == len(trace)
+    assert second.course.total.offered == pytest.approx(len(trace) / 2, rel=0.01)
+    assert read_limits(text, "suggested.yaml").policy.categories["loud"].channel == "#loud"
+    numbers = [line for line in text.splitlines() if re.match(r" +(- \d+/30m|guarantee: \d+)", line)]
+    assert len(numbers) >= len(whole.course.categories) + 1
+    assert all("  # " in line for line in numbers)
+
+
+def test_another_day_of_the_same_kind_loses_not_much_more(redis: Database, keep: Callable[[Came], Arrivals]) -> None:
+    trace, other = keep(steady(1)), keep(steady(2))
+    text = suggest(trace, trace.halves(), BASE, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+    assert max(lost(simulate(redis, other, read_limits(text, "suggested.yaml").policy)).values()) <= GREATER * PERCENT
+
+
+def test_what_no_number_can_save_is_no_suggestion(redis: Database, keep: Callable[[Came], Arrivals]) -> None:
+    trace = keep([(n, "a") for n in range(40)])
+    base = '{"unknown_categories": "reject"}'  # and the suggestion names it: then it is known
+    text = suggest(trace, trace.halves(), base, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+    assert "40" in text
+    closed = '{"quiet": {"ever": {"times": ["11:00-13:00"], "zone": "UTC", "then": "drop"}}}'
+    with pytest.raises(NoSuggestion, match=r"after 8 rounds more than 2 % are still lost: a 100\.00 %"):
+        suggest(trace, trace.halves(), closed, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+
+
+def test_the_numbers_are_those_of_windows() -> None:
+    came = [0, 1 * US, 59 * US, 60 * US, 61 * US, 200 * US]
+    rolling, fixed = Limit.parse("2/1m"), Limit.parse("2/1m fixed")
+    assert (fullest(came, rolling), fullest(came, fixed)) == (3, 3)
+    assert (refused(came, rolling), refused(came, fixed)) == (1, 1)
+    assert (refused(came, Limit.parse("3/1m")), refused(came, Limit.parse("1/1m"))) == (0, 3)

@@ -1,0 +1,266 @@
+"""Hooks of the limits file: who may post, and what becomes an event. Bodies have the shapes that services document."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.commands import run
+from tests.support.servers import Database, RedisServer
+from tests.support.serving import Serving
+
+SECRETS: Final = b"the-old-secret\nthe-secret\n"
+LIMITS: Final = """\
+hooks:
+  github: {preset: github, secret_file: secret}
+  sentry: {preset: sentry, secret_file: secret, category: crashes}
+  grafana: {preset: grafana, secret_file: secret, timestamp_header: X-Grafana-Alerting-Timestamp}
+  shop:
+    verify: hmac
+    header: X-Shop-Signature
+    secret_file: secret
+    when: "{{ body.paid }}"
+    category: orders
+    id: "order-{{ body.order.id }}"
+    text: "{{ body.order.lines | length }} lines for {{ body.customer.name }}"
+    channel: "#{{ body.team | lower }}"
+    priority: "{% if body.order.total | int > 100 %}high{% else %}normal{% endif %}"
+    labels: {customer: "{{ body.customer.name }}", none: "{{ body.nothing | default('') }}"}
+  plain: {verify: token, secret_file: secret, category: plain, text: "{{ body.text }}"}
+  gitlab: {verify: token, header: X-Gitlab-Token, secret_file: secret, category: plain, text: "{{ body.text }}"}
+  lost: {verify: token, secret_file: nowhere, category: plain, text: "{{ body.text }}"}
+"""
+ORDER: Final[dict[str, Any]] = {
+    "paid": True,
+    "order": {"id": 7, "lines": ["a", "b"], "total": 120},
+    "customer": {"name": "Müller & <Söhne>"},
+    "team": "OPS",
+}
+PUSH: Final[dict[str, Any]] = {
+    "ref": "refs/heads/main",
+    "before": "6113728f27ae82c7b1a177c8d03f9e96e0adf246",
+    "after": "59b20b8d5c6ff8d09518454d4dd8b7b30f095ab5",
+    "compare": "https://github.com/octo/shop/compare/6113728f27ae...59b20b8d5c6f",
+    "repository": {"id": 1, "name": "shop", "full_name": "octo/shop"},
+    "pusher": {"name": "olga", "email": "olga@example.com"},
+    "sender": {"login": "olga"},
+    "commits": [{"id": "59b20b8d", "message": "Mend the basket"}],
+    "head_commit": {"id": "59b20b8d", "message": "Mend the basket"},
+}
+PULL_REQUEST: Final[dict[str, Any]] = {
+    "action": "opened",
+    "number": 5,
+    "pull_request": {"title": "Mend it", "html_url": "https://github.com/octo/shop/pull/5", "merged": False},
+    "repository": PUSH["repository"],
+    "sender": {"login": "olga"},
+}
+ISSUE: Final[dict[str, Any]] = {
+    "action": "created",
+    "installation": {"uuid": "24b6ee14-6c0e-4b39-a4b8-d3b0ad0f3f55"},
+    "data": {
+        "issue": {
+            "id": "1170820242",
+            "title": "ReferenceError: blooopy is not defined",
+            "culprit": "?(runner)",
+            "level": "error",
+            "web_url": "https://sentry.io/organizations/octo/issues/1170820242/",
+        }
+    },
+    "actor": {"type": "application", "id": "sentry", "name": "Sentry"},
+}
+GRAFANA: Final[dict[str, Any]] = {
+    "receiver": "ops",
+    "status": "firing",
+    "alerts": [{"status": "firing", "labels": {"alertname": "High memory"}, "fingerprint": "c6eadffa33fcdf37"}],
+    "groupKey": '{}:{alertname="High memory"}',
+    "title": "[FIRING:1] High memory",
+    "state": "alerting",
+    "message": "**Firing**\n\nmemory is above 90 %",
+}
+
+
+@pytest.fixture(scope="module")
+def process(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    cwd: Path = tmp_path_factory.mktemp("hooks")
+    (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    (cwd / "secret").write_bytes(SECRETS)
+    with Serving(shared_server.url, cwd, DISPATCHER_LIMITS_FILE="limits.yaml") as serving:
+        yield serving
+
+
+@pytest.fixture
+def hooks(process: Serving, redis_url: str) -> Iterator[httpx.Client]:
+    del redis_url
+    with process.client() as client:
+        client.base_url = client.base_url.join("/v1/hooks/")
+        yield client
+
+
+def signature(body: bytes, secret: bytes = b"the-secret") -> str:
+    return hmac.new(secret, body, sha256).hexdigest()
+
+
+def post_signed(hooks: httpx.Client, name: str, payload: object, header: str, **headers: str) -> httpx.Response:
+    body = json.dumps(payload).encode()
+    named = {key.replace("_", "-"): value for key, value in headers.items()}
+    return hooks.post(name, content=body, headers={header: signature(body), **named})
+
+
+def only_event(redis: Database) -> dict[str, Any]:
+    """The event of the one job on the lanes."""
+    jobs = [key for key in redis.keys("rq:job:*") if redis.type(key) == b"hash"]
+    (data,) = [redis.hget(key, "data") for key in jobs]
+    assert data is not None
+    (_, arguments, *_) = json.loads(data)[1:]
+    payload: dict[str, Any] = json.loads(arguments[0]) if isinstance(arguments[0], str) else arguments[0]
+    return payload
+
+
+def test_a_push_to_github_becomes_an_event_once(hooks: httpx.Client, redis: Database) -> None:
+    given = {"X_GitHub_Event": "push", "X_GitHub_Delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958"}
+    answers = [
+        post_signed(hooks, "github", PUSH, "X-Hub-Signature-256", **given, X_Hub_Signature="sha1=0") for _ in range(2)
+    ]
+    assert [answer.json() for answer in answers] == [
+        {"ids": [given["X_GitHub_Delivery"]], "enqueued": 1, "duplicate": 0, "ignored": 0},
+        {"ids": [given["X_GitHub_Delivery"]], "enqueued": 0, "duplicate": 1, "ignored": 0},
+    ]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    event = only_event(redis)
+    assert event["category"] == "github"
+    assert event["text"].splitlines() == [
+        "olga pushed 1 to refs/heads/main of octo/shop",
+        "Mend the basket",
+        "https://github.com/octo/shop/compare/6113728f27ae...59b20b8d5c6f",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "payload", "enqueued"),
+    [
+        ("pull_request", PULL_REQUEST, 1),
+        ("ping", {"zen": "Design for failure."}, 0),
+        ("workflow_run", {"action": "requested"}, 0),
+    ],
+)
+def test_of_github_only_what_its_preset_names_becomes_an_event(
+    hooks: httpx.Client, event: str, payload: dict[str, Any], enqueued: int
+) -> None:
+    answer = post_signed(hooks, "github", payload, "X-Hub-Signature-256", X_GitHub_Event=event, X_GitHub_Delivery=event)
+    told = answer.json()
+    assert (answer.status_code, told["enqueued"], told["ignored"]) == (202, enqueued, 1 - enqueued)
+
+
+def test_an_issue_of_sentry_becomes_an_event_of_the_category_that_the_hook_says(
+    hooks: httpx.Client, redis: Database
+) -> None:
+    given = {"Sentry_Hook_Resource": "issue", "Request_ID": "r-1", "Sentry_Hook_Timestamp": "1711315768"}
+    answer = post_signed(hooks, "sentry", ISSUE, "Sentry-Hook-Signature", **given)
+    assert (answer.status_code, answer.json()["ids"]) == (202, ["r-1"])
+    event = only_event(redis)
+    assert event["category"] == "crashes"
+    assert event["text"].splitlines()[0] == "ReferenceError: blooopy is not defined"
+
+
+@pytest.mark.parametrize(("age_s", "status"), [(0, 202), (299, 202), (-299, 202), (400, 401), (-400, 401)])
+def test_grafana_signs_the_instant_too(hooks: httpx.Client, redis: Database, age_s: int, status: int) -> None:
+    body, instant = json.dumps(GRAFANA).encode(), str(int(time.time()) - age_s)
+    headers = {
+        "X-Grafana-Alerting-Timestamp": instant,
+        "X-Grafana-Alerting-Signature": signature(instant.encode() + b":" + body),
+    }
+    assert hooks.post("grafana", content=body, headers=headers).status_code == status
+    if status == 202:
+        assert only_event(redis)["text"].startswith("[FIRING:1] High memory\n**Firing**")
+
+
+def test_every_field_is_made_by_a_template_and_an_empty_one_is_left_out(hooks: httpx.Client, redis: Database) -> None:
+    assert post_signed(hooks, "shop", ORDER, "X-Shop-Signature").json()["ids"] == ["order-7"]
+    event = only_event(redis)
+    assert {name: event.get(name) for name in ("category", "text", "channel", "priority", "labels")} == {
+        "category": "orders",
+        "text": "2 lines for Müller & <Söhne>",
+        "channel": "#ops",
+        "priority": "high",
+        "labels": {"customer": "Müller & <Söhne>"},
+    }
+    assert post_signed(hooks, "shop", {**ORDER, "paid": False}, "X-Shop-Signature").json()["ignored"] == 1
+
+
+def test_what_no_event_can_be_made_of_is_told_with_its_place(hooks: httpx.Client) -> None:
+    answer = post_signed(hooks, "shop", {"paid": True}, "X-Shop-Signature")
+    (fault,) = answer.json()["errors"]
+    assert (answer.status_code, fault["pointer"]) == (422, "/text")
+    assert "the hook's template of text fails" in fault["detail"]
+    answer = post_signed(hooks, "shop", {**ORDER, "team": "a" * 200}, "X-Shop-Signature")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/channel")
+
+
+@pytest.mark.parametrize(
+    ("name", "headers", "status"),
+    [
+        ("plain", {"Authorization": "Bearer the-secret"}, 202),
+        ("plain", {"Authorization": "Bearer the-old-secret"}, 202),
+        ("plain", {"Authorization": "Basic " + base64.b64encode(b"x:the-secret").decode()}, 202),
+        ("plain", {"Authorization": "Bearer another"}, 401),
+        ("plain", {"Authorization": "Basic ?"}, 401),
+        ("plain", {}, 401),
+        ("gitlab", {"X-Gitlab-Token": "the-secret"}, 202),
+        ("gitlab", {"Authorization": "Bearer the-secret"}, 401),
+        ("none", {"Authorization": "Bearer the-secret"}, 404),
+        ("lost", {"Authorization": "Bearer the-secret"}, 503),
+    ],
+)
+def test_a_token_has_to_be_that_of_the_hook(
+    hooks: httpx.Client, name: str, headers: dict[str, str], status: int
+) -> None:
+    assert hooks.post(name, content=b'{"text": "x"}', headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("given", ["", "sha256=", signature(b"{}", b"another"), signature(b"{} "), "é"])
+def test_a_body_that_was_not_signed_with_the_secret_is_refused(hooks: httpx.Client, given: str) -> None:
+    for name, header in (("github", "X-Hub-Signature-256"), ("sentry", "Sentry-Hook-Signature")):
+        headers = {header.encode(): given.encode("latin-1")}
+        answer = hooks.post(name, content=b"{}", headers=headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="dispatcher"')
+
+
+def test_a_body_that_is_no_json_is_refused(hooks: httpx.Client) -> None:
+    headers = {"X-Gitlab-Token": "the-secret"}
+    assert hooks.post("gitlab", content=b"{", headers=headers).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        ("{secret_file: x}", "expected verify, category and text, or a preset"),
+        ("{preset: gitlab, secret_file: x}", "'gitlab', expected github, sentry or grafana; did you mean github?"),
+        ("{preset: github}", "hooks.h.secret_file: the key is missing"),
+        ("{preset: github, secret_file: x, verify: md5}", "expected github, sentry, grafana, hmac or token"),
+        ("{preset: github, secret_file: x, text: '{{ text }}'}", "text is no variable here"),
+        ("{preset: github, secret_file: x, text: '{{ body.a() }}'}", "a call, which templates cannot have"),
+        ("{preset: github, secret_file: x, header: 'a b'}", "expected the name of a header such as X-Signature"),
+        ("{preset: github, secret_file: 5}", "expected the path of a file such as /run/secrets/github"),
+    ],
+)
+def test_a_hook_with_a_fault_is_told_with_its_place(tmp_path: Path, hook: str, said: str) -> None:
+    (tmp_path / "limits.yaml").write_text(f"hooks: {{h: {hook}}}\n", encoding="utf-8")
+    told = run("limits", "check", str(tmp_path / "limits.yaml"))
+    assert told.code == 78
+    assert "limits.yaml:1:" in told.err
+    assert said in told.err
+
+
+def test_a_hook_reads_as_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    said = run("limits", "check", str(tmp_path / "limits.yaml")).out
+    assert "Hook github: requests signed as github does, by a secret in secret; some of them become events." in said

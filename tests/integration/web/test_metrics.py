@@ -1,0 +1,175 @@
+"""``GET /metrics`` and ``dispatcher metrics``: what they tell, and that it fits together in every scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+
+from dispatcher.errors import GateUnavailable
+from dispatcher.producer.blocking import Producer
+from dispatcher.testing import SlackStandIn
+from dispatcher.web.metrics import Look
+from tests.support.commands import run
+from tests.support.processes import until
+from tests.support.scrapes import COUNTERS, GAUGES, HISTOGRAMS, OF_PROCESS, Scrape
+from tests.support.servers import Database, RedisServer
+from tests.support.serving import Serving
+
+LIMITS = """\
+global: {limits: [20/1h]}
+channels: {default: {pace: none}}
+defaults: {limits: [3/1h]}
+categories:
+  errors: {limits: [2/30m, {max: 1, window: 1h, shadow: true}]}
+  deploys: {on_limit: defer, limits: [1/1h]}
+  audit: {on_limit: dead-letter, limits: [1/1h]}
+"""
+
+
+@pytest.fixture
+def env(redis_url: str, tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    return {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": str(tmp_path / "limits.yaml")}
+
+
+@pytest.fixture
+def scraped(redis: Database, env: dict[str, str]) -> Scrape:
+    """After events of all kinds, one of which waits on its lane."""
+    producer = Producer(redis)
+    for category, count in (("errors", 3), ("audit", 2), ("deploys", 3), ("mystery", 2)):
+        producer.send_many([{"category": category, "text": str(n)} for n in range(count)])
+    assert run("worker", "--burst", **env, DISPATCHER_SINK="console").code == 0
+    producer.send("errors", "later", priority="high")
+    return Scrape.of(run("metrics", **env).out)
+
+
+def test_a_scrape_tells_what_became_of_every_event(scraped: Scrape) -> None:
+    assert scraped.faults() == []
+    assert scraped.by("events_received_total", "category") == {
+        "": 0, "errors": 3, "audit": 2, "deploys": 3, "mystery": 2,
+    }  # fmt: skip
+    assert scraped.value("events_total", category="errors", outcome="sent") == 2
+    assert scraped.value("events_ended_total", outcome="dead", reason="limit:category") == 1
+    assert scraped.value("suppressed_total", category="errors", limit="category") == 1
+    assert scraped.value("suppressed_total", category="audit", limit="category") == 1
+    assert scraped.value("shadow_denied_total", scope="category:errors", limit="1/1h") == 1
+    assert scraped.by("parked", "why") == {"limit": 2}
+    assert scraped.by("waiting", "lane") == {"high": 1, "normal": 0, "low": 0}
+    assert 0 <= scraped.value("oldest_waiting_seconds", lane="high") < 60
+    assert scraped.value("dead_letters", reason="limit:category") == 1
+    assert scraped.value("limit_used", scope="category:errors", window="30m") == 2
+    assert scraped.value("limit_max", scope="global", window="1h") == 20
+    assert 0 < scraped.value("limit_free_in_seconds", scope="category:audit", window="1h") <= 3_600
+    assert scraped.value("limits_version") == 1
+    assert scraped.total("delivery_seconds_count") == 6
+
+
+def test_the_families_are_those_of_the_documentation(scraped: Scrape) -> None:
+    documented = Path(__file__).parents[3].joinpath("docs/metrics.md").read_text(encoding="utf-8")
+    assert set(scraped.types) == GAUGES | COUNTERS | HISTOGRAMS
+    for names, kind in ((GAUGES, "gauge"), (COUNTERS, "counter"), (HISTOGRAMS, "histogram")):
+        assert {scraped.types[name] for name in names} == {kind}
+    for name in GAUGES | HISTOGRAMS | {f"{name}_total" for name in COUNTERS}:
+        assert f"`dispatcher_{name}`" in documented, name
+
+
+@pytest.fixture
+def serving(env: dict[str, str], tmp_path: Path) -> Iterator[Serving]:
+    with Serving(
+        env["DISPATCHER_REDIS_URL"], tmp_path, DISPATCHER_LIMITS_FILE=env["DISPATCHER_LIMITS_FILE"]
+    ) as serving:
+        yield serving
+
+
+def test_serve_tells_the_same_and_what_it_counts_itself(scraped: Scrape, serving: Serving) -> None:
+    assert serving.post("/v1/events", [{"category": "errors", "text": "a", "id": "a"}] * 2).status_code == 202
+    assert serving.post("/v1/events", {"category": "no good", "text": "a"}).status_code == 422
+    with serving.client() as client:
+        assert client.get("/nowhere").status_code == 404
+        answer = client.get("/metrics")
+        opened = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert opened.headers["content-type"].startswith("application/openmetrics-text")
+    found = Scrape.of(answer.text)
+    assert found.faults() == []
+    assert set(found.types) == set(scraped.types) | OF_PROCESS
+    assert found.value("http_requests_total", route="/v1/events", code="202") == 1
+    assert found.value("http_requests_total", route="none", code="404") == 1
+    assert found.by("http_events_total", "result") == {"enqueued": 1, "duplicate": 1, "refused": 1}
+    assert found.by("http_events_total", "source") == {"local": 3}
+    assert found.value("redis_up") == 1
+    families = {family.name: family for family in read_openmetrics(opened.text)}  # type: ignore[no-untyped-call]
+    assert families["dispatcher_events"].type == "counter"
+
+
+def test_only_a_token_with_the_scope_reads_metrics(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("prom metrics secret-of-prom\neve read secret-of-eve\n", encoding="utf-8")
+    with Serving(env["DISPATCHER_REDIS_URL"], tmp_path, "--tokens", "tokens") as serving:
+        codes = []
+        for secret in ("secret-of-prom", "secret-of-eve", None):
+            with serving.client(secret) as client:
+                codes.append(client.get("/metrics").status_code)
+    assert codes == [200, 403, 401]
+
+
+def test_without_redis_a_scrape_is_503_and_says_so(own_server: RedisServer, tmp_path: Path) -> None:
+    with Serving(own_server.url, tmp_path) as serving, serving.client() as client:
+        assert client.get("/metrics").status_code == 200
+        own_server.stop()
+        until(lambda: client.get("/metrics").status_code == 503, "a scrape that finds no Redis")
+        gone = Scrape.of(client.get("/metrics").text)
+    assert gone.value("redis_up") == 0
+    assert "events_total" not in gone.samples
+
+
+def test_one_look_a_second_serves_all_scrapes() -> None:
+    now, looks = [100.0], []
+
+    def read() -> list[Metric]:
+        looks.append(now[0])
+        if now[0] < 101:
+            raise GateUnavailable("away")
+        return []
+
+    look = Look(read, clock=lambda: now[0])
+    for at in (100.0, 100.1, 101.0, 101.5, 101.99, 102.0):
+        now[0] = at
+        with suppress(GateUnavailable):
+            look.families()
+    assert looks == [100.0, 100.1, 101.0, 102.0], "what failed is not kept"
+
+
+def test_series_stay_bounded_however_many_categories_come(redis: Database, env: dict[str, str]) -> None:
+    first, later = [f"first{n}" for n in range(60)], [f"unknown{n}" for n in range(10_000)]
+    for names in (first, later):
+        for at in range(0, len(names), 500):
+            Producer(redis).send_many([{"category": name, "text": "x"} for name in names[at : at + 500]])
+        assert run("worker", "--burst", **env, DISPATCHER_SINK="console").code == 0
+    scraped = Scrape.of(run("metrics", **env).out)
+    assert scraped.faults() == []
+    received = scraped.by("events_received_total", "category")
+    assert len(received) == 1 + 100 + 1, "without a category, by name, and all others"
+    assert received["other"] == len(first) + len(later) - 100
+    assert {received[name] for name in first} == {1}, "places are given at first sight"
+    assert scraped.series < 1_500
+    few = Scrape.of(run("metrics", **env, DISPATCHER_METRICS_CATEGORIES="10").out)
+    shown = set(few.by("events_received_total", "category")) - {"", "other"}
+    assert len(shown) == 10
+    assert shown <= set(first)
+
+
+def test_requests_to_slack_are_counted_with_what_is_settled(
+    redis: Database, env: dict[str, str], slack_stand_in: SlackStandIn
+) -> None:
+    Producer(redis).send_many([{"category": "errors", "text": "a"}, {"category": "errors", "text": "b"}])
+    slack = {"DISPATCHER_SLACK_TOKEN": slack_stand_in.token, "DISPATCHER_SLACK_BASE_URL": slack_stand_in.base_url}
+    assert run("worker", "--burst", **env, **slack).code == 0
+    scraped = Scrape.of(run("metrics", **env).out)
+    assert scraped.by("slack_requests_total", "method")["chat.postMessage"] == 2
+    assert scraped.total("slack_request_seconds_count") == scraped.total("slack_requests_total")
+    assert 0 < scraped.total("slack_request_seconds_sum") < 60
