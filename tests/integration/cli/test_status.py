@@ -130,6 +130,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         "writes_refused": None,
         "paused_categories": [],
         "muted": [],
+        "quiet": [],
     }
 
     shown = run("status", **env)
