@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "resume": ("dispatcher.cli.pause", "Let posting go on."),
     "send": ("dispatcher.cli.send", "Put events on the queue, and print their ids."),
     "serve": ("dispatcher.cli.serve", "Take events over HTTP, and let operators look."),
+    "silence": ("dispatcher.cli.silence", "Suppress what matches for a time."),
     "slack-stand-in": ("dispatcher.cli.stand_in", "Run a local Slack that shows what is posted to it."),
     "status": ("dispatcher.cli.status", "Show what waits, what was sent, and what limits are used."),
     "unmute": ("dispatcher.cli.mute", "End the mute of a category."),

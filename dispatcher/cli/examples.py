@@ -51,6 +51,19 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "dispatcher send --stdin < events.jsonl",
     ),
     "serve": ("dispatcher serve", "dispatcher serve --host 0.0.0.0 --tokens tokens.txt"),
+    "silence": (
+        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'db1 moves'",
+        "dispatcher silence list",
+    ),
+    "silence add": (
+        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'db1 moves'",
+        "dispatcher silence add team=db --start 2026-11-21T22:00 --for 8h --why 'the upgrade' --end-if-idle 1h",
+        "dispatcher silence add alertname=DiskFull --for 7d --why 'a disk is ordered' --until-resolved",
+    ),
+    "silence expire": ("dispatcher silence expire 7",),
+    "silence list": ("dispatcher silence list", "dispatcher silence list --json"),
+    "silence preview": ("dispatcher silence preview 'host=db*' priority=low",),
+    "silence show": ("dispatcher silence show 7",),
     "slack-stand-in": ("dispatcher slack-stand-in --port 8901",),
     "status": (
         "dispatcher status",

@@ -1,4 +1,5 @@
--- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value).
+-- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value), or for
+-- the end of a silence, in the line 'silence:ID:CATEGORY'.
 -- A line is ordered by rank: priority, then first sight. It waits for one scope, the one that refused its head; `awaited` says
 -- which. `waits` holds all lines that wait for a scope, by the rank of their heads. `lines` holds the scope as 'scope:NAME' with
 -- the instant at which one more event may pass it; 'inf' while a worker decides about heads of that scope.
@@ -149,13 +150,18 @@ local deferred = module(function(deferred)
   -- The category of a line. The name may hold colons, and so may the value of a label: the longest category that fits and
   -- has events waiting.
   function deferred.category_of(at, line)
-    local found = string.match(line, '^category:(.*)$')
+    local found = string.match(line, '^category:(.*)$') or string.match(line, '^silence:%d+:(.*)$')
     for category in pairs(found and {} or plan.hgetall(at.deferred)) do
       if string.sub(line, 1, #category + 7) == 'label:' .. category .. ':' and #category > #(found or '') then
         found = category
       end
     end
     return found or ''
+  end
+
+  -- Whether it is a line in which deferred events wait.
+  function deferred.is_line(line)
+    return string.find(line, '^category:') ~= nil or string.find(line, '^label:') ~= nil or string.find(line, '^silence:') ~= nil
   end
 
   -- The score of the first event of a line.

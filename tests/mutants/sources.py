@@ -20,7 +20,7 @@ def _in(folder: str, names: str) -> tuple[str, ...]:
 _STORE: Final = (
     *_in(
         "integration",
-        "store/settle store/take store/order store/waiting store/versions mutes store/explanations shadow_limits"
+        "store/settle store/take store/order store/waiting store/versions silences store/explanations shadow_limits"
         " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
         " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked",
     ),
@@ -83,7 +83,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/cancel.lua": _in("integration", "store/parked cli/parked store/waiting"),
     "lua/explain.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
     "lua/forecast.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
-    "lua/mute.lua": _in("integration", "mutes cli/mute store/waiting"),
+    "lua/silence.lua": _in("integration", "silences cli/mute store/waiting"),
+    "lua/include/silences.lua": _in("integration", "silences"),
     "lua/pause.lua": _in("integration", "store/pause cli/pause"),
     "lua/purge.lua": _in("integration", "store/dead_letters cli/dead"),
     "lua/letters.lua": _in("integration", "store/dead_letters cli/dead"),
@@ -96,7 +97,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/*.lua": _STORE,
     "lua/*/*.lua": _STORE,
     # What follows for an event
-    "dispatcher/core/transitions.py": (*_in("integration", "delivery_table store/reconcile mutes"), *_STORE),
+    "dispatcher/core/transitions.py": (*_in("integration", "delivery_table store/reconcile silences"), *_STORE),
     "dispatcher/core/digests.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/core/reconciliation.py": (
         *_in("unit", "core/reconciliation"),
@@ -111,7 +112,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
     "dispatcher/core/outcomes.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
     "dispatcher/core/matchers.py": (*_in("unit", "core/matchers"), *_in("property", "matchers_model")),
-    "dispatcher/core/mutes.py": (*_in("integration", "mutes"), *_STORE),
+    "dispatcher/core/silences.py": (*_in("integration", "silences"), *_STORE),
+    "dispatcher/core/silence_reports.py": _in("integration", "silences"),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
     "dispatcher/store/envelope.py": (

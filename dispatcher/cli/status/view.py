@@ -18,8 +18,7 @@ from dispatcher.cli.drawing import Fitting, cut, plain_table
 from dispatcher.cli.instants import clock, span
 from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
-from dispatcher.core.limits import US
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING, US
 from dispatcher.core.rendering import one_line
 from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 
@@ -77,9 +76,10 @@ def _summary(status: Status) -> Table:
             grid.add_row(
                 "Paused", Text(f"{name} {_by_hand(snapshot, paused, f'dispatcher resume {name}')}", style="yellow")
             )
-    for category, mute in sorted(snapshot.muted.items()):
-        until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - snapshot.now_us)})"
-        grid.add_row("Muted", Text(one_line(f"{category} {until} {mute.detail}", 200), style="yellow"))
+    for each in sorted(snapshot.silences.in_force(snapshot.now_us), key=lambda each: each.until_us):
+        until = f"until {clock(each.until_us / US)} ({_in(each.until_us - snapshot.now_us)})"
+        said = f"{each.muted or each.matchers} {until} {each.detail}, {snapshot.suppressed.get(each.id, 0)} suppressed"
+        grid.add_row("Muted" if each.muted else "Silenced", Text(one_line(said, 200), style="yellow"))
     if not status.workers:
         grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
     return grid
