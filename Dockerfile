@@ -32,7 +32,8 @@ LABEL org.opencontainers.image.title="notification-dispatcher" \
       org.opencontainers.image.licenses="MIT"
 # A number, since Kubernetes' runAsNonRoot does not look names up.
 RUN groupadd --gid 10001 dispatcher \
- && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin dispatcher
+ && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin dispatcher \
+ && install --directory --owner 10001 --group 10001 --mode 700 /var/lib/dispatcher
 COPY --from=build /opt/dispatcher /opt/dispatcher
 ENV PATH=/opt/dispatcher/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

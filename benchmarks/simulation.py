@@ -13,11 +13,12 @@ from typing import Final
 
 from dispatcher import Producer
 from dispatcher.core.leased_event import Started
-from dispatcher.core.limits import US, Admitted, Message, PostResult, Receipt, Scope
+from dispatcher.core.limits import US, Admitted, Scope
 from dispatcher.core.outcomes import ScanResult, Search, Settlement
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Admitting, Asking, Gate
+from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.server.keys import Keys
 from dispatcher.store.admission import Admission
 from dispatcher.store.leases import Outbox, Taken

@@ -10,6 +10,9 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 
+STYLE_SHEET = _PACKAGE / "style.css"
+"""What the pages of ``serve`` and of the Slack stand-in look like; it lies in the package."""
+
 
 def data_file(*parts: str) -> Path:
     """The path of a shipped file, e.g. ``data_file("lua", "gate.lua")``.

@@ -2,7 +2,7 @@
 -- digests.
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then
---          events HASH, leased SET, totals HASH, names SET, seen ZSET, the limited decisions, their older part
+--          events HASH, leased SET, totals HASH, names ZSET, seen ZSET, the limited decisions, their older part
 --          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
@@ -15,7 +15,8 @@
 --            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
 --            "shadows", "shadow_names": see shadow_caster | absent,
---            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...]}, ...] | absent: they count suppressed events,
+--            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...],
+--              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events,
 --            "names": {position of a request: the event's name, where that is not its id}; both only with "tallies",
 --            "others": [position of its kind for each request that ends as a repeat or since its failure is over, or 0, ...] | absent,
 --            "about": {position of a request: as in include/subjects.lua, and then true if it was admitted before, and the name of its
@@ -229,7 +230,7 @@ local function keep_tallies(groups)
       end
     end
     local only = tally.only
-    if tally.number == 1 and only.group.outcome == 'digested' and not digest.is_open(at, tally) then
+    if tally.number == 1 and only.group.outcome == 'digested' and not tally.is_of_repeats and not digest.is_open(at, tally) then
       local group = only.group
       local event = {
         id = call.jobs[only.n], name = call.names[tostring(only.n)], category = group.category,

@@ -31,7 +31,7 @@ local function cancel(event, header)
     leases.let_go(at, event.id, header)
   end
   plan.hdel(at.events, event.id)
-  accounting.count_parked(at, header.counted, -1)
+  accounting.unpark(at, header)
   accounting.count_ended('dropped', header.counted, 1, event.why, true)
   if event.remember then
     accounting.remember(at, { event.id })

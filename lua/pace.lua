@@ -101,7 +101,7 @@ local function park(event, header, channel, reason)
   for _, scope in ipairs(event.holds) do
     slots.hold(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id), tonumber(event.deadline), at.now)
   end
-  accounting.count_parked(at, header.counted, 1)
+  accounting.park(at, header, reason)
   lines.free(at, channel.name, event.id)
 end
 

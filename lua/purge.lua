@@ -4,6 +4,7 @@
 -- KEYS      1 dead       STREAM dead letters
 --           2 dead_ids   HASH   id -> entry
 --           3 dead_bytes STRING bytes of all of them
+--           4 metrics    HASH   what is counted beside the books (include/accounting.lua)
 -- ARGV[1]   JSON {"now": us | absent, "letters": [entry, ...] | absent, "bounds": {"max", "max_age_us", "max_bytes"} | absent}
 -- Returns   [how many were removed, how many of "letters" were dealt with, 1 if the bounds may want another call, else 0]
 -- @include prelude
@@ -14,7 +15,7 @@ local MOST = 500 -- letters in one call
 
 local call = cjson.decode(ARGV[1])
 local at = {
-  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3], now = microseconds(call.now),
+  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3], metrics = KEYS[4], now = microseconds(call.now),
 }
 local removed, done, read, has_more = 0, 0, 0, false
 for _, entry in ipairs(call.letters or {}) do
@@ -30,7 +31,8 @@ for _, entry in ipairs(call.letters or {}) do
 end
 if call.bounds then
   removed, has_more = letters.trim(at, call.bounds, MOST)
+  plan.count(at.metrics, 'trimmed', removed)
 end
 letters.write(at)
-plan.commit()
+plan.commit(at.dead_ids)
 return { removed, done, has_more and 1 or 0 }

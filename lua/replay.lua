@@ -7,7 +7,8 @@
 --           4 totals     HASH   the books
 --           5 6 7        LIST   the lanes high, normal, low (RQ's queues)
 --           8            SET    RQ's set of queues
---           9 ...        HASH   the RQ job of each letter, in the order of "letters"
+--           9 metrics    HASH   what is counted beside the books (include/accounting.lua)
+--           10 ...       HASH   the RQ job of each letter, in the order of "letters"
 -- ARGV[1]   JSON {"at": instant in RQ's form, "letters": [[entry, id, lane (1 to 3), description, data | false | absent], ...]};
 --           "data" goes on the lane in place of the payload; false: there is none, the letter stays
 -- Returns   for each letter that was dealt with 1 replayed, 0 no such letter any more, -1 a job of its id exists: it waits or is
@@ -21,7 +22,7 @@ local MOST = 100 -- letters in one call
 
 local call = cjson.decode(ARGV[1])
 local at = {
-  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3],
+  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3], metrics = KEYS[9],
 }
 for lane = 5, 7 do -- what is of another type is complained of before anything is written
   redis.call('LLEN', KEYS[lane])
@@ -42,7 +43,7 @@ for n, letter in ipairs(call.letters) do
   if n > MOST or read >= letters.MOST_READ then
     break
   end
-  local entry, id, lane, job = letter[1], letter[2], KEYS[4 + letter[3]], KEYS[8 + n]
+  local entry, id, lane, job = letter[1], letter[2], KEYS[4 + letter[3]], KEYS[9 + n]
   local fields, size = letters.read(at, entry)
   read = read + (size or 0)
   if not fields then
@@ -68,5 +69,5 @@ for n, letter in ipairs(call.letters) do
   end
 end
 letters.write(at)
-plan.commit()
+plan.commit(at.dead_ids)
 return results

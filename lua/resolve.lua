@@ -27,7 +27,6 @@
 -- @include silences
 
 local AGAIN_US = 30000000 -- an event in flight may end or be parked without a word to who waits for that
-local EDIT_US = 30000000 -- between two edits of one message
 local PATIENCE_US = 300000000 -- an edit waits no longer for the line of its channel
 
 local call = cjson.decode(ARGV[1])
@@ -46,7 +45,7 @@ local function cancel(event, id, header, is_remembered, shown)
     leases.let_go(at, id, header)
   end
   plan.hdel(at.events, id)
-  accounting.count_parked(at, header.counted, -1)
+  accounting.unpark(at, header)
   accounting.count_ended('dropped', header.counted, 1, event.why, true)
   if is_remembered then
     accounting.remember(at, { id })
@@ -87,15 +86,15 @@ local function park(event, key, header, payload, instant)
   plan.srem(at.leased, event.id)
   plan.zadd(at.timers, instant, event.id)
   plan.zadd(at.parked, tonumber(event.deadline), event.id)
-  accounting.count_parked(at, header.counted, 1)
+  accounting.park(at, header, 'resolved')
   record.write(at, event.id, header, payload)
   plan.hset(key, 'w' .. digits(header.seq), event.about[subjects.INSTANT] .. ' ' .. event.id)
   return string.format('["wait",%.0f]', instant - at.now)
 end
 
--- From when on the message may be edited: edits of one message keep apart, and none comes before posts that wait.
+-- From when on the message may be edited: two edits of one message keep apart, and none comes before posts that wait.
 local function editable_at(fields, header)
-  local instant = (whole_of(fields.edited) or -EDIT_US) + EDIT_US
+  local instant = count_of(fields.editable)
   local line = 'channel:' .. (fields.line or '')
   local given_up = count_of(header.seen) + PATIENCE_US
   if at.now < given_up and plan.zfirst(at.line .. line) then
@@ -111,15 +110,24 @@ local function is_told_by_another(key, seq)
   return its_seq ~= nil and tonumber(its_seq) ~= seq and record.read(at, id).seq == tonumber(its_seq)
 end
 
+-- Lets the keys go that events of the subject have taken, and notes the repeats that were counted under them.
 local function free_keys(event, key)
+  local count, editable = 0, 0
   local names = event.once or {}
   for name in string.gmatch(plan.hget(key, 'once') or '', '%S+') do
     names[#names + 1] = name
   end
   for _, name in ipairs(names) do
+    local tally = 'repeat:' .. event.category .. ':' .. string.sub(name, #'once:' + 1)
     plan.del(at.scope .. name)
+    local its_count, its_editable = digest.drop_repeats(at, tally, at.tally .. tally)
+    count, editable = count + its_count, math.max(editable, its_editable)
   end
   plan.hdel(key, 'once')
+  if count > 0 and plan.hget(key, 'posted') then
+    plan.hset(key, 'count', digits(count))
+    plan.hset(key, 'editable', digits(editable))
+  end
 end
 
 local function resolve(event)
@@ -143,12 +151,12 @@ local function resolve(event)
   if is_in_flight or is_told_by_another(key, seq) then
     return park(event, key, header, payload, at.now + AGAIN_US)
   end
-  local own = plan.hget(key, 'm' .. digits(seq))
-  local fields = own and json_of(own) or plan.hgetall(key)
-  local is_after = fields.posted and subjects.is_before(fields.posted, instant, seq)
-  if not is_newer and (is_after or not fields.posted) then
+  local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
+  if not is_newer and (not posted or subjects.is_before(posted, instant, seq)) then
     free_keys(event, key)
   end
+  local fields = own and json_of(own) or plan.hgetall(key)
+  local is_after = fields.posted and subjects.is_before(fields.posted, instant, seq)
   if not is_after then
     return '"unposted"'
   end

@@ -3,12 +3,13 @@
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older limited_log others others_older others_log deciding freed failures failing denials posted places limits_version seq
--- @keys tallies guarantees turns scheduled editable silences endings
+-- @keys tallies guarantees turns scheduled editable metrics silences endings
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
 --           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
 --           failures, failing, denials HASH, posted STRING  see include/pause.lua; they live an hour
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
+--           metrics     HASH    what is counted beside the books (include/accounting.lua); permanent
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
 --           "most_decisions", "line", "scope", "tally", "waits", "minute", "subject", "firing": prefixes of keys, "version": of the limits | absent; if another one is in
@@ -30,18 +31,25 @@
 --             "channel_id": Slack's id of the channel | absent,
 --             "about": as in include/subjects.lua | absent, "once": name of its scope of the kind 'once' | absent,
 --             "message": {"name", "line", "channel", "ts", "text"} that was posted (include/subjects.lua) | absent,
+--             "repeats": {"id", "key": position of its tally, "window_us", "message": {"channel", "ts", "text"} | absent: it was not posted
+--               so that it can be edited} of an event of which repeats may be counted | absent,
 --             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
 --             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
+--             "since": instant (text) from which on an event that is sent might be posted,
 --             "letter": {field: string, ...} of a dead letter; this script adds the payload, and a header that cannot be read,
---             of a parked event: "place": "line" | "timer" | "scan" (a timer that counts from the post) | "scheduled", "wait_us" | "begins_us",
+--             of a parked event: "onto": position of the channel in whose line it waits, because its own is gone ("said") | absent,
+--               "place": "line" | "timer" | "scan" (a timer that counts from the post) | "scheduled", "wait_us" | "begins_us",
 --               "deadline": string, "attempt", "unknown", "resent", "unconfirmed": how many history scans have failed, of an event
 --               with an unknown delivery status,
 --               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
 --               it goes at once,
---             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends; or
+--             "hushed": {"key": position, "subject"} of a recovery without a message: the tally of quiet hours that may have
+--               counted what is over now, and the name of that,
+--             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends, or quiet hours
+--               until "until_us", of which "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
---           "threads": as in pace.lua}
+--           "threads": as in pace.lua, "counted": {field of metrics: by how much} | absent}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed for the event
 -- Keys of slots are also built from names in the header of the event whose slot is released or charged.
@@ -71,7 +79,7 @@ local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
-local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.dead_bytes, now = at.now }
+local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.dead_bytes, metrics = at.metrics, now = at.now }
 
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
@@ -96,11 +104,27 @@ local function park(event, header, payload)
     plan.zadd(at.timers, instant, event.id)
     ends = event.unconfirmed and math.max(ends, instant) or ends -- an event is reconciled before it expires
   else
-    lines.class(header, event, pause.has_failed(at, header, channels[event.channel].name))
-    plan.zadd(channels[event.channel].line, lines.score(header), event.id)
+    local channel = channels[event.onto or event.channel]
+    lines.class(header, event, pause.has_failed(at, header, channel.name))
+    plan.zadd(channel.line, lines.score(header), event.id)
   end
   plan.zadd(at.parked, ends, event.id)
+  accounting.park(at, header, event.why_parked[1])
   record.write(at, event.id, header, payload)
+end
+
+-- The event goes on to another channel, since its own is gone.
+local function move_on(event, header, channel, onto)
+  header.gone = { channel.name, event.said.code }
+  header.channel, header.solo, header.pace = onto.name, onto.max ~= nil, onto.window_us
+end
+
+-- When the head of the channel's line may pass: at once, if other limits are in force than those of the call.
+local function set_line(channel)
+  lines.set(at, channel)
+  if is_stale and (plan.zscore(at.lines, channel.line_name) or math.huge) < math.huge then
+    plan.zadd(at.lines, at.now, channel.line_name)
+  end
 end
 
 -- What changes for the channel after a post has ended: its turn, its pace, its cool-down.
@@ -216,10 +240,26 @@ local function note_subject(event, header)
   subjects.note_end(at, about, seq, has_ended)
 end
 
+-- What becomes of the repeats of an event that has ended: they are told in its message, or its dead letter counts them.
+local function note_repeats(event)
+  local repeats, key = event.repeats, KEYS[event.repeats.key]
+  if repeats.message then
+    digest.begin_repeats(at, { id = repeats.id, key = key }, repeats.message, at.now + repeats.window_us)
+  else
+    local count = digest.drop_repeats(at, repeats.id, key)
+    if count > 0 and event.letter then
+      event.letter.repeats = digits(count)
+    end
+  end
+end
+
 local function settle(event)
-  local channel = channels[event.channel]
+  local channel, onto = channels[event.channel], channels[event.onto]
   local is_digest_message = record.is_digest_message(event.id)
   local header, payload, malformed = record.read(at, event.id)
+  if event.repeats then
+    note_repeats(event)
+  end
   turn_slots(event, header, malformed)
   if malformed and is_digest_message then
     header = digest.new_header(at)
@@ -237,6 +277,9 @@ local function settle(event)
     lines.free_all(at, event.id)
   end
   note_reach(event, channel, number_of(header.sent) or 0)
+  if onto and event.outcome == 'parked' then
+    move_on(event, header, channel, onto)
+  end
   if event.outcome == 'parked' then
     park(event, header, payload)
   elseif event.outcome == 'told' then
@@ -254,11 +297,18 @@ local function settle(event)
   if event.tally and event.outcome ~= 'told' then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.why, event.tally.samples)
+    if event.tally.subject then
+      digest.note_firing(event.tally.key, event.tally.subject)
+    end
   end
-  if event.outcome == 'parked' then
-    accounting.count_parked(at, header.counted, 1)
-  elseif not is_digest_message then
+  if event.hushed then
+    digest.note_recovery(KEYS[event.hushed.key], event.hushed.subject)
+  end
+  if event.outcome ~= 'parked' and not is_digest_message then
     accounting.count_ended(event.outcome, header.counted, 1, event.why, true)
+    if event.outcome == 'sent' and event.since then
+      accounting.count_delivery(at, header, event.priority, tonumber(event.since))
+    end
   end
   if event.silenced then
     silences.count(at, event.silenced, event.about, header.seq)
@@ -279,10 +329,10 @@ local function settle(event)
   end
   if channel then
     turn_channel(event, channel)
-    lines.set(at, channel)
-    if is_stale and (plan.zscore(at.lines, channel.line_name) or math.huge) < math.huge then
-      plan.zadd(at.lines, at.now, channel.line_name)
-    end
+    set_line(channel)
+  end
+  if onto then
+    set_line(onto)
   end
 end
 
@@ -297,6 +347,12 @@ lines.write(channels)
 lines.ring_if_earlier(at, before)
 local trimmed = dead_letters.buried and letters.trim(dead_letters, call.dead, MOST_TRIMMED) or 0
 letters.write(dead_letters)
+if trimmed > 0 then
+  plan.count(at.metrics, 'trimmed', trimmed)
+end
+for field, by in pairs(call.counted or {}) do
+  plan.count(at.metrics, field, by)
+end
 local turns = #pause.turned > 0 and cjson.encode(pause.turned) or '[]'
 local answer = string.format('{"now":%.0f,"settled":[%s],"trimmed":%d,"turned":%s}', at.now, table.concat(settled, ','), trimmed, turns)
 accounting.write(at)

@@ -5,8 +5,9 @@
 --
 -- KEYS      1 events 2 leases 3 requeued 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
---           (include/deferred.lua), 19 paused, 20 silences (include/silences.lua), 21 tallies (include/digest.lua), 22 scheduled
--- ARGV[1]   JSON {"now": us | absent, "leased", "line", "waits", "tally": prefixes of keys}
+--           (include/deferred.lua), 19 paused, 20 silences (include/silences.lua), 21 tallies (include/digest.lua), 22 scheduled; and where "named" is
+--           given, 23 metrics (include/accounting.lua), 24 shadowed, 25 names
+-- ARGV[1]   JSON {"now": us | absent, "leased", "line", "waits", "tally": prefixes of keys, "named": how many names | absent}
 -- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null, "scheduled", "next_scheduled": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
@@ -14,8 +15,11 @@
 --           "tallies": {id: [count, first instant, "buffered" | where its digest message is: "timer" | "line" | "hands"]},
 --           "all_tallies", "has_all_tallies",
 --           "leases": {owner: end}, "cooldowns": {channel: until}, those that end soonest, "all_cooldowns",
---           "pause": {...}, "paused": {"*" | category: JSON}, "silences": {id: JSON}, "suppressed": {id: how many}}, the books: [field, count, ...]];
---           instants are strings
+--           "pause": {...}, "paused": {"*" | category: JSON}, "silences": {id: JSON}, "suppressed": {id: how many},
+--             and where "named" is given "lanes": [ids waiting, ...] of each lane, "heads": [when the job that is next of each was
+--             enqueued, in RQ's form | false, ...], "named": the first so many names of categories that no limits file knew},
+--           the books: [field, count, ...]; and where "named" is given metrics and shadowed, alike]; instants are strings
+-- The keys of jobs, rq:job:<id>, follow from the ids.
 -- @include prelude
 
 local MOST_LINES = 200 -- lines of channels that are told of, and as many of categories
@@ -91,7 +95,7 @@ for id in pairs(silences) do
 end
 
 local cooling = '(' .. digits(now)
-return { cjson.encode({
+local facts = {
   now = digits(now),
   waiting = waiting,
   events = redis.call('HLEN', KEYS[1]),
@@ -118,4 +122,19 @@ return { cjson.encode({
   paused = pairs_of(redis.call('HGETALL', KEYS[19])),
   silences = silences,
   suppressed = suppressed,
-}), redis.call('HGETALL', KEYS[9]) }
+}
+if not call.named then
+  return { cjson.encode(facts), redis.call('HGETALL', KEYS[9]) }
+end
+facts.lanes, facts.heads = {}, {}
+for lane = 1, 3 do
+  local jobs, taken = KEYS[10 + lane], KEYS[13 + lane]
+  local head = redis.call('LINDEX', taken, -1) or redis.call('LINDEX', jobs, 0)
+  facts.lanes[lane] = redis.call('LLEN', jobs) + redis.call('LLEN', taken)
+  facts.heads[lane] = head and redis.pcall('HGET', 'rq:job:' .. head, 'enqueued_at')
+  if type(facts.heads[lane]) ~= 'string' then -- the job is gone, or is none
+    facts.heads[lane] = false
+  end
+end
+facts.named = redis.call('ZRANGE', KEYS[25], 0, call.named - 1)
+return { cjson.encode(facts), redis.call('HGETALL', KEYS[9]), redis.call('HGETALL', KEYS[23]), redis.call('HGETALL', KEYS[24]) }

@@ -37,7 +37,7 @@
 --           limits_version STRING the limits in force (include/prelude.lua)
 --           silences    HASH    id -> JSON; silencing HASH, endings ZSET: see include/silences.lua
 --           tallies     SET     see include/digest.lua
---           names       SET     categories that the books count by name; permanent
+--           names       ZSET    category that the books count by name -> its place by first sight; permanent
 --           guarantees  SET     scopes of guarantees that lines wait for
 --           reopening   HASH    how far due.reopen has come with lines and timers (include/due.lua); absent otherwise
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
@@ -107,7 +107,7 @@ local function look_at_keys()
   for _, key in ipairs({ at.limited, at.limited_older, at.others, at.others_older, at.freed, at.totals }) do
     redis.call('HLEN', key)
   end
-  redis.call('SCARD', at.names)
+  redis.call('ZCARD', at.names)
   redis.call('SCARD', at.leased)
 end
 

@@ -15,6 +15,7 @@ from dispatcher.server.connection import Client
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
+from dispatcher.slack.requests import Requests
 from dispatcher.slack.sink import SlackSink
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.leases import Outbox
@@ -26,16 +27,20 @@ _POST_MARGIN_S: Final = 1.0
 """The sink keeps its own deadline; the worker's, which only guards against a defect of it, is this much later."""
 
 
-def build_sink(settings: Settings) -> Sink:
-    """The sink the settings ask for; raises ``ConfigError`` when Slack is asked for without a token or webhook."""
+def build_sink(settings: Settings, requests: Requests | None = None) -> Sink:
+    """The sink the settings ask for; raises ``ConfigError`` when Slack is asked for without a token or webhook.
+
+    ``requests``: where it counts its requests, if not in a tally of its own.
+    """
     if settings.sink == "console":
         return ConsoleSink()
     timeout_s = settings.slack_timeout.total_seconds()
     if settings.slack_token is not None:
         token = BotToken(settings.slack_token.get_secret_value())
-        return SlackSink(token, base_url=settings.slack_base_url, timeout_s=timeout_s)
+        return SlackSink(token, base_url=settings.slack_base_url, timeout_s=timeout_s, requests=requests)
     if settings.slack_webhook_url is not None:
-        return SlackSink(Webhook(settings.slack_webhook_url.get_secret_value()), timeout_s=timeout_s)
+        webhook = Webhook(settings.slack_webhook_url.get_secret_value())
+        return SlackSink(webhook, timeout_s=timeout_s, requests=requests)
     raise ConfigError(
         "no way to post: set DISPATCHER_SLACK_TOKEN (or SLACK_BOT_TOKEN) or DISPATCHER_SLACK_WEBHOOK_URL, "
         "or DISPATCHER_SINK=console to print instead of posting, "
@@ -48,6 +53,11 @@ def fingerprint_of(sink: Sink) -> str:
     return sink.fingerprint if isinstance(sink, SlackSink) else ""
 
 
+def requests_of(sink: Sink) -> Requests | None:
+    """What the sink has counted of its requests; None where it makes none."""
+    return sink.requests if isinstance(sink, SlackSink) else None
+
+
 def build_backoff() -> Backoff:
     """Exponential with full jitter: after the n-th attempt a random time up to 2^n seconds, at most five minutes."""
     arithmetic = FullJitterBackoff(cap=_BACKOFF_TO_S, base=_BACKOFF_FROM_S)
@@ -58,8 +68,14 @@ def build_backoff() -> Backoff:
     return backoff
 
 
-def build_outbox(settings: Settings, client: Client, owner: str, prefilter: Prefilter | None = None) -> Outbox:
-    """One owner's view of the namespace; to be told which limits to follow.
+def build_outbox(
+    settings: Settings,
+    client: Client,
+    owner: str,
+    prefilter: Prefilter | None = None,
+    requests: Requests | None = None,
+) -> Outbox:
+    """One owner's view of the namespace; to be told which limits to follow. It stores what ``requests`` counts.
 
     What a worker that is gone was posting is not reconciled while that could still leave: it may be frozen, and wake.
     """
@@ -73,6 +89,7 @@ def build_outbox(settings: Settings, client: Client, owner: str, prefilter: Pref
         remember_us=_us(settings.dedup_window.total_seconds()),
         grace_us=max(grace_of(settings), _us(post_deadline_s(settings))),
         prefilter=prefilter,
+        requests=requests,
     )
 
 

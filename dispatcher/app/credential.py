@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from dispatcher.app.building import build_sink
+from dispatcher.app.building import build_sink, requests_of
 from dispatcher.core.ports import Sink
 from dispatcher.settings.environment import Settings
 
@@ -12,10 +12,14 @@ from dispatcher.settings.environment import Settings
 class Credential:
     """What a worker posts with. ``read`` reads all settings again; of these only the token and the webhook count.
 
-    ``hide`` is told of every new secret before anything is posted with it.
+    ``hide`` is told of every new secret before anything is posted with it. Each new sink counts its requests where the
+    first one, ``sink``, does.
     """
 
-    def __init__(self, settings: Settings, read: Callable[[], Settings], hide: Callable[[Iterable[str]], None]) -> None:
+    def __init__(
+        self, settings: Settings, sink: Sink, read: Callable[[], Settings], hide: Callable[[Iterable[str]], None]
+    ) -> None:
+        self._requests = requests_of(sink)
         self._settings = settings
         self._read = read
         self._hide = hide
@@ -28,6 +32,6 @@ class Credential:
         if after == before:
             return None
         self._hide(after.secrets())
-        sink = build_sink(after)
+        sink = build_sink(after, self._requests)
         self._settings = after
         return sink

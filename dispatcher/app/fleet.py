@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.core.limits import US
 from dispatcher.store.snapshot import Snapshot
@@ -14,8 +13,7 @@ _FRESH_S: Final = 10.0
 """A worker without a lease has just started, or signs off, for less than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerEntry:
+class WorkerEntry(NamedTuple):
     """A worker as RQ's registry has it; ``last_heartbeat`` is in seconds since 1970, by its own clock.
 
     One of ours that is not ``alive`` was killed: it holds no lease, and its entry is not renewed.
@@ -27,6 +25,8 @@ class WorkerEntry:
     state: str
     last_heartbeat: float
     alive: bool = True
+    senders: int = 0
+    senders_busy: int = 0
 
 
 def fleet(entries: Iterable[Mapping[str, str]], snapshot: Snapshot) -> list[WorkerEntry]:
@@ -45,4 +45,7 @@ def _worker(entry: Mapping[str, str], snapshot: Snapshot) -> WorkerEntry:
         end > snapshot.now_us for owner, end in snapshot.leases.items() if owner.partition("/")[0] == name
     )
     is_fresh = snapshot.now_us / US - beat < _FRESH_S
-    return WorkerEntry(name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh)
+    senders = {field: int(entry.get(field, "0")) for field in ("senders", "senders_busy")}
+    return WorkerEntry(
+        name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh, **senders
+    )

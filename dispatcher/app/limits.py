@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.errors import ConfigError
@@ -26,8 +25,7 @@ Say = Callable[..., None]
 """Writes a log line: its name, and facts by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsFile:
+class LimitsFile(NamedTuple):
     """What a limits file says, where it stands, and warnings about it."""
 
     policy: Policy
@@ -38,16 +36,14 @@ class LimitsFile:
     """As which it is in force, where it was read from there."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFile:
+class OwnFile(NamedTuple):
     """The operator's own limits file. ``is_same``: it says what is in force; None where it has faults."""
 
     path: Path
     is_same: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class InForce:
+class InForce(NamedTuple):
     """A version of the limits, as values."""
 
     version: Version

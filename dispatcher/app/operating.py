@@ -85,6 +85,7 @@ class Desk:
             Limiter(self._client, namespace=self.settings.namespace),
             partial(workers_of, self._client, self._queue),
             partial(write_refusal, self._client, self._keys.layout),
+            lambda: self.versions,
         )
 
     def limits(self) -> LimitsFile:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable, QueueUnavailable
 from dispatcher.server.connection import Client, connect, translate_outages
-from dispatcher.server.keys import LAYOUT_VERSION
+from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings.plain import AnySettings
-from dispatcher.store.enqueue import wrong_layout
 from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
@@ -57,14 +55,17 @@ def is_served(settings: AnySettings, server: Server) -> bool:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Readers:
-    """What only looks: the books, the use of limits, the workers that live, and whether the server takes writes."""
+class Readers(NamedTuple):
+    """What only looks, over one client: at the books, the use of limits, live workers, whether writes are taken.
+
+    ``versions`` are those of the limits.
+    """
 
     books: Books
     limiter: Limiter
     workers: Callable[[], Sequence[Mapping[str, str]]]
     refusal: Callable[[], WriteRefusal | None]
+    versions: Callable[[], Versions]
 
 
 def build_readers(settings: AnySettings, server: Server) -> Readers:
@@ -80,6 +81,7 @@ def build_readers(settings: AnySettings, server: Server) -> Readers:
         Limiter(client, namespace=settings.namespace),
         lambda: workers_of(client, queue),
         lambda: write_refusal(client, keys.layout),
+        lambda: _versions(client, keys),
     )
 
 
@@ -139,9 +141,13 @@ def open_parked_events(settings: Settings, server: Server, policy: Policy) -> Pa
 
 def open_versions(settings: AnySettings, server: Server) -> Versions:
     """The versions of the limits of the namespace; raises as ``build_readers`` does."""
+    return _versions(client_of_namespace(settings, server), keys_of(settings)[0])
+
+
+def _versions(client: Client, keys: Keys) -> Versions:
     from dispatcher.store.versions import Versions
 
-    return Versions(client_of_namespace(settings, server), keys_of(settings)[0])
+    return Versions(client, keys)
 
 
 def counted_categories(settings: AnySettings, server: Server) -> set[str]:
@@ -159,20 +165,22 @@ def client_of_namespace(settings: AnySettings, server: Server) -> Client:
     with translate_outages():
         layout = client.get(keys.layout)
     if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
+        from dispatcher.store.enqueue import wrong_layout
+
         raise wrong_layout(found, keys.namespace)
     return client
 
 
 def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
-    """RQ's entries of the workers of a queue that live: name, host, pid and last heartbeat."""
+    """RQ's entries of the workers of a queue that live: name, host, pid, last heartbeat, state, and its senders."""
     with translate_outages():
         names = sorted(client.smembers(queue.workers(Lane.NORMAL)))
         with client.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hmget(name, "hostname", "pid", "last_heartbeat", "state")
+                pipe.hmget(name, "hostname", "pid", "last_heartbeat", "state", "senders", "senders_busy")
             rows = pipe.execute()
     workers = []
-    for name, (host, pid, beat, state) in zip(names, rows, strict=True):
+    for name, (host, pid, beat, state, senders, busy) in zip(names, rows, strict=True):
         if beat is not None:
             workers.append(
                 {
@@ -181,6 +189,8 @@ def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
                     "pid": (pid or b"").decode(),
                     "last_heartbeat": beat.decode(),
                     "state": (state or b"").decode(),
+                    "senders": (senders or b"0").decode(),
+                    "senders_busy": (busy or b"0").decode(),
                 }
             )
     return workers

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from dispatcher.app.active_limits import Following
-from dispatcher.app.building import build_gate, build_outbox, build_sink, fingerprint_of, grace_of, post_deadline_s
+from dispatcher.app.building import (
+    build_gate,
+    build_outbox,
+    build_sink,
+    fingerprint_of,
+    grace_of,
+    post_deadline_s,
+    requests_of,
+)
 from dispatcher.app.credential import Credential
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, keys_of, open_server, preflight
@@ -62,7 +70,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     name = _owner()
     events = log.of(name)
     client = connect(server.url)
-    renew_sink = None if read_again is None else Credential(settings, read_again, events.hide).renewed
+    renew_sink = None if read_again is None else Credential(settings, sink, read_again, events.hide).renewed
     run = _Run(settings, client, sink, events, name, renew_sink)
 
     def begin() -> tuple[Snapshot, InForce]:
@@ -99,7 +107,7 @@ def dispatch_one(job_id: str, data: str) -> str:
         claim_namespace(client, *keys_of(settings))
         run = _Run(settings, client, sink, events, owner)
         found = in_force(run.versions) or publish(run.versions, open_limits(settings), owner, Unless.ANY, events.say)
-        outbox = build_outbox(settings, client, owner)
+        outbox = build_outbox(settings, client, owner, requests=requests_of(sink))
         limits = run.follow(found, outbox)
         taken = outbox.adopt(job_id, data)
         if taken.duplicates:
@@ -161,7 +169,7 @@ class _Run:
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
         prefilter = Prefilter(settings.namespace)
-        outbox = build_outbox(settings, client, self.owner, prefilter)
+        outbox = build_outbox(settings, client, self.owner, prefilter, requests_of(self.sink))
         following = self.follow(begun, outbox, prefilter)
         if rereads:
             following.reread_credential()

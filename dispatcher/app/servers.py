@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import Client, connect, ping, translate_outages, translate_refusals
@@ -27,8 +26,7 @@ REACH_S: Final = 30.0
 """How long a worker keeps trying to reach Redis at its start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(NamedTuple):
     """A server that can be reached: its URL, how to name it without its password, warnings about it."""
 
     url: str

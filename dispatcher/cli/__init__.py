@@ -8,17 +8,22 @@ May import: web, app, stand_in, worker, producer, store, limiter, slack, setting
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from dispatcher.cli.first_signals import FirstSignals, interrupt
 
 __all__ = ["main"]
 
+_OBJECTS: Final = 20_000
+"""New objects before Python looks for cycles among them: it would do so a hundred times while modules are loaded."""
+
 
 def main() -> NoReturn:
     """Run the command in ``sys.argv`` and exit with its code; Ctrl-C that comes while it loads exits quietly."""
+    gc.set_threshold(_OBJECTS)
     if sys.argv[1:2] in (["worker"], ["up"], ["serve"]):
         FirstSignals().listen()
     elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""Ended events as a table and as lines. Imports rich, so only for drawing."""
+"""Ended events as a table and as lines."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from rich.table import Table
-
-from dispatcher.cli.drawing import Fitting, OneLine, plain_table
-from dispatcher.cli.instants import clock, local, span
+from dispatcher.app.documents.instants import clock, local, span
+from dispatcher.cli.drawing import Fitting, OneLine, Table
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
@@ -26,9 +24,9 @@ def listing(decisions: Sequence[Decision]) -> Fitting:
 
 
 def _table(decisions: Sequence[Decision], most: int) -> Table:
-    table = plain_table()
+    table = Table()
     for heading in ("Ended", "Id", "Category", "Outcome"):
-        table.add_column(OneLine(heading), no_wrap=True)
+        table.add_column(OneLine(heading), breaks=False)
     table.add_column("Text")
     for each in decisions:
         id_ = one_line(each.id)

@@ -43,8 +43,10 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
             until_us = silencing.mute(category, for_us, operator(), why)
         except TooManySilences as error:
             raise Ended(DOES_NOT_HOLD, str(error)) from error
+        except ValueError as error:
+            raise click.UsageError(f"{category} cannot be muted so: {error}.") from error
         audited(settings, server, "mute", about=category, why=why)
-    from dispatcher.cli.instants import clock
+    from dispatcher.app.documents.instants import clock
     from dispatcher.core.units import US
 
     if as_json:

@@ -34,6 +34,7 @@ _WAITING: Final = (
     Reason.LIMIT_CATEGORY,
     Reason.LIMIT_LABEL,
     Reason.SILENCED,
+    Reason.QUIET,
     Reason.PACE,
     Reason.COOLDOWN,
     Reason.PAUSED,

@@ -1,4 +1,4 @@
-"""Parked events as tables and text. Imports rich, so only for drawing."""
+"""Parked events as tables and text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
-from dispatcher.cli.instants import local, span, zone
+from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import Clock, Explanation, clock_of
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line, text_of
@@ -31,32 +27,32 @@ def listing(events: Sequence[ParkedEvent]) -> Fitting:
 
 
 def _in_lines(events: Sequence[ParkedEvent]) -> Table:
-    table = plain_table()
+    table = Table()
     for heading in (_since(), "Id", "Category", "Channel", "Reason", "Expected"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, breaks=False)
     table.add_column("Text")
-    table.add_column("What it waits for", no_wrap=True)
+    table.add_column("What it waits for", breaks=False)
     clock = clock_of(_now_us())
     for each in events:
         told = each.explanation
         facts = [told.id, told.category or "", told.channel or "", told.reason or "", _expected(told, clock)]
-        row: list[RenderableType] = [OneLine(one_line(fact, 400)) for fact in facts]
+        row: list[Part | str] = [OneLine(one_line(fact, 400)) for fact in facts]
         row += [OneLine(_text(each), shortest=_READABLE_TEXT), OneLine(one_line(told.sentence, 400), "dim")]
         table.add_row(clock(each.seen_us), *row)
     return table
 
 
 def _in_blocks(events: Sequence[ParkedEvent]) -> Table:
-    table = plain_table()
-    table.add_column(_since(), no_wrap=True)
-    table.add_column("Expected", no_wrap=True)
-    table.add_column("Id, category, channel, reason, text", overflow="fold")
+    table = Table()
+    table.add_column(_since(), breaks=False)
+    table.add_column("Expected", breaks=False)
+    table.add_column("Id, category, channel, reason, text", folds=True)
     clock = clock_of(_now_us())
     for each in events:
         told = each.explanation
         facts = [Text(one_line(fact)) for fact in (told.category, told.channel, told.reason) if fact]
         sentence = Text(one_line(told.sentence, 400), "dim")
-        parts: list[RenderableType] = [Text(one_line(told.id), "bold"), Text("  ").join(facts)]
+        parts: list[Part | str] = [Text(one_line(told.id), "bold"), joined("  ", facts)]
         parts += [cut(text)] if (text := _text(each)) else []
         table.add_row(clock(each.seen_us), _expected(told, clock), Group(*parts, sentence))
     return table
@@ -82,10 +78,10 @@ def _expected_us(told: Explanation) -> tuple[int | None, bool]:
 def summary(events: Sequence[ParkedEvent]) -> Table:
     """How many of each category and reason."""
     groups = Counter((each.explanation.category or "", each.explanation.reason or "") for each in events)
-    table = plain_table()
+    table = Table()
     for heading in ("Category", "Reason"):
         table.add_column(heading)
-    table.add_column("Events", justify="right")
+    table.add_column("Events", is_right=True)
     for (category, reason), count in sorted(groups.items()):
         table.add_row(Text(one_line(category)), Text(one_line(reason)), str(count))
     return table
@@ -94,9 +90,9 @@ def summary(events: Sequence[ParkedEvent]) -> Table:
 def details(parked: ParkedEvent) -> Table:
     """Everything but the event itself."""
     told = parked.explanation
-    grid = Table.grid(padding=(0, 2))
+    grid = Table(is_grid=True)
     grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
+    grid.add_column(folds=True)
     rows = [
         ("Id", told.id),
         ("On the queue", told.job_id if told.job_id != told.id else ""),

@@ -14,6 +14,8 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
+    import socket
+
     from starlette.applications import Starlette
 
     from dispatcher.app.servers import Server
@@ -30,8 +32,11 @@ PACKAGES: Final = ("starlette", "uvicorn")
 @click.option(
     "--tokens", type=click.Path(path_type=Path), metavar="FILE", help="Who may do what: NAME SCOPES SECRET in a line."
 )
+@click.option(
+    "--create-tokens", is_flag=True, help="Where there is no tokens file, write one: a token that may do everything."
+)
 @click.pass_obj
-def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path | None) -> int:
+def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path | None, *, create_tokens: bool) -> int:
     """Take events over HTTP, and let operators look.
 
     Without tokens it listens on loopback only. SIGTERM and Ctrl-C finish what is in hand; SIGHUP reads the tokens
@@ -40,72 +45,110 @@ def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path |
     try:
         with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
             check_packages()
-            _serve(terminal, interruption, host, port, tokens)
+            _serve(terminal, interruption, host, port, tokens, create=create_tokens)
     except KeyboardInterrupt:
         pass
     return DONE
 
 
+def missing_packages() -> list[str]:
+    """Those of the extra that are not installed."""
+    return [name for name in PACKAGES if find_spec(name) is None]
+
+
 def check_packages() -> None:
     """Raise ``ConfigError`` where the extra is not installed."""
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         raise ConfigError(
             f"'dispatcher serve' needs {', '.join(missing)}, which the extra 'serve' brings: "
             "pip install 'notification-dispatcher[serve]', in a checkout pip install '.[serve]'"
         )
 
 
-def _serve(
-    terminal: Terminal, interruption: Interruption, host: str | None, port: int | None, tokens: Path | None
+def _serve(  # noqa: PLR0913 - the options of the command
+    terminal: Terminal,
+    interruption: Interruption,
+    host: str | None,
+    port: int | None,
+    tokens: Path | None,
+    *,
+    create: bool,
 ) -> None:
     from dispatcher.app.servers import open_server
     from dispatcher.logs.event_log import process_log
     from dispatcher.settings.loading import load_settings
-    from dispatcher.web.auth import Guard, is_loopback
+    from dispatcher.web.auth import create_tokens
+    from dispatcher.web.listening import listen
     from dispatcher.worker.keeper import keep_server
 
     settings, warnings = load_settings()
     terminal.hide(settings.secrets())
     host = settings.serve_host if host is None else host
-    guard = Guard(tokens or settings.serve_tokens_file, settings.serve_trusted_hosts)
-    if not guard.has_tokens and not is_loopback(host):
+    tokens = tokens or settings.serve_tokens_file
+    if create and tokens is None:
         raise ConfigError(
-            f"the address {host} can be reached from elsewhere, and there are no tokens: set "
-            "DISPATCHER_SERVE_TOKENS_FILE or --tokens to a file with a line NAME SCOPES SECRET, or listen on 127.0.0.1"
+            "no file for the tokens that are to be written: set DISPATCHER_SERVE_TOKENS_FILE, or --tokens"
         )
+    created = create and tokens is not None and create_tokens(tokens)
+    guard = guard_of(settings, host, tokens)
     with (
         process_log(settings.log_level, settings.log_format, settings.secrets(), text=settings.log_text) as (log, _),
         open_server(settings, start=True) as server,
     ):
         for warning in (*warnings, *server.warnings):
             log.say("setting.warning", detail=warning)
+        if created:
+            log.say("tokens.created", file=str(tokens))
         if settings.redis_url is None:
             keep_server(settings.data_dir, log.say)
-        _run(settings, server, guard, log, interruption, host, settings.serve_port if port is None else port)
+        with listen(host, settings.serve_port if port is None else port) as listening:
+            serve_on(listening, settings, server, guard, log, interruption)
 
 
-def _run(  # noqa: PLR0913, PLR0917 - what was put together above
-    settings: Settings, server: Server, guard: Guard, log: EventLog, interruption: Interruption, host: str, port: int
+def guard_of(settings: Settings, host: str, tokens: Path | None = None) -> Guard:
+    """Who may do what at this address. Raises ``ConfigError``."""
+    from dispatcher.web.auth import Guard, is_loopback
+
+    guard = Guard(tokens or settings.serve_tokens_file, settings.serve_trusted_hosts)
+    if not guard.has_tokens and not is_loopback(host):
+        raise ConfigError(
+            f"the address {host} can be reached from elsewhere, and there are no tokens: set "
+            "DISPATCHER_SERVE_TOKENS_FILE or --tokens to a file with a line NAME SCOPES SECRET, or listen on 127.0.0.1"
+        )
+    return guard
+
+
+def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
+    listening: socket.socket,
+    settings: Settings,
+    server: Server,
+    guard: Guard,
+    log: EventLog,
+    interruption: Interruption,
 ) -> None:
+    """Serve on a socket until a signal; returns when what is in hand is finished."""
     from dispatcher.app.operating import Desk
     from dispatcher.app.serving import Readiness, connect_ingest, open_intake
     from dispatcher.producer.target import ANSWER_TIMEOUT_S
     from dispatcher.web.app import App
     from dispatcher.web.ingest import Ingest
+    from dispatcher.web.listening import url_of
     from dispatcher.web.operating import Operating
+    from dispatcher.web.page.routes import Page
     from dispatcher.web.reading import Reading
-    from dispatcher.web.server import listen, run, url_of
+    from dispatcher.web.server import run
     from dispatcher.web.threads import Threads
 
     def build() -> Starlette:
         client = connect_ingest(server)
         desk = Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)
+        operating = Operating(desk, threads, log)
         return App(
             guard=guard,
             ingest=Ingest(open_intake(settings, client)),
             reading=Reading(desk, threads),
-            operating=Operating(desk, threads, log),
+            operating=operating,
+            page=Page(guard, desk, operating, threads),
             readiness=Readiness(settings, client),
             log=log,
         ).build()
@@ -124,6 +167,6 @@ def _run(  # noqa: PLR0913, PLR0917 - what was put together above
             log.say("tokens.refused", faults=list(error.problems))
         return False
 
-    with listen(host, port) as listening, Threads() as threads:
+    with Threads() as threads:
         run(build, listening, begun=begun, hung_up=hung_up)
     log.say("serve.stopped")

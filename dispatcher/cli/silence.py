@@ -80,10 +80,8 @@ def add(  # noqa: PLR0913 - click's signature: one for each option
     if why is None:
         raise click.UsageError("A silence without a reason: say --why, in a few words.")
     from dispatcher.app.readers import open_decisions, open_silencing
-    from dispatcher.store.silences import MATCHES_EVERYTHING, TooManySilences, Wanted
+    from dispatcher.store.silences import TooManySilences, Wanted
 
-    if matchers.matches_everything:
-        raise click.UsageError(f"'{matchers}' is no silence: {MATCHES_EVERYTHING}.")
     with namespace_named(terminal, quiet=as_json) as (settings, server):
         from_us = None if start is None else start(open_decisions(settings, server).now_us())
         if not as_json:
@@ -97,6 +95,8 @@ def add(  # noqa: PLR0913 - click's signature: one for each option
             begun = open_silencing(settings, server).begin(wanted)
         except TooManySilences as error:
             raise Ended(DOES_NOT_HOLD, str(error)) from error
+        except ValueError as error:
+            raise click.UsageError(f"'{matchers}' is no silence: {error}.") from error
         audited(settings, server, "silence add", about=f"{begun.id}: {matchers}", why=why)
     if as_json:
         from dispatcher.app.documents.silences import begun_document
@@ -217,12 +217,12 @@ def _line(kept: Kept) -> str:
     said = kept.silence
     when = f"from {_at(said.from_us)} until {_at(kept.ends_us)}"
     return one_line(
-        f"{said.id}  {said.matchers}  {when}, {kept.suppressed} suppressed, by {said.who}: {said.why}", 1_000
+        f"{said.id}: {said.matchers} {when}, {kept.suppressed} suppressed, by {said.who}: {said.why}", 1_000
     )
 
 
 def _at(instant_us: int) -> str:
-    from dispatcher.cli.instants import local, zone
+    from dispatcher.app.documents.instants import local, zone
 
     at = instant_us / 1_000_000
     return f"{local(at):%Y-%m-%d %H:%M:%S} {zone(at)}"

@@ -12,7 +12,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
+
+    from dispatcher.cli.drawing import Part
 
 HIDDEN: Final = "***"
 _WIDTH_OF_A_PIPE: Final = 160
@@ -22,6 +24,7 @@ _NAME: Final = "dispatcher: "
 _WARNING: Final = "warning:"
 _ERROR: Final = "error:"
 _STYLES: Final = {_WARNING: "33", _ERROR: "31"}
+_WITHOUT_STYLES: Final = frozenset({"dumb", "unknown"})
 _WITHOUT_COLOURS: Final = frozenset({"", "dumb", "unknown"})
 
 
@@ -61,13 +64,22 @@ class Terminal:
         """The result as one line of JSON, in ASCII."""
         self._write(json.dumps(value) + "\n")
 
-    def draw(self, *parts: RenderableType) -> None:
-        """Tables and the like on stdout: in colour on a terminal, unless ``NO_COLOR`` is set."""
-        console = console_on(sys.stdout)
-        with _writing(), console.capture() as drawn:  # rich touches the stream at the end of a capture
-            for part in parts:
-                console.print(part)
-        self._write("\n".join(line.rstrip(" ") for line in drawn.get().split("\n")))
+    def draw(self, *parts: Part) -> None:
+        """Tables and the like on stdout: in colour on a terminal, unless ``NO_COLOR`` is set; wide in a pipe."""
+        from dispatcher.cli.drawing import Look, painted
+
+        stream = sys.stdout
+        is_terminal = stream.isatty()
+        room = _columns(stream, _WIDTH_OF_A_TERMINAL if is_terminal else _WIDTH_OF_A_PIPE)
+        is_styled = bool(os.environ.get("FORCE_COLOR")) or (
+            is_terminal and os.environ.get("TERM", "") not in _WITHOUT_STYLES
+        )
+        look = Look(
+            is_ascii=not stream.encoding.lower().startswith("utf"),
+            is_styled=is_styled,
+            has_colours=not os.environ.get("NO_COLOR"),
+        )
+        self._write("".join(f"{painted(line, look)}\n" for part in parts for line in part.lines(room)))
 
     def say(self, text: str) -> None:
         """A message for the operator, on stderr: one line, on a terminal as many as it takes, broken between words."""
@@ -152,11 +164,18 @@ def _lines(text: str, stream: TextIO) -> list[str]:
     """The text in lines no longer than the terminal is wide, if it is one; a word is never broken."""
     if not stream.isatty():
         return [text]
-    columns = os.environ.get("COLUMNS", "")
-    with suppress(OSError):
-        columns = columns if columns.isdecimal() else str(os.get_terminal_size(stream.fileno()).columns)
-    width = max(_NARROWEST, int(columns or 0) or _WIDTH_OF_A_TERMINAL)
+    width = max(_NARROWEST, _columns(stream, _WIDTH_OF_A_TERMINAL))
     return wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _columns(stream: TextIO, otherwise: int) -> int:
+    """How many columns a stream has: those of the variable, of the terminal, or else."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    with suppress(OSError):
+        return os.get_terminal_size(stream.fileno()).columns or otherwise
+    return otherwise
 
 
 def visible(text: str) -> str:
@@ -169,8 +188,7 @@ def visible(text: str) -> str:
 
 
 def console_on(stream: TextIO) -> Console:
-    """A rich console that takes text as it is: nothing in it is markup. A pipe gets lines that are not cut."""
+    """A rich console that takes text as it is: nothing in it is markup."""
     from rich.console import Console
 
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH_OF_A_PIPE
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return Console(file=stream, highlight=False, markup=False, emoji=False)

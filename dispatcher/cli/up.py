@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ import click
 
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.terminal import Terminal
+from dispatcher.cli.up_http import opened
 from dispatcher.cli.worker import prepared
 from dispatcher.errors import ConfigError
 
@@ -35,9 +37,12 @@ _LOCK: Final = "up.lock"
     show_default=f"one for each processor, {FEWEST} to {MOST}",
     help="Worker processes.",
 )
+@click.option(
+    "--no-serve", is_flag=True, help="Without HTTP. Else 'serve' runs beside the workers, if it is installed."
+)
 @click.pass_obj
-def up(terminal: Terminal, processes: int | None) -> int:
-    """Run all that one machine needs: a server, unless one is set, and workers.
+def up(terminal: Terminal, processes: int | None, *, no_serve: bool) -> int:
+    """Run all that one machine needs: a server, unless one is set, workers, and HTTP.
 
     Stays in the foreground until SIGTERM or Ctrl-C. Workers that crash are started again, and so is the server. When it
     ends, so do they, and what they have not done is kept for the next time.
@@ -46,8 +51,11 @@ def up(terminal: Terminal, processes: int | None) -> int:
     is lost either way.
     """
     try:
-        with prepared(terminal) as job, _the_only_one(job):
-            return job.supervise(processes or default_processes(), terminal, partial(_begun, terminal))
+        with prepared(terminal) as job, _the_only_one(job), opened(job, wanted=not no_serve) as http:
+            told = job if http.fault is None else replace(job, warnings=(*job.warnings, http.fault))
+            return told.supervise(
+                processes or default_processes(), terminal, partial(_begun, terminal, http.said), http.door
+            )
     except KeyboardInterrupt:
         return DONE
 
@@ -82,9 +90,9 @@ def _the_only_one(job: Job) -> Iterator[None]:
         yield
 
 
-def _begun(terminal: Terminal, job: Job, pids: Sequence[int]) -> None:
+def _begun(terminal: Terminal, http: str, job: Job, pids: Sequence[int]) -> None:
     """Show what runs where, by which limits; log lines stand below it."""
     from dispatcher.cli.up_view import draw, screen
 
-    draw(terminal, screen(job.settings, job.limits, job.server, pids))
+    draw(terminal, screen(job.settings, job.limits, job.server, pids, http))
     job.say_warnings()

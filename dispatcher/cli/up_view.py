@@ -7,17 +7,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dispatcher.app.limits import LimitsFile
 from dispatcher.app.servers import Server
 from dispatcher.cli.context import limits_named, near
+from dispatcher.cli.drawing import Part as Drawn
+from dispatcher.cli.drawing import Table, Text
 from dispatcher.cli.terminal import Terminal, visible
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.environment import Settings
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _INDENT: Final = "  "
 
@@ -30,7 +29,7 @@ class Part:
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequence[int]) -> tuple[Part, Part]:
+def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequence[int], http: str) -> tuple[Part, Part]:
     """What runs, and what to do with it. Holds no secret."""
     first, *others = sentences(limits.policy)
     category = next(iter(limits.policy.categories), "errors")
@@ -40,6 +39,7 @@ def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequenc
         ("limits", (limits_named(settings, limits), first, *_more(len(others)))),
         ("posts to", (_target(settings),)),
         ("workers", (f"{', '.join(map(str, pids))}; one that crashes is started again",)),
+        ("HTTP", (http,)),
     )
     doing = (
         ("send", (f'dispatcher send {category} "hello"',)),
@@ -90,16 +90,13 @@ def _lines(part: Part) -> Iterator[str]:
     yield ""
 
 
-def _tables(parts: Sequence[Part]) -> Iterator[RenderableType]:
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
+def _tables(parts: Sequence[Part]) -> Iterator[Drawn]:
     for part in parts:
-        yield Text(visible(part.heading), style="bold")
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(style="cyan", no_wrap=True, min_width=8)
-        table.add_column(overflow="fold")
+        yield Text(visible(part.heading), "bold")
+        table = Table(is_grid=True)
+        table.add_column(style="cyan", breaks=False, least=8 + len(_INDENT))
+        table.add_column(folds=True)
         for label, lines in part.rows:
-            table.add_row(label, "\n".join(map(visible, lines)))
-        yield Padding(table, (0, 0, 1, len(_INDENT)))
+            table.add_row(_INDENT + label, "\n".join(map(visible, lines)))
+        yield table
+        yield Text()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -79,6 +79,16 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
             yield Job(settings, limits, server, sink, log, lines, (*warnings, *server.warnings), burst, interruption)
 
 
+class Sibling(Protocol):
+    """A child process beside the workers."""
+
+    def run(self, job: Job) -> int:
+        """Work until a signal, in the child; returns the exit code."""
+
+    def close(self) -> None:
+        """Let go of what only that child needs, in the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What every worker process does, built once before there are several."""
@@ -138,9 +148,13 @@ class Job:
         return DONE
 
     def supervise(
-        self, processes: int, terminal: Terminal, begun: Callable[[Job, Sequence[int]], None] = lambda *_: None
+        self,
+        processes: int,
+        terminal: Terminal,
+        begun: Callable[[Job, Sequence[int]], None] = lambda *_: None,
+        door: Sibling | None = None,
     ) -> int:
-        """Run several below this process; returns when all are done.
+        """Run several below this process, and what serves HTTP beside them; returns when all workers are done.
 
         ``begun`` gets this job with the limits that are in force, and their ids, before any works.
         Raises ``GateUnavailable`` and ``ConfigError`` before there are any, when the server cannot be used.
@@ -148,7 +162,7 @@ class Job:
         from dispatcher.app.limits import enter_limits
         from dispatcher.app.servers import preflight
         from dispatcher.logs.event_log import LAST_LINES_S
-        from dispatcher.worker.supervisor import Supervisor
+        from dispatcher.worker.supervisor import BESIDE, Supervisor
         from dispatcher.worker.worker import STOP_GRACE_S
 
         told: list[tuple[str, dict[str, object]]] = []
@@ -159,8 +173,12 @@ class Job:
             for event, facts in told:
                 self.log.say(event, **facts)
 
-        def child(_place: int) -> int:
+        def child(place: int) -> int:
             try:
+                if door is not None:
+                    if place == BESIDE:
+                        return door.run(job)
+                    door.close()
                 return job.work()
             except Exception as error:  # noqa: BLE001 - every one has its exit code
                 return conclude(error, terminal)
@@ -183,5 +201,6 @@ class Job:
             fatal=fatal,
             patience_s=patience_s,
             is_hung_up=self.interruption.hangup.is_end,
+            beside=door is not None,
         )
         return supervisor.supervise(begin)

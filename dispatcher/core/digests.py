@@ -5,32 +5,22 @@ Such a message goes the way of any event and does something else there: it looks
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from dispatcher.core import transitions
 from dispatcher.core.leased_event import Candidate, Leased, Started
-from dispatcher.core.limits import (
-    US,
-    Ambiguous,
-    Demand,
-    Denied,
-    Message,
-    Paused,
-    PostResult,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-)
+from dispatcher.core.limits import US, Demand, Denied, Reason
 from dispatcher.core.outcomes import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
-from dispatcher.core.policy import Backoff, Policy, limit_reason
+from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, Policy, limit_reason
 from dispatcher.core.ports import Asking, Sink
-from dispatcher.core.rendering import cut, escape, without_controls
+from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.quiet import QUIET_PREFIX
+from dispatcher.core.rendering import MAX_TEXT, cut, escape, gone_line, without_controls
 from dispatcher.core.silences import Silence, Silences
-from dispatcher.core.tally import Counting, Tally, Telling
+from dispatcher.core.tally import PATIENCE_US, Counting, Tally, Telling, repeats_of
 
 _BEING: Final = {
     "dropped": "are being dropped",
@@ -69,6 +59,10 @@ def plan_of(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
     """What the tally's digest message does now; where the tally is gone, nothing any more."""
     if not tally.count:
         return Plan(Act.END, ends=True)
+    if tally.telling is Telling.QUIET:
+        return Plan(Act.POST, ends=True)
+    if tally.telling is Telling.REPEAT:
+        return _repeats(tally, can_edit=can_edit)
     if tally.telling is Telling.NOTICE:
         return _notice(tally, counting)
     return _digest(tally, counting, can_edit=can_edit)
@@ -88,6 +82,16 @@ def _digest(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
     return Plan(Act.WAIT, left_us)
 
 
+def _repeats(tally: Tally, *, can_edit: bool) -> Plan:
+    """The message is edited when there are more, and a last time when its window has passed."""
+    if tally.ts is None:  # it is not posted yet; if it is, its tally is told at once
+        return Plan(Act.WAIT, PATIENCE_US)
+    left_us = tally.next_us - tally.now_us
+    if can_edit and tally.count > (tally.shown or 0):
+        return Plan(Act.EDIT, ends=left_us <= 0)
+    return Plan(Act.WAIT, left_us) if left_us > 0 else Plan(Act.END, ends=True)
+
+
 def _notice(tally: Tally, counting: Counting) -> Plan:
     quiet_us = tally.last_us + counting.delay_us - tally.now_us
     if quiet_us <= 0:
@@ -102,7 +106,10 @@ def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate |
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)
     if plan.act in {Act.POST, Act.EDIT}:
-        return Candidate(leased, policy.digest_terms(leased, _demands(tally, plan, policy)))
+        terms = policy.digest_terms(leased, _demands(tally, plan, policy))
+        if plan.act is Act.EDIT:
+            terms = replace(terms, channel=EDITS, pace=EDITS_PACE)
+        return Candidate(leased, terms)
     edits = plan.act is Act.WAIT and tally.is_editing
     shown = (tally.shown or 0) if plan.ends else tally.shown
     told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends)
@@ -113,11 +120,22 @@ def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate |
 def silenced(candidate: Candidate, silence: Silence, now_us: int) -> Settlement | None:
     """It waits until the silence ends: nobody is to be told of the category meanwhile. None of one admitted before."""
     leased, terms = candidate
-    if leased.was_admitted:
+    if leased.was_admitted or terms.channel == EDITS:
         return None
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
     waits = Parked(Place.TIMER, Reason.SILENCED, max(0, silence.until_us - now_us), detail=silence.detail)
     return Settlement(leased, terms, waits, slots)
+
+
+def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
+    """It waits until quiet hours of its category end. None of one admitted before, and of an edit, which is no post."""
+    leased, terms = candidate
+    is_edit = leased.tally is not None and leased.tally.is_editing
+    hush = None if leased.was_admitted or is_edit else policy.hours.hush(leased.event.category, now_us)
+    if hush is None:
+        return None
+    waits = Parked(Place.TIMER, Reason.QUIET, hush.until_us - now_us, detail=hush.name)
+    return Settlement(leased, terms, waits, Slots.RELEASE if leased.may_own_slots else Slots.KEEP)
 
 
 def denied(candidate: Candidate, verdict: Denied) -> Settlement:
@@ -135,12 +153,15 @@ def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) ->
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)
     identity = policy.rule(tally.category).style.identity
-    message = Message(leased.name, channel, text_of(tally, ends=plan.ends), identity=identity)
+    text = text_of(tally, ends=plan.ends)
+    if leased.gone is not None:
+        text = cut(f"{gone_line(leased.gone)}\n{text}")
+    message = Message(leased.name, channel, text, identity=identity)
     return Words(message, (tally.channel or channel, tally.ts or "") if plan.act is Act.EDIT else None)
 
 
-def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
-    started: Started, result: PostResult, policy: Policy, backoff: Backoff, *, can_edit: bool
+def after_post(  # noqa: PLR0911, PLR0913 - one return for each thing a post can come to, of which much is known
+    started: Started, result: PostResult, policy: Policy, backoff: Backoff, *, can_edit: bool, has_fallback: bool
 ) -> Settlement | None:
     """What becomes of it after a post or an edit; None where that is what becomes of any event, which it waits for.
 
@@ -154,6 +175,8 @@ def after_post(  # noqa: PLR0911 - one return for each thing a post can come to
         case Receipt():
             told = _told(tally, counting, plan, result, can_edit=can_edit)
             return Settlement(leased, terms, told, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
+        case Rejected(code) if code in transitions.GONE and has_fallback and not is_edit:
+            return None
         case Rejected(code, detail):
             told = _failed(tally, counting, plan, code, detail)
             return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)
@@ -206,7 +229,7 @@ def _told(tally: Tally, counting: Counting, plan: Plan, receipt: Receipt, *, can
         plan.wait_us,
         tally.count,
         receipt=None if is_edit else receipt,
-        edits=can_edit and tally.telling is Telling.DIGEST,
+        edits=can_edit and tally.telling is not Telling.NOTICE,
         ends=plan.ends,
     )
 
@@ -222,6 +245,8 @@ def _facts(leased: Leased, policy: Policy) -> tuple[Tally, Counting]:
     tally = leased.tally
     if tally is None:
         raise TypeError(f"{leased.id} is no digest message")
+    if tally.telling is Telling.REPEAT:
+        return tally, repeats_of(tally.id, tally.category, tally.next_us - tally.first_us, tally.scope)
     counting = policy.counting(tally.category)
     if counting is None or counting.id != tally.id:  # the limits file says otherwise now: what was suppressed is told
         counting = policy.counting_as(tally.category, tally.telling)
@@ -232,13 +257,23 @@ def _demands(tally: Tally, plan: Plan, policy: Policy) -> tuple[Demand, ...]:
     """The first message takes the slot that is kept for it; the end of a notice asks like any event."""
     if plan.act is Act.EDIT:
         return ()
-    return policy.scopes(tally.category, tells=tally.shown is None)
+    return policy.scopes(tally.category, tells=tally.shown is None and tally.telling is not Telling.QUIET)
 
 
 def text_of(tally: Tally, *, ends: bool) -> str:
     """The message about a tally, in Slack's markup, of which the count is the one that it shows."""
-    text = _digest_text(tally, ends=ends) if tally.telling is Telling.DIGEST else _notice_text(tally, ends=ends)
-    return cut(text)
+    match tally.telling:
+        case Telling.DIGEST:
+            return cut(_digest_text(tally, ends=ends))
+        case Telling.NOTICE:
+            return cut(_notice_text(tally, ends=ends))
+        case Telling.QUIET:
+            return cut(_quiet_text(tally))
+        case Telling.REPEAT:
+            counted = f"\n_x{tally.count + 1}, last {clock_of(tally.last_us)}_"
+            return cut(tally.text, MAX_TEXT - len(counted)) + counted
+        case _:
+            assert_never(tally.telling)
 
 
 def _digest_text(tally: Tally, *, ends: bool) -> str:
@@ -249,6 +284,14 @@ def _digest_text(tally: Tally, *, ends: bool) -> str:
     else:
         last = clock_of(tally.last_us)
         heading = f"{tally.count} more {name} suppressed since {first}, the last at {last} ({_limit(tally)})"
+    return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
+
+
+def _quiet_text(tally: Tally) -> str:
+    hours = f"in quiet hours ({escape(tally.scope.removeprefix(QUIET_PREFIX))})"
+    span = f"from {clock_of(tally.first_us)} to {clock_of(tally.last_us)}"
+    over = f", {tally.resolved} resolved meanwhile" if tally.resolved else ""
+    heading = f"{tally.count} *{escape(tally.category)}* {hours} {span}{over}"
     return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
 
 
@@ -299,6 +342,10 @@ class DigestMessages:
         found = silences.of_whole_category(candidate.leased.event.category, now_us)
         return silenced(candidate, found[0], now_us) if found else None
 
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | None:
+        """A digest message waits."""
+        return quiet(candidate, self.policy, now_us)
+
     def newcomer(self, candidate: Candidate) -> None:
         """A digest message never waits in a category's line."""
         del candidate
@@ -322,8 +369,12 @@ class DigestMessages:
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
         """A digest message never becomes a dead letter."""
-        follows = after_post(started, result, self.policy, self.backoff, can_edit=self.sink.can_update)
-        return follows or transitions.after_post(started, result, self.backoff, self.grace_us)
+        leased, terms = started.candidate
+        fallback = self.policy.fallback(leased, terms.channel)
+        follows = after_post(
+            started, result, self.policy, self.backoff, can_edit=self.sink.can_update, has_fallback=fallback is not None
+        )
+        return follows or transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """A message that was found was posted or edited; one that ends as a dead letter failed, and is tried again."""

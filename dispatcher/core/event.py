@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from difflib import get_close_matches
 from enum import StrEnum
 from hashlib import blake2b
 from math import isfinite, isnan
@@ -376,6 +375,8 @@ def _unknown_key(key: object) -> str:
 
 
 def _near(key: object) -> str | None:
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(str(key)[:LONGEST], _KEYS, n=1)), None)
 
 

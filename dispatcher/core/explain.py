@@ -23,7 +23,7 @@ Clock: TypeAlias = Callable[[int], str]
 _SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
 _SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
-_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel")
+_IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel", "instead_of")
 """What a log line has of a decision as it is."""
 MUTED: Final = "muted"
 """The reason in old records of what is a silence now."""
@@ -39,9 +39,10 @@ class Decision:
 
     ``copies`` of it may stand in Slack, beside what was sent: posts with an unknown delivery status that could not be
     found in the history. ``since_us`` is since when what expired has waited, or since when there is the silence that
-    suppressed it. ``shadow`` are limits that would have refused it and are not enforced. ``text`` is the beginning of
-    the event's text, as far as it is kept; ``priority`` is known where the labels are. Of a duplicate whose first
-    decision is no longer kept only ``outcome`` and ``reason`` are known.
+    suppressed it. ``shadow`` are limits that would have refused it and are not enforced. ``instead_of`` is the channel
+    it was meant for, which is gone: ``channel`` is its category's fallback. ``text`` is the beginning of the event's
+    text, as far as it is kept; ``priority`` is known where the labels are. Of a duplicate whose first decision is no
+    longer kept only ``outcome`` and ``reason`` are known.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Decision:
     text: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: str | None = None
+    instead_of: str | None = None
 
 
 class State(StrEnum):
@@ -175,7 +177,8 @@ def _ended(decision: Decision, at: Clock) -> str:
             copies = f"; {_count(decision.copies, 'copy', 'copies')} may stand beside it" if decision.copies else ""
             against = " and ".join(decision.shadow)
             shadow = f"; not enforced, {against} would have refused it" if against else ""
-            return f"Sent to {decision.channel} at {when}{copies}{shadow}."
+            gone = f", since {decision.instead_of} is gone" if decision.instead_of else ""
+            return f"Sent to {decision.channel} at {when}{gone}{copies}{shadow}."
         case "duplicate":
             return f"Duplicate at {when}: an event of this id came before."
         case _:
@@ -199,11 +202,12 @@ def why(decision: Decision, at: Clock) -> str:
         return _repeat(decision, at)
     if decision.reason in {Reason.RESOLVED, Reason.UNPOSTED}:
         return _recovery(decision, at)
-    if decision.reason == Reason.SILENCED and decision.fits_at_us is not None:
-        since = "" if decision.since_us is None else f"from {at(decision.since_us)} "
-        return f"silenced {since}until {at(decision.fits_at_us)}{_words(decision.detail)}"
-    if decision.reason == MUTED and decision.fits_at_us is not None:
-        return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
+    if decision.reason == Reason.QUIET and decision.since_us is not None and decision.fits_at_us is not None:
+        return quiet_words(decision.detail or "", decision.since_us, decision.fits_at_us, at)
+    if decision.reason in {Reason.SILENCED, MUTED} and decision.fits_at_us is not None:
+        what = f"category {decision.category} was muted" if decision.reason == MUTED else "silenced"
+        since = "" if decision.since_us is None else f" from {at(decision.since_us)}"
+        return f"{what}{since} until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
         return f"{_used_up(decision.scope or '', decision.limit or '')}; {_fits(decision, at)}"
     return (decision.detail or "").removesuffix(".")
@@ -260,6 +264,8 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
     room = f"Waits for room: {_scope(scope)} had used up a limit"
     if scope.startswith(SILENCE_PREFIX):
         room = f"Waits: it was silenced (silence {scope.removeprefix(SILENCE_PREFIX)})"
+    if scope.startswith("quiet:"):
+        room = f"Waits: quiet hours {scope.partition(':')[2]}"
     if before:
         return f"{room}; it is behind {_others(before)}."
     return f"{room}; as the next of its line it is expected {'now' if next_us is None else f'at {at(next_us)}'}."
@@ -269,6 +275,16 @@ def silenced(silence: Silence, before: int, at: Clock) -> str:
     """An event that waits for the end of a silence."""
     behind = f"; it is behind {_others(before)}" if before else ""
     return f"Waits: it is silenced from {at(silence.from_us)} until {at(silence.until_us)} {silence.detail}{behind}."
+
+
+def quiet_words(name: str, since_us: int, until_us: int, at: Clock) -> str:
+    """``quiet hours nights from 22:00:00 until 07:00:00``."""
+    return f"quiet hours {name} from {at(since_us)} until {at(until_us)}"
+
+
+def quiet(words: str, before: int) -> str:
+    """An event that waits for the end of quiet hours."""
+    return f"Waits: {words}{f'; it is behind {_others(before)}' if before else ''}."
 
 
 def for_channel(channel: str, before: int, hindrance: str) -> str:
@@ -387,7 +403,7 @@ def _repeat(decision: Decision, at: Clock) -> str:
     return f"a repeat of {first}, which was posted at {at(decision.since_us)}{following}"
 
 
-_SAID_IN_FULL: Final = frozenset({Reason.SILENCED, MUTED, Reason.RESOLVED, Reason.UNPOSTED})
+_SAID_IN_FULL: Final = frozenset({Reason.QUIET, Reason.SILENCED, MUTED, Reason.RESOLVED, Reason.UNPOSTED})
 """Reasons of which ``why`` says all."""
 
 

@@ -52,6 +52,23 @@ class Posted(NamedTuple):
     channel: str
     ts: str
     text: str
+    times: int = 1
+    """How often it was told, repeats included."""
+
+
+class Gone(NamedTuple):
+    """The channel that an event was meant for, and the code with which Slack said that it is gone or archived."""
+
+    channel: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """The channel that stands in for one that is gone or archived, and its pace."""
+
+    channel: str
+    pace: Limit | None
 
 
 class Leased(NamedTuple):
@@ -70,7 +87,8 @@ class Leased(NamedTuple):
     a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that used up no
     attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last post was
     answered with, if it did not arrive. ``counted`` is its name in the books, once it has one. ``edits`` is the message
-    that it edits instead of posting one: it tells of a recovery. ``report`` is what the report of a silence tells of.
+    that it edits instead of posting one: it tells of a recovery. ``gone`` is
+    the channel for which its fallback stands in, once it does. ``report`` is what the report of a silence tells of.
     """
 
     id: str
@@ -95,6 +113,7 @@ class Leased(NamedTuple):
     code: str | None = None
     counted: str | None = None
     edits: Posted | None = None
+    gone: Gone | None = None
     report: Ended | None = None
 
     @property
@@ -143,6 +162,11 @@ class Leased(NamedTuple):
     def name(self) -> str:
         """The id the producer knows."""
         return self.event.id or self.id
+
+    @property
+    def thread_ts(self) -> str | None:
+        """The message under which it asks to be posted: one of the channel that it was meant for."""
+        return self.event.thread_ts if self.gone is None else None
 
     @property
     def slot(self) -> str:

@@ -1,4 +1,4 @@
-"""The values the dispatcher speaks of: limits, scopes, verdicts, messages, post results, and how much is kept.
+"""The values the dispatcher speaks of: limits, scopes, verdicts, and how much is kept.
 
 Everything here is frozen, slotted, free of I/O and clock, and built on the standard library alone.
 Instants and spans of time are integer microseconds (``*_us``) of the Redis server's clock.
@@ -26,7 +26,6 @@ __all__ = [
     "NO_CATEGORY",
     "US",
     "Admitted",
-    "Ambiguous",
     "Bounds",
     "Demand",
     "Denied",
@@ -34,19 +33,10 @@ __all__ = [
     "Kind",
     "Lane",
     "Left",
-    "LeftOut",
     "Limit",
     "Limits",
-    "Message",
     "Opening",
-    "Part",
-    "Paused",
-    "PostResult",
-    "RateLimitedBySlack",
     "Reason",
-    "Receipt",
-    "Rejected",
-    "Retryable",
     "Scope",
     "Verdict",
     "all_scopes",
@@ -302,117 +292,11 @@ class Reason(StrEnum):
     OVERFLOW = "overflow"
     DUPLICATE = "duplicate"
     SILENCED = "silenced"
+    QUIET = "quiet"
     CANCELLED = "cancelled"
     REPEAT = "repeat"
     RESOLVED = "resolved"
     UNPOSTED = "unposted"
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What is posted: finished content, escaped and cut; ``event_id`` lets the sink mark the post.
-
-    ``template_fault`` says why the category's template did not make the text.
-    """
-
-    event_id: str
-    channel: str
-    text: str
-    blocks: tuple[dict[str, object], ...] = ()
-    thread_ts: str | None = None
-    identity: Identity | None = None
-    template_fault: str | None = None
-
-
-# What a post came to. Values, because the caller goes on in every case.
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The sink's proof that the message was posted, but for what was ``left_out``; a webhook answers no ``ts``."""
-
-    channel: str
-    ts: str | None
-    left_out: tuple[LeftOut, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimitedBySlack:
-    """Not posted; nobody may post to this channel for ``retry_after_us``. Uses no attempt."""
-
-    retry_after_us: int
-    code: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Retryable:
-    """Certainly not posted; a later attempt may do better.
-
-    ``reached`` says whether Slack has answered: not where the request never left (refused, DNS, TLS); None where it was
-    not tried.
-    """
-
-    code: str
-    detail: str
-    uses_attempt: bool = True
-    reached: bool | None = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Certainly not posted and never will be as it is."""
-
-    code: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ambiguous:
-    """Perhaps posted, perhaps not."""
-
-    code: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """Not posted, and nothing will be until an operator acts on ``detail``.
-
-    ``fingerprint`` tells the credential that was refused from others; empty where the sink has none.
-    """
-
-    code: str
-    detail: str
-    fingerprint: str = ""
-
-
-PostResult: TypeAlias = Receipt | RateLimitedBySlack | Retryable | Rejected | Ambiguous | Paused
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Under which name and icon a message appears, where these are not the app's own."""
-
-    username: str | None = None
-    icon_emoji: str | None = None
-    icon_url: str | None = None
-
-
-class Part(StrEnum):
-    """A part of a message that can be left out where Slack does not take it."""
-
-    IDENTITY = "identity"
-    BLOCKS = "blocks"
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A part of a message that was left out, since a post with it was refused with ``code``."""
-
-    part: Part
-    code: str
-    detail: str
 
 
 NO_CATEGORY: Final = "-"

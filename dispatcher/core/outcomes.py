@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Paused, Reason, Receipt, Scope
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Posted, Terms, Undecodable
+from dispatcher.core.limits import US, Denied, Reason, Scope
 from dispatcher.core.once import is_once
+from dispatcher.core.posts import Paused, Receipt
+from dispatcher.core.quiet import Hush
 from dispatcher.core.tally import Counting
 
 MARGIN_US: Final = 60 * US
@@ -79,11 +81,24 @@ class Silenced(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Hushed:
+    """Ended by quiet hours: dropped, or digested where ``counting`` says who tells of it at their end."""
+
+    hush: Hush
+    counting: Counting | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Its name in the books."""
+        return "dropped" if self.counting is None else "digested"
+
+
+@dataclass(frozen=True, slots=True)
 class Deferral:
     """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
 
-    ``most`` of its category may wait. ``until`` is set where the gate was not asked: what it waits for. ``silenced``
-    says which silences match it. ``counting`` where somebody is told of it.
+    ``most`` of its category may wait. ``until`` is set where the gate was not asked: what it waits for, a silence or
+    quiet hours. ``silenced`` says which silences match it. ``counting`` where somebody is told of it.
     """
 
     candidate: Candidate
@@ -188,7 +203,7 @@ def _can_bury(reason: Reason) -> bool:
             return True
         case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
             return False
-        case Reason.SILENCED | Reason.REPEAT | Reason.RESOLVED:
+        case Reason.SILENCED | Reason.QUIET | Reason.REPEAT | Reason.RESOLVED:
             return True
         case Reason.DUPLICATE | Reason.CANCELLED | Reason.SCHEDULED | Reason.UNPOSTED:
             return False
@@ -216,7 +231,7 @@ class Place(StrEnum):
 class Parked:
     """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post), or known of its line.
 
-    ``detail`` is what the sink said.
+    ``detail`` is what the sink said. With a ``fallback`` it waits in the line of that channel, and is posted there.
     """
 
     place: Place
@@ -225,6 +240,7 @@ class Parked:
     code: str | None = None
     denied: Denied | None = None
     detail: str | None = None
+    fallback: Fallback | None = None
 
 
 class Step(StrEnum):
@@ -276,7 +292,7 @@ class Reported:
     detail: str | None = None
 
 
-Outcome: TypeAlias = Sent | Digested | Dropped | DeadLettered | Parked | Told | Reported
+Outcome: TypeAlias = Sent | Digested | Dropped | Hushed | DeadLettered | Parked | Told | Reported
 
 
 class Slots(StrEnum):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol, assert_never
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Terms, Undecodable, Waiting, boottime_s
-from dispatcher.core.limits import Admitted, Denied, Message, Opening, PostResult, Reason, Retryable, all_scopes
+from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
     GRACE_US,
@@ -32,6 +32,7 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.silence_reports import SilenceReports
 from dispatcher.core.silences import NOTHING_SILENCED, ROOM, SILENCE_PREFIX, Silence, Silences
@@ -139,6 +140,7 @@ class Dispatcher:
         try:
             found = self._recover(found)
             found = self._hold_silenced(found, silences, now_us)
+            found = self._hold_quiet(found, now_us)
             found = self._line_up_newcomers(found)
             found = self._ask_gate(found)
             found = self._line_up_refused(found)
@@ -284,6 +286,25 @@ class Dispatcher:
                     left.append(candidate)
         return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
 
+    def _hold_quiet(self, batch: Batch, now_us: int) -> Batch:
+        """An event for which quiet hours hold ends, or waits in a line of its own until they end."""
+        if not self.policy.quiet:
+            return batch
+        left: list[Candidate] = []
+        ended: list[Settlement] = []
+        waiting: list[Deferral] = []
+        for candidate in batch.candidates:
+            match self._kind_of(candidate.leased).quiet(candidate, now_us):
+                case Settlement() as settlement:
+                    ended.append(settlement)
+                case Deferral() as deferral:
+                    waiting.append(deferral)
+                case None:
+                    left.append(candidate)
+        opens = {each.until.scope: each.until.wait_us for each in waiting if each.until is not None}
+        self.outbox.expect([Opening(scope, now_us + left_us, 0) for scope, left_us in opens.items()])
+        return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
+
     def _line_up_newcomers(self, batch: Batch) -> Batch:
         """New events of a category that defers go behind those that wait already."""
         newcomers = {
@@ -345,6 +366,9 @@ class Dispatcher:
         known: dict[tuple[int, str], Denied] = {}
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
+            if is_repeat(verdict) and each.repeating is not None:
+                digested.append(Suppressed(leased.name, leased.event.category, verdict))
+                continue
             if counting is None or is_repeat(verdict):
                 dropped.append((leased, verdict))
                 continue
@@ -433,6 +457,10 @@ class Kind(Protocol):
         """What happens to the event while there are silences; None if it goes on."""
         ...
 
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """What happens to the event while quiet hours hold for it; None if it goes on."""
+        ...
+
     def newcomer(self, candidate: Candidate) -> Deferral | None:
         """The event as one that waits behind earlier ones, if its category defers and it is new; else None."""
         ...
@@ -476,13 +504,19 @@ class ProducerEvents:
         found = silences.matching(candidate.leased.event, now_us)
         return transitions.silenced(candidate, found, self.policy, now_us) if found else None
 
+    def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
+        """The quiet hours' own ``then`` decides."""
+        return transitions.quiet(candidate, self.policy, now_us)
+
     def newcomer(self, candidate: Candidate) -> Deferral | None:
         """The event waits if ``on_limit`` is ``defer``."""
         return transitions.newcomer(candidate, self.policy)
 
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
-        return Asking(candidate, *transitions.drops(candidate, self.policy), transitions.repeats(candidate))
+        drops, counting = transitions.drops(candidate, self.policy)
+        repeating = recovery.repeats_counted(candidate, self.policy) if self.sink.can_update else None
+        return Asking(candidate, drops, counting, transitions.repeats(candidate), repeating)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
         """The category's ``on_limit`` decides."""
@@ -497,23 +531,36 @@ class ProducerEvents:
             return self.after_post(started, result)
         message = self._message(leased, terms.channel, started.thread_ts)
         settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
-        text = message.text if isinstance(settlement.outcome, Sent) and recovery.is_kept(leased.event) else None
+        is_kept = isinstance(settlement.outcome, Sent) and recovery.may_be_edited(leased.event, self.policy)
+        text = message.text if is_kept else None
         return settlement._replace(template_fault=message.template_fault, text=text)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """The event was sent, becomes a dead letter, or gets another attempt."""
-        if started.candidate.leased.edits is not None:
+        """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
+        leased, terms = started.candidate
+        if leased.edits is not None:
             return recovery.after_edit(started, result, self.backoff, self.grace_us)
-        return transitions.after_post(started, result, self.backoff, self.grace_us)
+        fallback = self.policy.fallback(leased, terms.channel)
+        return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """The same as for any event; a message that was found may be edited later."""
         match settlement:
-            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.is_kept(leased.event):
+            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.may_be_edited(
+                leased.event, self.policy
+            ):
                 return settlement._replace(text=self._message(leased, terms.channel, None).text)
             case _:
                 return settlement
 
     def _message(self, leased: Leased, channel: str, thread_ts: str | None) -> Message:
         style = self.policy.rule(leased.event.category).style
-        return message_for(leased.event, leased.name, channel, style, thread_ts=thread_ts, seen_us=leased.seen_us)
+        return message_for(
+            leased.event,
+            leased.name,
+            channel,
+            style,
+            thread_ts=thread_ts,
+            seen_us=leased.seen_us,
+            gone=leased.gone,
+        )

@@ -10,25 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Terms
-from dispatcher.core.limits import (
-    DEFAULT_BOUNDS,
-    US,
-    Bounds,
-    Demand,
-    FirstOf,
-    Identity,
-    Limit,
-    Reason,
-    Scope,
-    longest_of,
-)
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.once import Once
+from dispatcher.core.quiet import QUIET_PREFIX, Quiet, QuietHours
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
+
+if TYPE_CHECKING:
+    from dispatcher.core.leased_event import Fallback, Leased, Terms
+    from dispatcher.core.posts import Identity
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
 
@@ -104,7 +97,7 @@ class CategoryRule:
     suppression has ended; ``notice`` asks for such notices. ``once`` says which events repeat earlier ones;
     ``resolved`` and ``resolved_while_waiting`` say what a recovery changes. Of ``routes`` the first that matches
     says where an event is posted, else it is ``channel``; what the dispatcher itself says of the category is posted
-    to ``channel``.
+    to ``channel``. What finds its channel gone or archived is posted to ``fallback``.
     """
 
     limits: tuple[Limit, ...]
@@ -124,6 +117,7 @@ class CategoryRule:
     resolved: OnResolved = OnResolved.POST
     resolved_while_waiting: WhileWaiting = WhileWaiting.DROP
     routes: tuple[Route, ...] = ()
+    fallback: str | None = None
 
     def channel_for(self, event: Event) -> str:
         """Where an event of the category is posted that names no channel."""
@@ -199,6 +193,7 @@ _REASONS: Final = {
     "kept": Reason.LIMIT_GLOBAL,
     "label": Reason.LIMIT_LABEL,
     "silence": Reason.SILENCED,
+    "quiet": Reason.QUIET,
     "once": Reason.REPEAT,
 }
 
@@ -225,11 +220,16 @@ class Policy:
     reject_unknown: bool = False
     dead_letters: Bounds = DEFAULT_BOUNDS
     global_shadows: tuple[Limit, ...] = ()
+    quiet: tuple[Quiet, ...] = ()
     _scopes: dict[tuple[str, bool], tuple[Demand, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _countings: dict[str, Counting] = field(default_factory=dict, init=False, repr=False, compare=False)
     _terms: dict[tuple[object, ...], Terms] = field(default_factory=dict, init=False, repr=False, compare=False)
+    hours: QuietHours = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hours", QuietHours(self.quiet))
 
     def knows(self, category: str) -> bool:
         """Whether the limits file names the category."""
@@ -359,6 +359,15 @@ class Policy:
         """Where the event is posted: its own channel, else that of its category's first route that matches it."""
         return event.channel or self.rule(event.category).channel_for(event)
 
+    def fallback(self, leased: Leased, channel: str) -> Fallback | None:
+        """Where the event is posted if ``channel``, to which it was posted, is gone; None: it is a dead letter."""
+        name = self.rule(leased.event.category).fallback
+        if name is None or name == channel or leased.gone is not None:
+            return None
+        from dispatcher.core.leased_event import Fallback  # as in _terms_of
+
+        return Fallback(name, self.pace(name))
+
     def pace(self, channel: str) -> Limit | None:
         """How fast the channel may be posted to; ``None`` lifts the spacing and the one-at-a-time rule."""
         if channel == EDITS:
@@ -397,6 +406,8 @@ class Policy:
         return terms
 
     def _terms_of(self, leased: Leased) -> Terms:
+        from dispatcher.core.leased_event import Terms  # who only looks at limits needs no events
+
         event = leased.event
         channel = leased.channel or self.channel(event)
         return Terms(
@@ -410,12 +421,16 @@ class Policy:
 
     def digest_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
         """The terms of a digest message of the category, which asks for ``scopes``. It has no age: nothing ends it."""
+        from dispatcher.core.leased_event import Terms
+
         category = leased.event.category
         channel = leased.channel or self.rule(category).channel
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
 
     def report_terms(self, leased: Leased) -> Terms:
         """The terms of the report of a silence: it goes where most of what it tells of would have gone."""
+        from dispatcher.core.leased_event import Terms
+
         report = leased.report
         channel = leased.channel or (report.channel if report is not None else None) or self.defaults.channel
         scopes = tuple(self._global_demands(leased.event.category, tells=False))
@@ -428,6 +443,16 @@ class Policy:
         if len(names) > 1:  # parted by blanks, of which a value may have some
             names = [name.replace("%", "%25").replace(" ", "%20") for name in names]
         return " ".join(names) or f"category:{event.category}"
+
+
+def quiet_line(line: str) -> str:
+    """The line of events that waited for the end of quiet hours, beside another line; it stays theirs afterwards."""
+    return line if is_quiet_line(line) else QUIET_PREFIX + line
+
+
+def is_quiet_line(line: str | None) -> bool:
+    """Whether events wait in it, or did, for the end of quiet hours."""
+    return line is not None and line.startswith(QUIET_PREFIX)
 
 
 def _label_scopes(

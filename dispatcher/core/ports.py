@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import Denied, Message, Opening, PostResult, Scope, Verdict
+from dispatcher.core.limits import Denied, Opening, Scope, Verdict
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
     Deferral,
@@ -23,6 +23,7 @@ from dispatcher.core.outcomes import (
     Turn,
     Turned,
 )
+from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.tally import Counting, Suppressed
 
 
@@ -30,13 +31,14 @@ class Asking(NamedTuple):
     """An event that asks for its slots; ``drops`` says that a refusal is its end, with nothing else to be changed.
 
     It is counted by ``counting``. Of a category that digests, the only one that is suppressed does not end: it waits.
-    ``repeats`` says the same of a refusal as a repeat, which nobody counts.
+    ``repeats`` says the same of a refusal as a repeat. ``repeating`` counts it where the first message can be edited.
     """
 
     candidate: Candidate
     drops: bool
     counting: Counting | None = None
     repeats: bool = False
+    repeating: Counting | None = None
 
     def ends_with(self, denied: Denied) -> bool:
         """Whether this refusal is its end."""
@@ -141,6 +143,18 @@ class Sink(Protocol):
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """Edit what was posted with this receipt; as ``post``. Only to be called where it can."""
+        ...
+
+
+class Unreported(Protocol):
+    """Counts that are to be stored with what is settled next, by field."""
+
+    def take(self) -> Mapping[str, int]:
+        """What was counted since the last time."""
+        ...
+
+    def put_back(self, counts: Mapping[str, int]) -> None:
+        """What was taken and could not be stored."""
         ...
 
 

@@ -41,7 +41,7 @@ def scans(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple[l
                 ended.append(settlement)
             case candidate:
                 post = _unconfirmed(candidate)
-                place = (post.channel or candidate.terms.channel, leased.event.thread_ts or post.root)
+                place = (post.channel or candidate.terms.channel, leased.thread_ts or post.root)
                 places.setdefault(place, []).append(candidate)
     found = []
     for (channel, thread_ts), candidates in places.items():

@@ -12,11 +12,13 @@ from typing import Final, NamedTuple
 from dispatcher.core import transitions
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable
-from dispatcher.core.limits import US, Ambiguous, Message, PostResult, Reason, Receipt, Rejected, Retryable
-from dispatcher.core.once import BY_KEY, ONCE_PREFIX, digest_of
+from dispatcher.core.limits import US, Reason, all_scopes
+from dispatcher.core.once import BY_KEY, ONCE_PREFIX, Then, digest_of, is_once
 from dispatcher.core.outcomes import Digested, Dropped, Parked, Place, Recovery, Settlement, Slots
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
-from dispatcher.core.rendering import cut
+from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.rendering import MAX_TEXT, cut
+from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.core.units import format_duration
 
 _UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))
@@ -48,6 +50,27 @@ def parts_of(batch: Sequence[Leased | Undecodable]) -> list[Sequence[Leased | Un
 def is_kept(event: Event) -> bool:
     """Whether its message may be edited later."""
     return event.dedup_key is not None and not event.is_resolved
+
+
+def may_be_edited(event: Event, policy: Policy) -> bool:
+    """As ``is_kept``, or because repeats are counted in its message."""
+    once = policy.rule(event.category).once
+    return is_kept(event) or (once is not None and once.then is Then.EDIT)
+
+
+def repeats_counted(candidate: Candidate, policy: Policy) -> Counting | None:
+    """Where repeats of the event are counted, to be told in its message; None where they are dropped."""
+    leased, terms = candidate
+    once = policy.rule(leased.event.category).once
+    (first, *_) = all_scopes(terms.scopes) or (None,)
+    if once is None or once.then is not Then.EDIT or first is None or not is_once(first):
+        return None
+    return repeats_of(tally_id(leased.event.category, first.name), leased.event.category, once.per_us, first.name)
+
+
+def tally_id(category: str, once: str) -> str:
+    """The tally of the repeats that a scope refuses."""
+    return f"{Telling.REPEAT}:{category}:{once.removeprefix(ONCE_PREFIX)}"
 
 
 def subject_of(leased: Leased) -> Subject | None:
@@ -114,7 +137,9 @@ def text_of(posted: Posted, event: Event, seen_us: int) -> str:
     """The message about the failure, struck through, with how long it lasted."""
     until_us = seen_us if event.created_at is None else round(event.created_at * US)
     lines = (f"~{line.strip()}~" if line.strip() else "" for line in posted.text.splitlines())
-    return cut(":white_check_mark: " + "\n".join(lines) + f"\nafter {_span(max(0, until_us - posted.since_us))}")
+    counted = f"x{posted.times}, " if posted.times > 1 else ""
+    ending = f"\n{counted}after {_span(max(0, until_us - posted.since_us))}"
+    return cut(":white_check_mark: " + "\n".join(lines), MAX_TEXT - len(ending)) + ending
 
 
 def message_of(started: Started) -> Message:

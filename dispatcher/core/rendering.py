@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Message
+from dispatcher.core.event import MAX_BLOCKS, Event
+from dispatcher.core.limits import US
 from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFailed
+
+if TYPE_CHECKING:
+    from dispatcher.core.leased_event import Gone
+    from dispatcher.core.posts import Message
 
 MAX_TEXT: Final = 3_900
 """Characters of a posted text, entities and mark included; Slack recommends 4,000."""
@@ -30,6 +34,7 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
     *,
     thread_ts: str | None = None,
     seen_us: int = 0,
+    gone: Gone | None = None,
 ) -> Message:
     """The finished message of an event, in the style of its category; under ``thread_ts`` if the event names none.
 
@@ -37,7 +42,9 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
     are shown without notifying anybody, unless the style allows them. Blocks are passed on with their mentions
     neutralised alike; an event of blocks alone gets their words as its text, which Slack shows in notifications.
     A template of the style makes the text of all that, and where it fails, the message says so in ``template_fault``.
-    ``seen_us`` is the event's first sight, for one that does not say when it was created.
+    ``seen_us`` is the event's first sight, for one that does not say when it was created. Where ``channel`` stands in
+    for one that is ``gone``, a line says so, and the message goes under none of the other channel's; beside
+    ``MAX_BLOCKS`` blocks there is no room for the line.
     """
     quiet = not style.allow_mentions
     text = _markup(event.text, quiet=quiet) if event.mrkdwn else escape(without_controls(event.text))
@@ -50,7 +57,20 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
             text = _templated(style.template, event, event_id, channel, text, seen_us)
         except TemplateFailed as error:
             fault = str(error)
-    return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.identity, fault)
+    from dispatcher.core.posts import Message  # who only shows text posts nothing
+
+    if gone is None:
+        return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.identity, fault)
+    line = gone_line(gone)
+    if 0 < len(blocks) < MAX_BLOCKS:
+        blocks = ({"type": "context", "elements": [{"type": "mrkdwn", "text": line}]}, *blocks)
+    return Message(event_id, channel, cut(f"{line}\n{text}"), blocks, thread_ts, style.identity, fault)
+
+
+def gone_line(gone: Gone) -> str:
+    """What is said above a message that is posted to a fallback."""
+    why = "is archived" if gone.code == "is_archived" else "was not found"
+    return f"Meant for {escape(gone.channel)}, which {why}:"
 
 
 def text_of(event: Event) -> str:

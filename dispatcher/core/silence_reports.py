@@ -11,10 +11,11 @@ from typing import Final
 
 from dispatcher.core import digests, transitions
 from dispatcher.core.leased_event import Candidate, Leased, Started
-from dispatcher.core.limits import US, Denied, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US, Denied
 from dispatcher.core.outcomes import DeadLettered, Reported, Sent, Settlement, Slots
 from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
+from dispatcher.core.posts import Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import cut, escape, without_controls
 from dispatcher.core.silences import PATIENCE_US, Ended, Silences
 
@@ -50,6 +51,10 @@ class SilenceReports:
     def silenced(self, candidate: Candidate, silences: Silences, now_us: int) -> None:
         """No silence keeps it off."""
         del candidate, silences, now_us
+
+    def quiet(self, candidate: Candidate, now_us: int) -> None:
+        """No quiet hours keep it off."""
+        del candidate, now_us
 
     def newcomer(self, candidate: Candidate) -> None:
         """It never waits in a category's line."""

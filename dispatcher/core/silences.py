@@ -11,11 +11,17 @@ from typing import Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.matchers import CATEGORY_NAME, Matcher, Matchers, parse_matchers
-from dispatcher.core.units import US, format_duration
+from dispatcher.core.units import DAY_US, US, format_duration
 from dispatcher.jsonio import decode
 
 MOST: Final = 200
 """Silences that there may be at once, in force or still to begin."""
+
+LONGEST_US: Final = 3_650 * DAY_US
+"""How long a silence lasts at most."""
+
+LAST_START_US: Final = 4_102_444_800 * US
+"""The last instant at which one may begin: the scripts know instants up to 2^52."""
 
 SILENCE_PREFIX: Final = "silence:"
 """What the scopes begin with that silenced events wait for, and the ids of reports; the silence's id follows."""

@@ -25,10 +25,16 @@ PATIENCE_US: Final = 86_400 * US
 
 
 class Telling(StrEnum):
-    """How a category tells of what was suppressed: one message that counts, or one line at each end."""
+    """How a category tells of what was suppressed: one message that counts, or one line at each end.
+
+    Of what quiet hours digest one message tells at their end. Repeats are counted in the message of the event that they
+    repeat.
+    """
 
     DIGEST = "digest"
     NOTICE = "notice"
+    QUIET = "quiet"
+    REPEAT = "repeat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,12 @@ def counting_of(  # noqa: PLR0913 - limits by name
     )
 
 
+def repeats_of(id_: str, category: str, window_us: int, scope: str) -> Counting:
+    """Where the repeats of one event are counted."""
+    limit = Limit(1, window_us=max(1, window_us), kind=Kind.ONCE)
+    return Counting(id_, Telling.REPEAT, category, 0, limit.window_us, fixed=False, named={}, usual=(scope, limit))
+
+
 class Suppressed(NamedTuple):
     """An event that has ended in a digest; ``name`` is the id the producer knows."""
 
@@ -97,7 +109,8 @@ class Tally:
 
     ``shown`` is the count that Slack has been told, None before the first message; ``channel`` and ``ts`` are what
     edits that message. ``next_us`` is from when on another one could be posted. ``failed``: that it cannot be posted
-    is told. ``outcome`` is what became of the events.
+    is told. ``outcome`` is what became of the events. ``text`` is that of the message that repeats are counted in.
+    ``resolved`` of what quiet hours have digested is over.
     """
 
     id: str
@@ -116,8 +129,10 @@ class Tally:
     ts: str | None = None
     next_us: int = 0
     failed: bool = False
+    resolved: int = 0
+    text: str = ""
 
     @property
     def is_editing(self) -> bool:
         """Whether there is a message that its digest message edits, instead of posting one."""
-        return self.telling is Telling.DIGEST and self.shown is not None
+        return self.telling is Telling.REPEAT or (self.telling is Telling.DIGEST and self.shown is not None)

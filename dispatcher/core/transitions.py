@@ -6,26 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Undecodable
-from dispatcher.core.limits import (
-    Ambiguous,
-    Denied,
-    Paused,
-    PostResult,
-    RateLimitedBySlack,
-    Reason,
-    Receipt,
-    Rejected,
-    Retryable,
-    all_scopes,
-    format_duration,
-)
+from dispatcher.core.leased_event import Candidate, Fallback, Leased, Started, Terms, Undecodable
+from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
     GRACE_US,
     DeadLettered,
     Deferral,
     Dropped,
+    Hushed,
     Parked,
     Place,
     Repeat,
@@ -35,12 +24,17 @@ from dispatcher.core.outcomes import (
     Slots,
     Until,
 )
-from dispatcher.core.policy import Backoff, OnLimit, Policy, limit_reason
+from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.quiet import QuietThen
 from dispatcher.core.silences import Silence
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3
 """Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
+
+GONE: Final = frozenset({"channel_not_found", "is_archived"})
+"""Slack's answers where a channel is gone or archived: the event goes to its category's fallback."""
 
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
@@ -181,10 +175,33 @@ def silenced(
             assert_never(on_limit)
 
 
+def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | Deferral | None:
+    """What happens to an event in quiet hours, which takes no slot; None if none hold, or it was admitted before.
+
+    A deferred event waits until their end, in a line of its own. A replayed one is a dead letter again, or waits too.
+    """
+    leased, terms = candidate
+    event = leased.event
+    hush = None if leased.was_admitted else policy.hours.hush(event.category, now_us, (event.priority, event.labels))
+    if hush is None:
+        return None
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    if hush.then is QuietThen.DEFER:
+        stands = None if leased.has_left_silence else leased.line
+        line = quiet_line(stands or policy.line(event))
+        most = policy.rule(event.category).max_parked
+        return Deferral(candidate, line, most, until=Until(hush.scope, hush.until_us - now_us))
+    if leased.replays:
+        letter = DeadLettered(Reason.QUIET, hush.name, until_us=hush.until_us, since_us=hush.since_us)
+        return Settlement(leased, terms, letter, slots)
+    counting = policy.counting_as(event.category, Telling.QUIET) if hush.then is QuietThen.DIGEST else None
+    return Settlement(leased, terms, Hushed(hush, counting), slots)
+
+
 def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
     """Whether the gate ends the event with a refusal, since it was never admitted; and the tally that counts it."""
     leased = candidate.leased
-    if leased.replays:
+    if leased.replays or is_quiet_line(leased.line):
         return False, None
     match policy.rule(leased.event.category).on_limit:
         case OnLimit.DROP if leased.is_fresh:
@@ -202,7 +219,10 @@ def taken_again(subject: Leased | Undecodable) -> Leased | Undecodable:
 
 def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
     """The settlement with its channel's current pace: the post may have been started under older limits."""
-    terms = settlement.terms
+    terms, outcome = settlement.terms, settlement.outcome
+    if isinstance(outcome, Parked) and (onto := outcome.fallback) is not None:
+        outcome = replace(outcome, fallback=replace(onto, pace=policy.pace(onto.channel)))
+        settlement = settlement._replace(outcome=outcome)
     if terms is None or (pace := policy.pace(terms.channel)) == terms.pace:
         return settlement
     return settlement._replace(terms=replace(terms, pace=pace))
@@ -211,7 +231,8 @@ def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
     """What happens to a denied event: if it was admitted before, it only waits; else ``on_limit`` decides.
 
-    A replayed event is never dropped or digested: it becomes a dead letter again.
+    A replayed event is never dropped or digested: it becomes a dead letter again. One that has waited for the end of
+    quiet hours goes on waiting, whatever ``on_limit`` says: else the end of a night would drop what it has held.
     """
     leased, terms = candidate.leased, candidate.terms
     reason = limit_reason(verdict.scope)
@@ -233,6 +254,8 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
     counting = policy.counting(leased.event.category)
     gives_notice = counting is not None and counting.telling is Telling.NOTICE
     known = verdict if counting is None else counting.known(verdict)
+    if leased.line is not None and is_quiet_line(leased.line):
+        return Deferral(candidate, leased.line, rule.max_parked, verdict, counting=counting)
     on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
     match on_limit:
         case OnLimit.DROP:
@@ -281,13 +304,18 @@ def repeats(candidate: Candidate) -> bool:
 
 
 def after_post(  # noqa: PLR0911 - one return for each result of a post
-    started: Started, result: PostResult, backoff: Backoff, grace_us: int = GRACE_US
+    started: Started,
+    result: PostResult,
+    backoff: Backoff,
+    grace_us: int = GRACE_US,
+    fallback: Fallback | None = None,
 ) -> Settlement:
     """What happens to an event after a post.
 
     The event keeps its slots if it is or may be posted. It holds them while it waits for another attempt. It gives them
     back when it will never be posted. An attempt is used up only by a cause that another attempt can meet again. An
-    event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked.
+    event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked. Where the channel
+    is gone, the event waits for its ``fallback``, with all of its attempts.
     """
     leased, terms = started.candidate.leased, started.candidate.terms
     tried, spared = started.attempt, started.attempt - 1
@@ -308,8 +336,11 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
                 return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=reached)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
+        case Rejected(code, detail) if code in GONE and fallback is not None:
+            waits = Parked(Place.LINE, Reason.RETRY, 0, code, detail=detail, fallback=fallback)
+            return settlement(waits, Slots.HOLD, attempt=0, replied=True, arrived=True, reached=True)
         case Rejected(code, detail):
-            letter = DeadLettered(Reason.REJECTED, detail, code)
+            letter = DeadLettered(Reason.REJECTED, f"{detail}{_as_fallback(leased)}", code)
             return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
         case Ambiguous(code, detail):
             waits = Parked(Place.SCAN, Reason.RECONCILE, grace_us, code, detail=detail)
@@ -320,3 +351,8 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
             return settlement(waits, Slots.HOLD, pause=result)
         case _:
             assert_never(result)
+
+
+def _as_fallback(leased: Leased) -> str:
+    """That the channel of an event stood in for another one, for the words of its end."""
+    return "" if leased.gone is None else f"; this was the fallback of {leased.gone.channel} ({leased.gone.code})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 
 from redis import Redis
 from redis.cluster import RedisCluster
@@ -238,11 +237,11 @@ class Limiter:
                 turn = self._turn(waiting)
                 if turn.denied is None or waiting.step == "leave":
                     return turn
-                waiting = replace(waiting, arrived=turn.arrived)
+                waiting = waiting._replace(arrived=turn.arrived)
                 waiter.wait(turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic()))
                 if ends is not None and time.monotonic() >= ends:
-                    waiting = replace(waiting, step="leave")
+                    waiting = waiting._replace(step="leave")
         except BaseException:  # interrupted: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
-                self._turn(replace(waiting, step="quit"))
+                self._turn(waiting._replace(step="quit"))
             raise

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis, RedisCluster
@@ -223,14 +222,14 @@ class AsyncLimiter:
                 turn = await self._turns.ask(waiting)
                 if turn.denied is None or waiting.step == "leave":
                     return turn
-                waiting = replace(waiting, arrived=turn.arrived)
+                waiting = waiting._replace(arrived=turn.arrived)
                 left_s = turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic())
                 await waiter.wait(left_s)
                 if ends is not None and time.monotonic() >= ends:
-                    waiting = replace(waiting, step="leave")
+                    waiting = waiting._replace(step="leave")
         except BaseException:  # cancelled: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
-                await asyncio.shield(self._turns.ask(replace(waiting, step="quit")))
+                await asyncio.shield(self._turns.ask(waiting._replace(step="quit")))
             raise
 
 

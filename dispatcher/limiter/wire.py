@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Opening, Scope, Verdict
 from dispatcher.errors import RateLimited, StaleLimits
@@ -36,8 +36,7 @@ class Usage:
     wait_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRequest:
+class WaitingRequest(NamedTuple):
     """A request that waits for its turn: who waits, since when (None: just arrived), and the step of wait.lua."""
 
     request: Request
@@ -47,8 +46,7 @@ class WaitingRequest:
     cost: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class WaitAnswer:
+class WaitAnswer(NamedTuple):
     """What wait.lua answered: admitted, or the denial and in how many seconds to ask again."""
 
     arrived: str
@@ -56,8 +54,7 @@ class WaitAnswer:
     wait_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """Keys and facts for a script, and the scopes that its answer points to."""
 
     keys: list[str]

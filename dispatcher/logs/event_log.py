@@ -19,11 +19,12 @@ from dispatcher.core import explain
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
-from dispatcher.core.limits import US, Denied, LeftOut, Part, Reason
+from dispatcher.core.limits import US, Denied, Reason
 from dispatcher.core.outcomes import (
     DeadLettered,
     Digested,
     Dropped,
+    Hushed,
     Parked,
     Prefiltered,
     Recovered,
@@ -35,6 +36,7 @@ from dispatcher.core.outcomes import (
     Turned,
 )
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.silences import Ended
 from dispatcher.core.tally import Suppressed, Tally
@@ -64,6 +66,8 @@ _WARNINGS: Final = {
     "log.lines_left_out",
     "setting.warning",
     "server.warning",
+    "serve.crashed",
+    "serve.given_up",
     "worker.crashed",
     "worker.given_up",
     "workers.killed",
@@ -476,16 +480,13 @@ def _sent_facts(sent: Sent, channel: Mapping[str, object]) -> dict[str, object]:
     return {**facts, **_left_out(receipt.left_out)}
 
 
-def _facts_of(settlement: Settlement) -> dict[str, object]:  # noqa: PLR0911 - one return for each outcome
-    channel = {} if settlement.terms is None else {"channel": settlement.terms.channel}
+def _facts_of(settlement: Settlement) -> dict[str, object]:
+    channel = _channel_of(settlement)
     match settlement.outcome:
         case Sent() as sent:
             return _sent_facts(sent, channel)
-        case Digested(reason, of):
-            return {"outcome": "digested", "reason": reason.value, **({} if of is None else {"detail": of})}
-        case Dropped(denied, reason, detail, until_us, _, since_us):
-            since = {"since": since_us / US} if reason is Reason.SILENCED and since_us is not None else {}
-            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us), **since}
+        case Hushed() | Digested() | Dropped() as suppressed:
+            return _suppressed_facts(suppressed)
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
             where = channel if denied is None and until_us is None else {}
             facts: dict[str, object] = {"outcome": "dead", "reason": reason.value, **_denial(denied), **where}
@@ -493,10 +494,10 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:  # noqa: PLR0911 - o
             if since_us is not None:
                 facts["since"] = since_us / US
             return facts if code is None else {**facts, "code": code}
-        case Parked(_, reason, wait_us, code, denied, detail):
+        case Parked(_, reason, wait_us, code, denied, detail, fallback):
             facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
             facts |= channel
-            said = {"code": code, "detail": detail}
+            said = {"code": code, "detail": detail, "fallback": fallback and fallback.channel}
             return {**facts, **{name: words for name, words in said.items() if words}}
         case Told(step):
             return {"outcome": step.value}
@@ -504,6 +505,28 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:  # noqa: PLR0911 - o
             return {}
         case _:
             assert_never(settlement.outcome)
+
+
+def _channel_of(settlement: Settlement) -> dict[str, str]:
+    """The channel, and the one for which it stands in, if there is one."""
+    if settlement.terms is None:
+        return {}
+    gone = settlement.subject.gone if isinstance(settlement.subject, Leased) else None
+    return {"channel": settlement.terms.channel, **({} if gone is None else {"instead_of": gone.channel})}
+
+
+def _suppressed_facts(outcome: Hushed | Digested | Dropped) -> dict[str, object]:
+    match outcome:
+        case Hushed(hush):
+            told = {"detail": hush.name, "since": hush.since_us / US, "until": hush.until_us / US}
+            return {"outcome": outcome.outcome, "reason": Reason.QUIET.value, **told}
+        case Digested(reason, of):
+            return {"outcome": "digested", "reason": reason.value, **({} if of is None else {"detail": of})}
+        case Dropped(denied, reason, detail, until_us, _, since_us):
+            since = {"since": since_us / US} if reason is Reason.SILENCED and since_us is not None else {}
+            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us), **since}
+        case _:
+            assert_never(outcome)
 
 
 def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-LAYOUT_VERSION: Final = "4"
+LAYOUT_VERSION: Final = "5"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Keys:
         return self._key("totals")
 
     @cached_property
+    def metrics(self) -> str:
+        """HASH, what is counted beside the books (lua/include/accounting.lua); permanent."""
+        return self._key("metrics")
+
+    @cached_property
     def minute_prefix(self) -> str:
         """What the keys of ``minute`` begin with."""
         return self._key("minute:")
@@ -50,7 +55,7 @@ class Keys:
 
     @cached_property
     def names(self) -> str:
-        """SET, up to 1,000 category names counted that no limits file knows; permanent."""
+        """ZSET, up to 1,000 category names counted that no limits file knows -> place by first sight; permanent."""
         return self._key("names")
 
     @cached_property

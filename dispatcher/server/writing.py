@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from dispatcher.server.connection import Client, error_code, translate_outages
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRefusal:
+class WriteRefusal(NamedTuple):
     """Why a server takes no writes, and what to do about it."""
 
     said: str

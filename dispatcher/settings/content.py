@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Identity, Limit, format_duration
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit, format_duration
 from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
@@ -23,7 +23,11 @@ from dispatcher.core.policy import (
     Style,
     Template,
 )
+from dispatcher.core.quiet import Quiet
 from dispatcher.settings import limits_values as read
+
+if TYPE_CHECKING:
+    from dispatcher.core.posts import Identity
 
 ICONS: Final = frozenset({"icon_emoji", "icon_url"})
 """Slack shows one of them: a category that has one of its own inherits none."""
@@ -48,6 +52,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "resolved": "post",
     "resolved_while_waiting": "drop",
     "routes": [],
+    "fallback": read.NO_FALLBACK,
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -55,7 +60,7 @@ _GLOBAL_LIMIT: Final = "100/30m"
 _PACE: Final = "10/10s"
 
 _SECTIONS: Final = frozenset(
-    {"global", "channels", "defaults", "categories", "unknown_categories", "dead_letters", "decisions"}
+    {"global", "channels", "defaults", "categories", "quiet", "unknown_categories", "dead_letters", "decisions"}
 )
 _ESCAPE: Final = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
 
@@ -109,12 +114,29 @@ def _policy_of(tree: Mapping[str, Any]) -> Policy:
         global_shadows=read.shadows(global_limits),
         defaults=_rule({**_BUILT_IN, **defaults}),
         categories={name: _rule(_inherited(own, defaults)) for name, own in tree.get("categories", {}).items()},
+        quiet=tuple(_quiet(name, keys) for name, keys in tree.get("quiet", {}).items()),
         default_pace=paces.pop(read.DEFAULT_CHANNEL_KEY),
         channels=paces,
         reject_unknown=read.read_unknown_categories(tree.get("unknown_categories", read.ACCEPT)) == read.REJECT,
         dead_letters=_bounds(
             _section(tree, "dead_letters", "max", "max_age", "max_bytes"), _section(tree, "decisions", "max", "text")
         ),
+    )
+
+
+def _quiet(name: str, keys: Mapping[str, Any]) -> Quiet:
+    from dispatcher.settings.zones import zone_of  # only who has quiet hours needs the zones
+
+    _refuse_others(keys, {"times", "days", "zone", "categories", "unless", "then"})
+    return Quiet(
+        name=name,
+        times=read.read_times(keys["times"]),
+        zone=keys["zone"],
+        clock=zone_of(keys["zone"]),
+        then=read.read_quiet_then(keys["then"]),
+        days=read.read_days(keys["days"]) if "days" in keys else frozenset(range(7)),
+        categories=read.read_quiet_categories(keys["categories"]) if "categories" in keys else None,
+        unless=read.read_unless(keys.get("unless", {})),
     )
 
 
@@ -161,6 +183,7 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         resolved=read.read_resolved(keys["resolved"]),
         resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
         routes=tuple(map(_route, keys["routes"])),
+        fallback=read.read_fallback(keys["fallback"]),
     )
 
 
@@ -182,8 +205,14 @@ def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:
 
 
 def _style(keys: Mapping[str, Any]) -> Style:
-    identity = Identity(keys["username"], keys["icon_emoji"], keys["icon_url"])
-    return Style(None if identity == Identity() else identity, keys["allow_mentions"], _template(keys["template"]))
+    names = (keys["username"], keys["icon_emoji"], keys["icon_url"])
+    return Style(_identity(*names) if any(names) else None, keys["allow_mentions"], _template(keys["template"]))
+
+
+def _identity(username: str | None, icon_emoji: str | None, icon_url: str | None) -> Identity:
+    from dispatcher.core.posts import Identity
+
+    return Identity(username, icon_emoji, icon_url)
 
 
 def _template(source: str | None) -> Template | None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from dispatcher.core.limits import longest_of
+from dispatcher.core.limits import format_duration, longest_of
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.quiet import QuietThen, longest_us
 from dispatcher.core.tally import Telling
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import REJECT
 from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path
 
+_FROM_US: Final = 1_767_225_600_000_000
+"""2026 in microseconds: a year in which the clocks of every zone are looked at, so that a file once right stays so."""
+
 
 def impossible_sums(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
     """Every fault of the file as a whole, each value by itself being sound; ``policy`` is what the file says."""
-    return [*_guarantees(file, policy, tree), *_tellings(file, policy, tree)]
+    return [*_guarantees(file, policy, tree), *_tellings(file, policy, tree), *_quiet(policy, tree)]
 
 
 def _tellings(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
@@ -37,6 +42,27 @@ def _tellings(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]
             "expected a limit of at least 2"
         )
         yield Problem(tree.position(at), shown_path(at), said)
+
+
+def _quiet(policy: Policy, tree: Tree) -> Iterator[Problem]:
+    """Quiet hours that never end, and those that let events wait for longer than these may."""
+    endless = [each for each in policy.quiet if longest_us([each], _FROM_US) is None]
+    for each in endless:
+        path: Path = ("quiet", each.name, "times")
+        yield Problem(tree.position(path), shown_path(path), "never end, expected a time of the week that is not quiet")
+    deferring = [each for each in policy.quiet if each.then is QuietThen.DEFER and each not in endless]
+    named = {name for each in deferring for name in each.categories or policy.categories}
+    held = {name: (policy.rule(name), [each for each in deferring if each.is_for(name)]) for name in sorted(named)}
+    for_all = [each for each in deferring if each.categories is None]
+    if for_all and not policy.reject_unknown:
+        held["any other category"] = (policy.defaults, for_all)
+    for name, (rule, hours) in held.items():
+        longest = longest_us(hours, _FROM_US)
+        if longest is None or longest >= rule.max_age_us:
+            path = ("quiet", hours[-1].name, "times")
+            span = "without end" if longest is None else f"for up to {format_duration(longest)} without a break"
+            said = f"hold events of {name} {span}, and its max_age is {format_duration(rule.max_age_us)}"
+            yield Problem(tree.position(path), shown_path(path), f"{said}; expected a longer max_age, or shorter hours")
 
 
 def _guarantees(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:

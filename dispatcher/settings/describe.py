@@ -8,10 +8,17 @@ from typing import Final, assert_never
 from dispatcher.core.limits import US, Bounds, Kind, Limit, longest_of
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, OnResolved, Policy, Style, WhileWaiting
+from dispatcher.core.quiet import Quiet, QuietThen, Span
 from dispatcher.core.tally import Telling
 from dispatcher.settings.limits_values import written_size
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))
+_DAY_NAMES: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_IN_QUIET: Final = {
+    QuietThen.DIGEST: "events are counted, and one message in each category's channel tells of them at the end",
+    QuietThen.DEFER: "events wait for the end, and then go as there is room, whatever happens to others over a limit",
+    QuietThen.DROP: "events are dropped with a log line",
+}
 _DAY_US: Final = 86_400 * US
 _NOT_ACCEPTED: Final = "not accepted, its events become dead letters"
 
@@ -35,6 +42,7 @@ def rules(policy: Policy, also: Iterable[str] = ()) -> dict[str, str]:
         "unknown categories": _unknown(policy),
         **unknown,
         **dict(_channels(policy)),
+        **{f"quiet {each.name}": _quiet(each) for each in policy.quiet},
         "dead letters": _dead_letters(policy.dead_letters),
         "decisions": _decisions(policy.dead_letters),
     }
@@ -114,6 +122,8 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
             parts.append(f"of the {most.max} in {_each(most)} {_window(most)} one is kept for the {rule.telling}")
     parts += _repeats(rule)
     parts += _style(rule.style)
+    if rule.fallback is not None:
+        parts.append(f"if its channel is gone or archived, it is posted to {rule.fallback}")
     parts.append(f"waits at most {_span(rule.max_age_us)}")
     if rule.on_ambiguous is OnAmbiguous.DEAD_LETTER:
         parts.append("one that was perhaps posted is kept as a dead letter")
@@ -166,6 +176,55 @@ def _channels(policy: Policy) -> Iterator[tuple[str, str]]:
     for name, pace in policy.channels.items():
         yield f"channel {name}", f"Channel {name}: {_pace(pace)}."
     yield "channels", f"{'Every other' if policy.channels else 'Every'} channel: {_pace(policy.default_pace)}."
+
+
+def next_quiet(policy: Policy, now_us: int) -> dict[str, Span]:
+    """The span of each quiet hours, by name, that holds at the instant, else the next."""
+    spans = {each.name: each.span_at(now_us) or each.next_after(now_us) for each in policy.quiet}
+    return {name: span for name, span in spans.items() if span is not None}
+
+
+def next_quiet_sentences(policy: Policy, now_us: int) -> list[str]:
+    """When each of the quiet hours begin next, or since when they hold, and their end, by the clock of their zone."""
+    found = next_quiet(policy, now_us)
+    return [
+        f"Quiet hours {each.name}: {_spanned(each, found[each.name], now_us)}."
+        for each in policy.quiet
+        if each.name in found
+    ]
+
+
+def _spanned(quiet: Quiet, span: Span, now_us: int) -> str:
+    begins, ends = (None if at is None else quiet.shown(at) for at in span)
+    when = f"now, since {begins}," if span.since_us <= now_us else f"next from {begins}"
+    return f"{when} until {ends} ({quiet.zone})"
+
+
+def _quiet(quiet: Quiet) -> str:
+    times = _listed([f"from {each.begins_at} to {each.ends_at}" for each in quiet.times])
+    whose = "all categories" if quiet.categories is None else _listed(list(quiet.categories))
+    parts = [f"{times} on {_days(quiet.days)}, by the clock of {quiet.zone}", f"for {whose}"]
+    if quiet.unless:
+        parts.append(f"unless {' or '.join(each.in_words for each in quiet.unless)}")
+    return f"Quiet hours {quiet.name}: {', '.join(parts)}; {_IN_QUIET[quiet.then]}."
+
+
+def _days(days: frozenset[int]) -> str:
+    """``every day``, ``Monday to Friday``, ``Tuesday to Thursday and Saturday``."""
+    if len(days) == len(_DAY_NAMES):
+        return "every day"
+    runs: list[list[int]] = []
+    for day in sorted(days):
+        if runs and runs[-1][-1] == day - 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    return _listed([_run(run) for run in runs])
+
+
+def _run(days: list[int]) -> str:
+    first, last = _DAY_NAMES[days[0]], _DAY_NAMES[days[-1]]
+    return first if first == last else f"{first} to {last}"
 
 
 def _dead_letters(bounds: Bounds) -> str:

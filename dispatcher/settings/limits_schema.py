@@ -23,9 +23,10 @@ from pydantic import (
 )
 
 from dispatcher.core.limits import Limit, format_duration
-from dispatcher.core.matchers import Matchers
+from dispatcher.core.matchers import Matcher, Matchers
 from dispatcher.core.once import BY_KEY, By, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
+from dispatcher.core.quiet import QuietThen, Times
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.content import BUILT_IN, ICONS
@@ -42,6 +43,12 @@ Pace: TypeAlias = Annotated[
     Limit | None, PlainValidator(read.read_pace), WithJsonSchema(shape.PACE), PlainSerializer(read.written_pace)
 ]
 Channel: TypeAlias = Annotated[str, PlainValidator(read.read_channel), WithJsonSchema(shape.CHANNEL_NAME)]
+FallbackChannel: TypeAlias = Annotated[
+    str | None,
+    PlainValidator(read.read_fallback),
+    WithJsonSchema(shape.FALLBACK),
+    PlainSerializer(read.written_fallback),
+]
 Match: TypeAlias = Annotated[
     Matchers, PlainValidator(read.read_match), WithJsonSchema(shape.MATCH), PlainSerializer(read.written_match)
 ]
@@ -73,6 +80,29 @@ Unknown: TypeAlias = Annotated[
     str, PlainValidator(read.read_unknown_categories), WithJsonSchema(shape.UNKNOWN_CATEGORIES)
 ]
 
+TimesOfDay: TypeAlias = Annotated[
+    tuple[Times, ...],
+    PlainValidator(read.read_times),
+    WithJsonSchema(shape.TIMES),
+    PlainSerializer(lambda times: list(map(str, times))),
+]
+Days: TypeAlias = Annotated[
+    frozenset[int], PlainValidator(read.read_days), WithJsonSchema(shape.DAYS), PlainSerializer(read.written_days)
+]
+Zone: TypeAlias = Annotated[str, PlainValidator(read.read_zone), WithJsonSchema(shape.ZONE)]
+QuietName: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJsonSchema(shape.QUIET_NAME)]
+QuietCategories: TypeAlias = Annotated[
+    tuple[str, ...] | None,
+    PlainValidator(read.read_quiet_categories),
+    WithJsonSchema(shape.QUIET_CATEGORIES),
+]
+Unless: TypeAlias = Annotated[
+    tuple[Matcher, ...],
+    PlainValidator(read.read_unless),
+    WithJsonSchema(shape.UNLESS),
+    PlainSerializer(read.written_unless),
+]
+InQuiet: TypeAlias = Annotated[QuietThen, PlainValidator(read.read_quiet_then), WithJsonSchema(shape.QUIET_THEN)]
 Guarantee: TypeAlias = Annotated[int, PlainValidator(read.read_guarantee), WithJsonSchema(shape.GUARANTEE)]
 Label: TypeAlias = Annotated[str, AfterValidator(read.read_label), WithJsonSchema(shape.LABEL_NAME)]
 LabelEntries: TypeAlias = dict[Label, Windows]
@@ -281,6 +311,9 @@ class RuleSection(Section):
     routes: RouteEntries = Field(
         default=(), description="Other channels for events that match; the first route that matches counts."
     )
+    fallback: FallbackChannel = Field(
+        default=None, description="Where events are posted whose channel is gone or archived; none: dead letters."
+    )
     on_limit: OverLimit = Field(
         default=_RULE.on_limit,
         description="Over a limit: drop with a log line, keep as a dead letter, defer until there is room, or digest.",
@@ -345,6 +378,21 @@ class CategorySection(RuleSection):
         return CategorySection.model_construct(**(inherited | own))
 
 
+class QuietSection(Section):
+    """Hours in which a category posts nothing that was not admitted before."""
+
+    model_config = ConfigDict(title="quiet hours")
+
+    times: TimesOfDay = Field(description="Times of day by the clock of the zone; one may end on the next day.")
+    days: Days = Field(default=frozenset(range(7)), description="The days on which they begin; without it all.")
+    zone: Zone = Field(description="The time zone by whose clock they begin and end.")
+    categories: QuietCategories = Field(default=None, description="For events of these categories; without it all.")
+    unless: Unless = Field(default=(), description="Not for events whose priority or any of whose labels matches.")
+    then: InQuiet = Field(
+        description="Count events in one message at the end, let them wait until the end, or drop them."
+    )
+
+
 class DeadLettersSection(Section):
     """How many dead letters are kept, of how many bytes, and for how long; the oldest go first."""
 
@@ -373,6 +421,8 @@ class DecisionsSection(Section):
 
 ChannelEntry: TypeAlias = Annotated[ChannelSection, _mapping("{pace: 1/1s}", ChannelSection)]
 RuleEntry: TypeAlias = Annotated[CategorySection, _mapping("{limits: [10/30m]}", CategorySection)]
+QuietEntry: TypeAlias = Annotated[QuietSection, _mapping(read.QUIET_EXAMPLE, QuietSection)]
+QuietEntries: TypeAlias = dict[QuietName, QuietEntry]
 ChannelEntries: TypeAlias = dict[ChannelKey, ChannelEntry]
 RuleEntries: TypeAlias = dict[Category, RuleEntry]
 
@@ -393,6 +443,9 @@ class LimitsFile(Section):
     categories: Annotated[RuleEntries, _mapping("{errors: {limits: [10/30m]}}", RuleEntries)] = Field(
         default={}, description="Categories by name; what one leaves out, defaults says."
     )
+    quiet: Annotated[QuietEntries, _mapping(f"{{nights: {read.QUIET_EXAMPLE}}}", QuietEntries)] = Field(
+        default={}, description="Quiet hours by name: when categories post nothing, and what becomes of their events."
+    )
     unknown_categories: Unknown = Field(
         default=read.ACCEPT, description="Categories that are not named: they follow defaults, or become dead letters."
     )
@@ -411,7 +464,11 @@ _SECTIONS: Final[Mapping[str, type[Section]]] = {
     "dead_letters": DeadLettersSection,
     "decisions": DecisionsSection,
 }
-_ENTRIES: Final[Mapping[str, type[Section]]] = {"channels": ChannelSection, "categories": CategorySection}
+_ENTRIES: Final[Mapping[str, type[Section]]] = {
+    "channels": ChannelSection,
+    "categories": CategorySection,
+    "quiet": QuietSection,
+}
 
 
 def section_at(path: tuple[str | int, ...]) -> type[Section] | None:

@@ -13,6 +13,7 @@ from dispatcher.core.limits import MAX_LIMIT
 from dispatcher.core.matchers import MAX_MATCHERS
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
+from dispatcher.core.quiet import WEEK, QuietThen
 from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,
@@ -20,7 +21,9 @@ from dispatcher.settings.limits_values import (
     MAX_BY,
     MAX_COUNT,
     MAX_LABEL_NAME,
+    MAX_TIMES,
     MAX_WINDOWS,
+    NO_FALLBACK,
     REJECT,
 )
 
@@ -58,6 +61,7 @@ WINDOWS: Final[dict[str, Any]] = {
 PACE: Final = _text(f"none|{_LIMIT}", "MAX/WINDOW or none", "10/10s", "none")
 SPAN: Final = _text(_SPAN, "Span of time", "24h", "90s")
 CHANNEL_NAME: Final = _text(CHANNEL.pattern, "Channel", "#errors", "C0123ABCD")
+FALLBACK: Final = _text(f"{NO_FALLBACK}|{CHANNEL.pattern}", "Channel, or none", "#ops", "none")
 CHANNEL_KEY: Final = _text(f"{DEFAULT_CHANNEL_KEY}|{CHANNEL.pattern}", "Channel, or default", "default", "#ops")
 CATEGORY_NAME: Final = _text(CATEGORY.pattern, "Category", "errors")
 LABEL_NAME: Final[dict[str, Any]] = {
@@ -82,6 +86,29 @@ MATCH: Final[dict[str, Any]] = {
         {"type": "array", "items": _MATCHER, "minItems": 1, "maxItems": MAX_MATCHERS, "examples": [["host=db*"]]},
     ],
 }
+_TIME: Final = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+TIMES: Final[dict[str, Any]] = {
+    "type": "array",
+    "items": _text(f"{_TIME}-(?:{_TIME}|24:00)", "Times of day", "22:00-07:00"),
+    "minItems": 1,
+    "maxItems": MAX_TIMES,
+}
+_DAY: Final = f"(?:{'|'.join(WEEK)})"
+DAYS: Final[dict[str, Any]] = {
+    "type": "array",
+    "items": _text(f"{_DAY}(?:-{_DAY})?", "Days", "mon-fri", "sun"),
+    "minItems": 1,
+}
+ZONE: Final = _text(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}", "Time zone", "Europe/Berlin", "UTC")
+QUIET_NAME: Final = _text(CATEGORY.pattern, "Name of quiet hours", "nights")
+QUIET_CATEGORIES: Final[dict[str, Any]] = {"type": "array", "items": CATEGORY_NAME, "minItems": 1}
+UNLESS: Final[dict[str, Any]] = {
+    "type": "object",
+    "propertyNames": {"minLength": 1},
+    "additionalProperties": {"type": "string"},
+    "examples": [{"priority": "high", "severity": "critical"}],
+}
+QUIET_THEN: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in QuietThen]}
 GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
 ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
 ON_AMBIGUOUS: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnAmbiguous]}

@@ -7,12 +7,14 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISREG
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.plain import AnySettings
-from dispatcher.settings.yaml_tree import Position
+
+if TYPE_CHECKING:
+    from dispatcher.settings.yaml_tree import Position
 
 MAX_BYTES: Final = 1024 * 1024
 LIMITS_FILE: Final = Path("config", "limits.yaml")
@@ -77,4 +79,6 @@ def source_of(text: str) -> str:
 def _position_in(raw: bytes, index: int) -> Position:
     """Where a byte stands; everything before it is UTF-8."""
     line_start = raw.rfind(b"\n", 0, index) + 1
+    from dispatcher.settings.yaml_tree import Position
+
     return Position(raw.count(b"\n", 0, index) + 1, len(raw[line_start:index].decode("utf-8")) + 1)

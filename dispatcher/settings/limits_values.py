@@ -7,17 +7,17 @@ Each reader returns the value in its final form or raises a ``fault``, whose tex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
-from dispatcher.core.matchers import InvalidMatcher, Matchers, parse_matcher, parse_matchers
+from dispatcher.core.matchers import InvalidMatcher, Matcher, Matchers, parse_matcher, parse_matchers
 from dispatcher.core.once import BY_KEY, BY_TEXT, By, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
+from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
 from dispatcher.settings.redaction import looks_secret, shown
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ MAX_LABEL_NAME: Final = 64
 MAX_BY: Final = 8
 """Labels that say together what an event is about."""
 MAX_ROUTES: Final = 100
+MAX_TIMES: Final = 16
 MAX_COUNT: Final = 10_000_000
 SIZE_UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 MIN_LETTERS_BYTES: Final = 2_000_000
@@ -40,7 +41,9 @@ MIN_LETTERS_BYTES: Final = 2_000_000
 
 MAX_LETTERS_BYTES: Final = 1_000_000_000_000
 SHOWN_TEXT: Final = (80, 0)
+NO_FALLBACK: Final = "none"
 ROUTE_EXAMPLE: Final = '{match: severity=critical, channel: "#oncall"}'
+QUIET_EXAMPLE: Final = '{times: ["22:00-07:00"], zone: Europe/Berlin, then: digest}'
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
@@ -55,6 +58,14 @@ _RANGE_EXPECTED: Final = (
     f"expected MAX from 1 to {MAX_LIMIT} and WINDOW above 0, up to {format_duration(MAX_WINDOW_US)}"
 )
 _CHANNEL_EXPECTED: Final = 'expected a channel such as "#errors", in quotes, or its id'
+_CATEGORY_EXPECTED: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
+_TIMES: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
+_TIME_EXPECTED: Final = "expected two times of day such as 22:00-07:00"
+_TIMES_EXPECTED: Final = 'expected a list of times of day such as ["22:00-07:00"]'
+_DAY_EXPECTED: Final = "expected mon, tue, wed, thu, fri, sat or sun, or a span of them such as mon-fri"
+_DAYS_EXPECTED: Final = "expected a list of days such as [mon-fri, sun]"
+_ZONE_EXPECTED: Final = "expected a time zone such as Europe/Berlin or UTC"
+_UNLESS_EXPECTED: Final = "expected a mapping such as {priority: high, severity: critical}"
 _MATCHER_EXPECTED: Final = "expected matchers such as severity=critical, or a list of them"
 _SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
 
@@ -75,8 +86,8 @@ _MEANS_ACCEPT: Final = ("yes", "on", "true", "allow")
 _MEANS_REJECT: Final = ("no", "off", "false", "deny", "drop")
 
 
-def fault(text: str, **where: int) -> PydanticCustomError:
-    """A fault of one value, in the words after ``KEY: VALUE``; ``item`` places it at an entry of the list."""
+def fault(text: str, **where: int | str) -> PydanticCustomError:
+    """A fault of one value, in the words after ``KEY: VALUE``; ``item`` places it at an entry of it."""
     from pydantic_core import PydanticCustomError  # who reads what was checked needs no pydantic
 
     return PydanticCustomError("fault", "{text}", {"text": text, **where})
@@ -160,6 +171,16 @@ def read_channel(value: object) -> str:
     raise fault(f", {_CHANNEL_EXPECTED}")
 
 
+def read_fallback(value: object) -> str | None:
+    """A channel, or ``none``."""
+    return None if value == NO_FALLBACK else read_channel(value)
+
+
+def written_fallback(channel: str | None) -> str:
+    """A fallback as ``read_fallback`` reads it."""
+    return NO_FALLBACK if channel is None else channel
+
+
 def read_match(value: object) -> Matchers:
     """Matchers as one text, parted by blanks, or as a list with one in each."""
     if isinstance(value, list) and value:
@@ -194,7 +215,7 @@ def read_channel_key(value: str) -> str:
 def read_category(value: str) -> str:
     """A category's name."""
     if not CATEGORY.fullmatch(value):
-        raise fault(", expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit")
+        raise fault(f", expected {_CATEGORY_EXPECTED}")
     return value
 
 
@@ -308,6 +329,111 @@ def read_routes(value: object) -> list[object]:
     return value
 
 
+def read_times(value: object) -> tuple[Times, ...]:
+    """Spans of the wall clock such as ``22:00-07:00``, in order and each once."""
+    if not isinstance(value, list) or not value:
+        raise fault(f", {_TIMES_EXPECTED}")
+    if len(value) > MAX_TIMES:
+        raise fault(f" of {len(value)} spans, expected at most {MAX_TIMES}")
+    return tuple(sorted({_times(text, item) for item, text in enumerate(value)}))
+
+
+def _times(text: object, item: int) -> Times:
+    match = _TIMES.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise fault(f", {_TIME_EXPECTED}", item=item)
+    begins = int(match[1]) * 60 + int(match[2])
+    ends = int(match[3] or 0) * 60 + int(match[4] or 0) or MINUTES_OF_DAY
+    if begins == ends:
+        raise fault(", expected two times of day; a whole day is 00:00-24:00", item=item)
+    return Times(begins, ends)
+
+
+def read_days(value: object) -> frozenset[int]:
+    """Days of the week, 0 for Monday, of a list of days and spans of them such as ``mon-fri``."""
+    if not isinstance(value, list) or not value:
+        raise fault(f", {_DAYS_EXPECTED}")
+    return frozenset(day for item, text in enumerate(value) for day in _days(text, item))
+
+
+def _days(text: object, item: int) -> Iterator[int]:
+    first, dash, last = text.partition("-") if isinstance(text, str) else ("", "", "")
+    if first not in WEEK or (dash and last not in WEEK):
+        hint = did_you_mean(first[:3], WEEK) if first not in WEEK else ""
+        raise fault(f", {_DAY_EXPECTED}{hint}", item=item)
+    begins, ends = WEEK.index(first), WEEK.index(last or first)
+    yield from (day % len(WEEK) for day in range(begins, ends + 1 if ends >= begins else ends + 1 + len(WEEK)))
+
+
+def written_days(days: frozenset[int]) -> list[str]:
+    """Days as ``read_days`` reads them."""
+    return [WEEK[day] for day in sorted(days)]
+
+
+def read_zone(value: object) -> str:
+    """The name of a time zone."""
+    from dispatcher.settings.zones import zone_names, zone_of  # only who has quiet hours needs the zones
+
+    try:
+        return zone_of(value if isinstance(value, str) else "").key
+    except ValueError:
+        raise fault(f", {_ZONE_EXPECTED}{_near_zone(value, zone_names())}") from None
+
+
+def _near_zone(value: object, known: Iterable[str]) -> str:
+    """The zone that ``berlin``, ``europe/berlin`` or ``Europe/Berln`` probably means."""
+    if not isinstance(value, str):
+        return ""
+    spelling = value.lower().replace(" ", "_")
+    by_spelling = {key: name for name in known for key in (name.rpartition("/")[2].lower(), name.lower())}
+    from difflib import get_close_matches
+
+    near = get_close_matches(spelling, by_spelling, n=1, cutoff=0.75)
+    return f"; did you mean {by_spelling[near[0]]}?" if near else ""
+
+
+def read_quiet_then(value: object) -> QuietThen:
+    """What happens to an event in quiet hours."""
+    words = [word.value for word in QuietThen]
+    if value not in words:
+        raise fault(f", expected {', '.join(words[:-1])} or {words[-1]}{did_you_mean(value, words)}")
+    return QuietThen(value)
+
+
+def read_quiet_categories(value: object) -> tuple[str, ...]:
+    """Names of categories, in order and each once."""
+    if not isinstance(value, list) or not value:
+        raise fault(", expected a list of categories such as [deploys, chatter]")
+    for item, name in enumerate(value):
+        if not isinstance(name, str) or not CATEGORY.fullmatch(name):
+            raise fault(f", expected {_CATEGORY_EXPECTED}", item=item)
+    return tuple(sorted(set(value)))
+
+
+def read_unless(value: object) -> tuple[Matcher, ...]:
+    """Matchers as a mapping of names to values, in order."""
+    if not isinstance(value, dict):
+        raise fault(f", {_UNLESS_EXPECTED}")
+    return tuple(sorted((_unless(name, text) for name, text in value.items()), key=str))
+
+
+def _unless(name: str, text: object) -> Matcher:
+    if not isinstance(text, str):
+        raise fault(", expected a value as text; write numbers in quotes", item=name)
+    try:
+        matcher = parse_matcher(f"{name}={text}")
+    except InvalidMatcher as error:
+        raise fault(error.problem, item=name) from None
+    if matcher.name != name:
+        raise fault(", expected a name without = and !", item=name)
+    return matcher
+
+
+def written_unless(unless: tuple[Matcher, ...]) -> dict[str, str]:
+    """Matchers as ``read_unless`` reads them."""
+    return {matcher.name: "|".join(matcher.patterns) for matcher in unless}
+
+
 def read_windows(value: object) -> list[object]:
     """The list itself; its entries are read one by one, so that each fault has its place."""
     if isinstance(value, list):
@@ -333,6 +459,8 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """``; did you mean NAME?`` where a known name is near, else nothing; ``-`` and ``_`` count as one."""
     by_spelling = {name.replace("-", "_"): name for name in known}
     spelling = given.lower().replace("-", "_") if isinstance(given, str) else ""
+    from difflib import get_close_matches
+
     near = get_close_matches(spelling, by_spelling, n=1)
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 
@@ -381,6 +509,8 @@ def _suggestion(text: str, *, may_be_fixed: bool) -> str:
     if loose is None:
         return ""
     kind = f" {_FIXED}" if loose[4] else ""
+    from difflib import get_close_matches
+
     if kind and not (may_be_fixed and get_close_matches(loose[4], [_FIXED])):
         return ""
     unit = "ms" if loose[3] == "ms" or loose[3].startswith("milli") else loose[3][0]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dotenv.parser import Binding, parse_stream
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
 
 ENV_FILE: Final = Path(".env")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Variables that were set in one place; an empty one counts as unset and is not among them."""
 
     variables: Mapping[str, str]
@@ -34,6 +33,8 @@ def read_env_file(path: Path | None) -> tuple[Place, list[str], list[str]]:
         return Place({}), [], [f"{path} cannot be read: {error.strerror}; expected lines NAME=value"]
     except UnicodeDecodeError:
         return Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
+    from dotenv.parser import parse_stream
+
     bindings = list(parse_stream(io.StringIO(text)))
     warnings = [
         f"{path}:{_line(binding)}: not read as NAME=value, the line is ignored"

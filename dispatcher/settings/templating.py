@@ -1,8 +1,9 @@
 """Templates of the limits file, on Jinja: a part of its language, in which every template ends soon.
 
-The only module that imports jinja2, and imported only where a limits file has a template. What is shown of a variable
-is escaped for Slack. Calls, macros, assignments and arithmetic are refused when the file is read: with them a slip of
-the hand can fill the memory. While a template runs, its time and the length of each value that it makes are bounded.
+The one module that renders templates of operators, imported only where a limits file has one. What is shown of a
+variable is escaped for Slack. Calls, macros, assignments and arithmetic are refused when the file is read: with them a
+slip of the hand can fill the memory. While a template runs, its time and the length of each value that it makes are
+bounded.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dispatcher.core.limits import US, Kind, Limit
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.policy import Policy
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
-from dispatcher.settings.limits_values import Shadow, enforced
+from dispatcher.settings.limits_values import Shadow, did_you_mean, enforced
 from dispatcher.settings.redaction import shown
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
@@ -31,6 +31,7 @@ def warnings_of(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
         *_guarantees_out_of_reach(policy, tree),
         *_two_icons(file, tree),
         *_routes_that_never_match(file, policy, tree),
+        *_quiet_for_nobody(policy, tree),
     ]
 
 
@@ -142,6 +143,20 @@ def _routed(file: LimitsFile, policy: Policy) -> Iterator[tuple[Path, RuleSectio
         yield ("defaults",), file.defaults, lambda matchers: matchers.only_of(own, negated=True)
     for name in own:
         yield ("categories", name), file.categories[name], partial(Matchers.only_of, categories=[name])
+
+
+def _quiet_for_nobody(policy: Policy, tree: Tree) -> Iterator[Problem]:
+    """Quiet hours that exempt all events, and those for categories that no event has, or that may be misspelt."""
+    for each in policy.quiet:
+        path: Path = ("quiet", each.name)
+        if any(Matchers((matcher,)).matches_everything for matcher in each.unless):
+            at = (*path, "unless")
+            yield Problem(tree.position(at), shown_path(at), "exempts every event, so these hours hold for none")
+        for name in each.categories or ():
+            hint = "" if policy.knows(name) else did_you_mean(name, policy.categories)
+            if hint or (policy.reject_unknown and not policy.knows(name)):
+                at = (*path, "categories")
+                yield Problem(tree.position(at), shown_path(at), f"{shown(name)} is not among the categories{hint}")
 
 
 def _never_bind(

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json as encoder
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -19,7 +21,8 @@ from slack_sdk.web import SlackResponse
 from slack_sdk.webhook import WebhookResponse
 
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.transport import ExchangeFailed, Transport
+from dispatcher.slack.requests import Requests, Result, result_of
+from dispatcher.slack.transport import ExchangeFailed, Reply, Transport
 
 _AGENT: Final = "notification-dispatcher"
 _JSON: Final = {"Content-Type": "application/json;charset=utf-8"}
@@ -29,10 +32,10 @@ _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 class ApiClient(WebClient):
     """The Web API with a bot token. Calls raise ``SlackApiError`` and ``ExchangeFailed``."""
 
-    def __init__(self, token: BotToken, transport: Transport, base_url: str) -> None:
+    def __init__(self, token: BotToken, transport: Transport, base_url: str, requests: Requests) -> None:
         super().__init__(token.value, base_url, retry_handlers=[], logger=_silent_logger(), user_agent_prefix=_AGENT)
         self._secret = token
-        self._transport = transport
+        self._exchange = _Counted(transport, requests)
         self._credential = {"Authorization": f"Bearer {token.value}"}
 
     def api_call(  # noqa: PLR0913 - the SDK's signature
@@ -57,14 +60,17 @@ class ApiClient(WebClient):
         kind, body = (
             (_JSON, _as_json(json)) if json is not None else (_FORM, _as_form({**(params or {}), **(data or {})}))
         )
-        reply = self._transport.post(url, {**self.headers, **(headers or {}), **kind, **self._credential}, body)
-        text = self._secret.mask(reply.body.decode("utf-8", "replace"))
+        sent = {**self.headers, **(headers or {}), **kind, **self._credential}
+        with self._exchange.post(api_method, url, sent, body) as exchange:
+            reply = exchange.reply
+            text = self._secret.mask(reply.body.decode("utf-8", "replace"))
+            exchange.answer = _object(text, reply.status)
         response = SlackResponse(
             client=self,
             http_verb=http_verb,
             api_url=url,
             req_args={},  # the SDK would keep the token in them
-            data=_object(text, reply.status),
+            data=exchange.answer,
             headers=dict(reply.headers),
             status_code=reply.status,
         )
@@ -75,17 +81,44 @@ class ApiClient(WebClient):
 class HookClient(WebhookClient):
     """An incoming webhook. Calls raise ``ExchangeFailed``."""
 
-    def __init__(self, webhook: Webhook, transport: Transport) -> None:
+    def __init__(self, webhook: Webhook, transport: Transport, requests: Requests) -> None:
         super().__init__(webhook.url, retry_handlers=[], logger=_silent_logger(), user_agent_prefix=_AGENT)
         self._secret = webhook
-        self._transport = transport
+        self._exchange = _Counted(transport, requests)
 
     def send_dict(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> WebhookResponse:
         """One post by webhook."""
         sent = {**self.default_headers, **(headers or {}), **_JSON}
-        reply = self._transport.post(self.url, sent, _as_json(body))
+        with self._exchange.post("webhook", self.url, sent, _as_json(body)) as exchange:
+            reply = exchange.reply
         text = self._secret.mask(reply.body.decode("utf-8", "replace"))
         return WebhookResponse(url="", status_code=reply.status, body=text, headers=dict(reply.headers))
+
+
+class _Exchange:
+    """One request: its answer, and what its body says."""
+
+    reply: Reply
+    answer: Any = None
+
+
+class _Counted:
+    """Posts, and counts what each request came to and how long it took, whatever becomes of it."""
+
+    def __init__(self, transport: Transport, requests: Requests) -> None:
+        self._transport = transport
+        self._requests = requests
+
+    @contextmanager
+    def post(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Iterator[_Exchange]:
+        exchange, result, begun = _Exchange(), Result.NO_ANSWER, time.monotonic()
+        try:
+            exchange.reply = self._transport.post(url, headers, body)
+            result = Result.FAILED  # unless what is within can read it
+            yield exchange
+            result = result_of(exchange.reply.status, exchange.answer)
+        finally:
+            self._requests.note(method, result, time.monotonic() - begun)
 
 
 def _as_json(arguments: Mapping[str, Any]) -> bytes:

@@ -7,8 +7,8 @@ import threading
 from typing import TextIO
 
 from dispatcher.core.leased_event import boottime_s
-from dispatcher.core.limits import Message, PostResult, Receipt, Retryable
 from dispatcher.core.outcomes import ScanResult, Search, Unreadable
+from dispatcher.core.posts import Message, PostResult, Receipt, Retryable
 from dispatcher.core.rendering import one_line, unescape
 from dispatcher.slack.taxonomy import problem
 

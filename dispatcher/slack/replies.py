@@ -10,7 +10,8 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final, TypeGuard
 
-from dispatcher.core.limits import US, Receipt
+from dispatcher.core.limits import US
+from dispatcher.core.posts import Receipt
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.taxonomy import Meaning, Problem, problem, row_for
 

@@ -10,12 +10,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from dispatcher.core.limits import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.core.outcomes import ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.posts import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.core.rendering import one_line
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url, fingerprint
 from dispatcher.slack.history import Answer, History, event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply
+from dispatcher.slack.requests import Requests
 from dispatcher.slack.taxonomy import Problem, may_be_about_blocks, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
 
@@ -60,12 +61,21 @@ class SlackSink:
     ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used.
     """
 
-    def __init__(self, credential: BotToken | Webhook, *, base_url: str | None = None, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        credential: BotToken | Webhook,
+        *,
+        base_url: str | None = None,
+        timeout_s: float = 10.0,
+        requests: Requests | None = None,
+    ) -> None:
+        self.requests = requests or Requests()
+        """What is counted of the requests made."""
         match credential:
             case BotToken():
-                self._form: _Api | _Hook = _Api(credential, base_url or SLACK_API, timeout_s)
+                self._form: _Api | _Hook = _Api(credential, base_url or SLACK_API, timeout_s, self.requests)
             case Webhook():
-                self._form = _Hook(credential, timeout_s)
+                self._form = _Hook(credential, timeout_s, self.requests)
             case unreachable:
                 assert_never(unreachable)
         self._fallbacks = Fallbacks()
@@ -208,12 +218,12 @@ def _told(result: PostResult, left_out: tuple[LeftOut, ...]) -> PostResult:
 class _Api:
     can_update: Final = True
 
-    def __init__(self, token: BotToken, base_url: str, timeout_s: float) -> None:
+    def __init__(self, token: BotToken, base_url: str, timeout_s: float, requests: Requests) -> None:
         from dispatcher.slack.clients import ApiClient  # slack_sdk is slow to import and not always needed
 
         self.where = checked_url(base_url, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
         self.transport = Transport(base_url, timeout_s)
-        self._client = ApiClient(token, self.transport, base_url)
+        self._client = ApiClient(token, self.transport, base_url, requests)
         self._history = History(self._read)
 
     def post(self, message: Message) -> PostResult:
@@ -254,12 +264,12 @@ class _Api:
 class _Hook:
     can_update: Final = False
 
-    def __init__(self, webhook: Webhook, timeout_s: float) -> None:
+    def __init__(self, webhook: Webhook, timeout_s: float, requests: Requests) -> None:
         from dispatcher.slack.clients import HookClient
 
         self.where = "webhook"
         self.transport = Transport(webhook.url, timeout_s)
-        self._client = HookClient(webhook, self.transport)
+        self._client = HookClient(webhook, self.transport, requests)
 
     def post(self, message: Message) -> PostResult:
         response = self._client.send_dict(_content(message))

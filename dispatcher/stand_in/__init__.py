@@ -2,7 +2,7 @@
 
 ``server.StandIn`` is what is started; ``workspace`` holds what Slack would hold, ``faults`` what is to go wrong.
 
-May import: slack, core, errors.
+May import: slack, core, errors, data_files.
 """
 
 from dispatcher.stand_in.chance import EVERY_ROW, TRANSIENT, Chance

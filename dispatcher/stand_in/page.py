@@ -11,6 +11,7 @@ from string import Template
 from typing import Any, Final
 
 from dispatcher.core.rendering import unescape
+from dispatcher.data_files import STYLE_SHEET
 from dispatcher.stand_in.drawing import drawn_blocks, drawn_text
 from dispatcher.stand_in.faults import Faults
 from dispatcher.stand_in.ledger import Posted
@@ -20,6 +21,7 @@ NEWEST: Final = 5
 """Messages shown per channel, and replies per message; all are counted."""
 
 _PAGE: Final = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+_STYLE: Final = STYLE_SHEET.read_text(encoding="utf-8")
 _AUTHOR: Final = "dispatcher"
 
 
@@ -48,6 +50,7 @@ def render(workspace: Workspace, faults: Faults) -> str:
         channels[message.channel].append(message)
     cards = [_card(name, channels[name], workspace) for name in sorted(channels)]
     return _PAGE.substitute(
+        style=_STYLE,
         facts="".join(_facts(channels, workspace, faults)),
         cards="".join(cards) or _EMPTY,
         faults=_faults_card(faults),

@@ -18,6 +18,7 @@ from dispatcher.core.once import is_once
 from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
+from dispatcher.core.quiet import QuietHours
 from dispatcher.core.recovery import is_kept
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
@@ -70,24 +71,46 @@ class Prefilter:
     def __init__(self, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._calls = Calls(namespace)
         self._clock = clock
+        self._ahead_s = 0.0
+        self._hours: QuietHours | None = None
         self._refusals: dict[str, _Refusal] = {}
         self._soonest_s = math.inf
         self._call: PrefilterCall | None = None
 
     def add(self, category: str, demands: tuple[Demand, ...], denied: Denied, *, configured: bool) -> None:
-        """Name the category until it has room again."""
+        """Name the category until it has room again, or quiet hours begin; not while some hold for it."""
+        loud_s = self._loud_s(category)
+        if loud_s <= 0:
+            return
         known = self._refusals.get(category)
         if known is None and len(self._refusals) >= MOST_CATEGORIES:
             return
-        until_s = self._clock() + denied.retry_after_us / US
+        until_s = self._clock() + min(denied.retry_after_us / US, loud_s)
         if known is None or known.demands != demands:
             self._call = None
         self._refusals[category] = _Refusal(demands, configured, until_s)
         self._soonest_s = min(self._soonest_s, until_s)
 
+    def follow(self, hours: QuietHours) -> None:
+        """Name none: other limits are in force, with these quiet hours."""
+        self._hours = hours
+        self.clear()
+
     def clear(self) -> None:
-        """Name none: other limits are in force."""
+        """Name none."""
         self._refusals, self._soonest_s, self._call = {}, math.inf, None
+
+    def tell_time(self, now_us: int) -> None:
+        """What the time is by the server's clock."""
+        self._ahead_s = now_us / US - self._clock()
+
+    def _loud_s(self, category: str) -> float:
+        """For how long no quiet hours hold for the category, by the server's clock."""
+        if self._hours is None:
+            return math.inf
+        now_us = round((self._clock() + self._ahead_s) * US)
+        until_us = self._hours.loud_until_us(category, now_us)
+        return 0 if until_us is None else (until_us - now_us) / US
 
     def call(self) -> PrefilterCall | None:
         """What a ``take`` is told now."""
@@ -154,7 +177,7 @@ class Admission:
         self._shown_chars = policy.dead_letters.text
         self._policy = policy
         if self._prefilter is not None:
-            self._prefilter.clear()
+            self._prefilter.follow(policy.hours)
 
     def _facts_of(self, bounds: Bounds) -> dict[str, Any]:
         minute = self._keys.minute_prefix
@@ -282,6 +305,7 @@ class Ends:
         return facts | {
             "tallies": [
                 {"id": counting.id, "delay_us": collects_us(counting), "samples": samples_of(events)}
+                | ({"is_of_repeats": True} if counting.telling is Telling.REPEAT else {})
                 for counting, events in zip(self.tallies, self._counted, strict=True)
             ],
             "names": {
@@ -323,9 +347,10 @@ class Ends:
         has_once = terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)
         if not has_once and leased.event.dedup_key is None:
             return 0
-        category, named = leased.event.category, leased.counted or ""
-        row = [category, terms.configured, is_remembered(leased.event, leased.id), "dropped", 0, "0", named]
-        return self._numbered(("repeat", *row), row)
+        category, named, remember = leased.event.category, leased.counted or "", is_remembered(leased.event, leased.id)
+        tally = 0 if asking.repeating is None else self._tally(asking.repeating)
+        row = [category, terms.configured, remember, "digested" if tally else "dropped", tally, "0", named]
+        return self._numbered(("other", *row), row)
 
     def _numbered(self, key: tuple[object, ...], row: list[Any]) -> int:
         kind = self._kinds.get(key)

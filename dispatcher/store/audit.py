@@ -16,7 +16,7 @@ KEPT: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action of an operator. ``whence`` is cli or http; ``count`` says how many events or letters it was about."""
+    """One action of an operator. ``whence`` is cli, http or page; ``count`` says how many events it was about."""
 
     who: str
     whence: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,8 @@ from dispatcher.server.keys import Keys
 
 OUTCOMES: Final = ("sent", "dropped", "digested", "dead", "duplicate")
 MINUTE_US: Final = 60_000_000
+_AT_ONCE: Final = 240
+"""Minutes in one round trip, so that others have their turn between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,21 @@ class Counts:
             for category, number in self.by_category(count).items():
                 counts[category] = counts.get(category, 0) + number
         return counts
+
+
+def read_totals(client: Client, keys: Keys, numbers: Sequence[int]) -> Iterator[list[int]]:
+    """What was received in each minute, and what became of events, in the order of ``OUTCOMES``.
+
+    A minute is named by its number since 1970. Raises ``GateUnavailable`` when the server is away.
+    """
+    fields = ("received", *OUTCOMES)
+    for first in range(0, len(numbers), _AT_ONCE):
+        pipe = client.pipeline(transaction=False)
+        for number in numbers[first : first + _AT_ONCE]:
+            pipe.hmget(keys.minute(number), fields)
+        with translate_outages():
+            rows: Sequence[Sequence[bytes | None]] = pipe.execute()
+        yield from ([int(count or 0) for count in row] for row in rows)
 
 
 def read_minutes(client: Client, keys: Keys, now_us: int, most: int) -> list[Counts]:

@@ -192,7 +192,7 @@ class DeadLetters:
         """
         left = list(letters)
         keys, queue = self._keys, self._queue
-        names = [keys.dead, keys.dead_ids, keys.dead_bytes, keys.totals, *queue.lanes, queue.queues]
+        names = [keys.dead, keys.dead_ids, keys.dead_bytes, keys.totals, *queue.lanes, queue.queues, keys.metrics]
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         results: list[Replayed] = []
         while left:
@@ -224,7 +224,7 @@ class DeadLetters:
 
     @property
     def _purged(self) -> list[str]:
-        return [self._keys.dead, self._keys.dead_ids, self._keys.dead_bytes]
+        return [self._keys.dead, self._keys.dead_ids, self._keys.dead_bytes, self._keys.metrics]
 
 
 def _replay_row(letter: DeadLetter, to: str | None) -> list[str | int | bool]:

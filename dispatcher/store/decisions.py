@@ -81,6 +81,10 @@ class Decisions:
         while part := list(islice(kept, _PART)):
             yield list(filter(wanted.matches, part))
 
+    def suppressed(self) -> Iterator[Decision]:
+        """What limits and mutes have ended, the newest first, read in pages as it is asked for."""
+        return self._backwards(self._logs[0])
+
     def all(self) -> list[Decision]:
         """All that are kept, the newest first."""
         return list(self.newest())
@@ -154,10 +158,11 @@ def _decisions_of(entry: tuple[bytes, dict[bytes, bytes]]) -> list[Decision]:
 def _decision(pair: bytes, line: bytes, event_id: str | None = None) -> Decision:
     instant, _, why = pair.partition(b" ")
     outcome, category, reason, denied, said = decode(why)
-    more: dict[str, Any] = dict(said)
+    more: dict[str, Any] = {}
     if denied is not None:
         scope, limit, retry_after_us = denied
-        more |= {"scope": scope, "limit": limit, "fits_at_us": int(instant) + retry_after_us}
+        more = {"scope": scope, "limit": limit or None, "fits_at_us": int(instant) + retry_after_us}
+    more |= said
     id_, text, labels, priority = _read_line(line)
     told: dict[str, Any] = {"text": text, "labels": labels, "priority": priority, **more}
     return Decision(event_id or id_, int(instant), outcome, reason, category, **told)

@@ -17,7 +17,7 @@ from dispatcher.core.limits import Reason
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import NotPlain, decode, decode_answer
 from dispatcher.store.enqueue import FUNCTION, HEAD, TAIL
-from dispatcher.store.tallies import read_digest_message, unconfirmed_of
+from dispatcher.store.tallies import gone_of, read_digest_message, unconfirmed_of
 
 _MAX_DATA: Final = MAX_EVENT_BYTES + len(HEAD) + len(TAIL)
 _FRESH: Final = 2
@@ -147,6 +147,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undec
         why=_why(header.get("why")),
         code=header.get("code"),
         counted=header.get("counted"),
+        gone=gone_of(header),
     )
 
 

@@ -12,6 +12,7 @@ from dispatcher.core.event import MAX_ID, Event, job_id_for
 from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
 from dispatcher.core.limits import US, Lane, Reason, is_utf8, shown
 from dispatcher.core.policy import Policy, limit_reason
+from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
 from dispatcher.core.silences import SILENCE_PREFIX, Silence, Silences, read_silences
 from dispatcher.core.transitions import MAX_ATTEMPTS
@@ -76,8 +77,8 @@ class Found:
 class Findings:
     """What was found at one instant, by the server's clock, with the pauses and the silences that were in force.
 
-    ``limits`` is the content of the limits in force, where it was asked for. ``rooms`` says of events that wait for
-    room what a ``Forecast`` has found.
+    ``limits`` is the content of the limits in force, where it was asked for, and ``policy`` what they mean. ``rooms``
+    says of events that wait for room what a ``Forecast`` has found.
     """
 
     now_us: int
@@ -87,6 +88,7 @@ class Findings:
     found: Sequence[Found]
     limits: str | None = None
     rooms: Mapping[str, Room] = field(default_factory=dict)
+    policy: Policy | None = None
 
     def forecast(self, keys: Keys, policy: Policy | None) -> Forecast | None:
         """What is to be asked of the events that wait for room; None if there are none, or the policy is not known."""
@@ -95,7 +97,7 @@ class Findings:
         waiters = []
         for found in self.found:
             event = found.event() if found.waits_for_room else None
-            if event is not None:
+            if event is not None and not found.facts["scope"].startswith(QUIET_PREFIX):
                 demands = policy.scopes(event.category, event.labels)
                 own = int(found.facts.get("before", 0)) + 1
                 waiters.append(Waiter(found.id, demands, found.facts["scope"], found.before + 1, own, found.next_us))
@@ -201,6 +203,7 @@ class Explanations:
         policy = self._policy
         if policy is None and self._read_limits is not None and findings.limits is not None:
             policy = self._read_limits(findings.limits)
+        findings = replace(findings, policy=policy)
         forecast = findings.forecast(self._keys, policy)
         if forecast is None:
             return findings
@@ -312,6 +315,8 @@ class _Telling:
             next_us = max(silence.until_us, next_us or 0)
             next_at = _seconds(None if before else next_us)
             return replace(base, reason=Reason.SILENCED.value, next_at=next_at, sentence=sentence)
+        if (quiet := self._quiet_words(scope)) is not None:
+            return replace(base, next_at=_seconds(None if before else next_us), sentence=explain.quiet(quiet, before))
         if room is None:
             is_due = next_us is None or next_us <= findings.now_us
             sentence = explain.deferred(scope, before, None if is_due else next_us, self._at)
@@ -340,6 +345,14 @@ class _Telling:
         if self._event is None:
             return next(iter(silences.of_whole_category(str(self._base.category), now_us)), None)
         return next(iter(silences.matching(self._event, now_us)), None)
+
+    def _quiet_words(self, scope: str) -> str | None:
+        """The quiet hours for whose end it waits, if they are known and hold."""
+        policy = self._findings.policy
+        if policy is None or not scope.startswith(QUIET_PREFIX):
+            return None
+        hush = policy.hours.named(scope.removeprefix(QUIET_PREFIX), self._findings.now_us)
+        return None if hush is None else explain.quiet_words(hush.name, hush.since_us, hush.until_us, self._at)
 
     def _hindrance(self) -> str | None:
         """What keeps every event from going, whatever the limits say."""

@@ -28,6 +28,7 @@ from dispatcher.core.outcomes import (
     Unposted,
 )
 from dispatcher.core.policy import limit_reason
+from dispatcher.core.ports import Unreported
 from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
@@ -69,9 +70,11 @@ class Outbox:
         bounds: Bounds = DEFAULT_BOUNDS,
         grace_us: int = GRACE_US,
         prefilter: Prefilter | None = None,
+        requests: Unreported | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.owner = owner
+        self._requests = requests
         self._name = owner
         self._owners = 1
         self._keys = keys
@@ -139,6 +142,8 @@ class Outbox:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
         taken = self._ask(call)()
+        if self._prefilter is not None:
+            self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
         return taken
 
@@ -223,10 +228,23 @@ class Outbox:
             "channels": table.channels,
             **self._threads(table),
         }
-        answer = decode_answer(self._settle(table.keys, call))
+        answer = decode_answer(self._settled(table.keys, call))
         return Settled(
             [row == 1 for row in answer["settled"]], answer["trimmed"], [_turned(row) for row in answer["turned"]]
         )
+
+    def _settled(self, names: Sequence[str], call: dict[str, Any]) -> bytes:
+        """Settle, and store with it what was counted of requests. Where the server is away, that goes again."""
+        if self._requests is None:
+            answer: bytes = self._settle(names, call)
+            return answer
+        counts = self._requests.take()
+        try:
+            answer = self._settle(names, call | {"counted": counts} if counts else call)
+        except GateUnavailable:
+            self._requests.put_back(counts)
+            raise
+        return answer
 
     def renew(self) -> None:
         """Prolong the lease."""
@@ -447,8 +465,14 @@ def found(row: Any) -> Finding:  # noqa: ANN401 - a row of resolve.lua
         case ["wait", wait_us]:
             return Awaited(wait_us)
         case ["edit", fields]:
-            since_us = int(fields["posted"].partition(" ")[0])
-            return Posted(fields.get("name", ""), since_us, fields["channel"], fields["ts"], fields.get("text", ""))
+            return Posted(
+                name=fields.get("name", ""),
+                since_us=int(fields["posted"].partition(" ")[0]),
+                channel=fields["channel"],
+                ts=fields["ts"],
+                text=fields.get("text", ""),
+                times=1 + int(fields.get("count", 0)),
+            )
         case _:
             raise TypeError(f"{row!r}, expected an answer of resolve.lua")
 

@@ -17,6 +17,7 @@ from dispatcher.core.outcomes import (
     Deferral,
     Digested,
     Dropped,
+    Hushed,
     Outcome,
     Parked,
     Place,
@@ -29,9 +30,9 @@ from dispatcher.core.outcomes import (
     Told,
 )
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
-from dispatcher.core.recovery import scope_of_key, subject_of
+from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
-from dispatcher.core.tally import Counting
+from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.enqueue import shown_of
@@ -65,7 +66,7 @@ class Table:
             "id": leased.id,
             **_books(leased),
             "configured": terms.configured,
-            "channel": self._channel(terms),
+            "channel": self.channel(terms.channel, terms.pace),
             "priority": leased.event.priority.value,
             **self._slots(terms),
             **self._thread(leased.event, terms),
@@ -101,24 +102,26 @@ class Table:
             self.threads = {"names": names, "roots": roots}
         return {"thread": f"{terms.channel}\n{event.thread}"}
 
-    def _channel(self, terms: Terms) -> int:
-        known = self._channel_positions.get(terms.channel)
+    def channel(self, name: str, pace: Limit | None) -> int:
+        """The position of a channel, which is told with its pace."""
+        known = self._channel_positions.get(name)
         if known is not None:
             return known
-        channel: dict[str, Any] = {
-            "name": terms.channel,
-            "line": self._position(self._names.line(f"channel:{terms.channel}")),
-        }
-        if terms.pace is not None:
-            pace = self._position(self._names.scope(f"pace:{terms.channel}"))
-            channel |= {"pace": pace, "max": terms.pace.max, "window_us": terms.pace.window_us}
+        channel: dict[str, Any] = {"name": name, "line": self._position(self._names.line(f"channel:{name}"))}
+        if pace is not None:
+            scope = self._position(self._names.scope(f"pace:{name}"))
+            channel |= {"pace": scope, "max": pace.max, "window_us": pace.window_us}
         self.channels.append(channel)
-        self._channel_positions[terms.channel] = len(self.channels)
+        self._channel_positions[name] = len(self.channels)
         return len(self.channels)
 
     def tally_key(self, counting: Counting) -> int:
         """The position of the key of a tally."""
-        return self._position(self._names.tally(counting.id))
+        return self.tally_of(counting.id)
+
+    def tally_of(self, id_: str) -> int:
+        """The position of the key of the tally of this id."""
+        return self._position(self._names.tally(id_))
 
     def tally(self, counting: Counting, event: Event) -> dict[str, Any]:
         """The tally that counts a suppressed event."""
@@ -229,7 +232,7 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
         row["deadline"] = str(terms.deadline_us)
         if not isinstance(settlement.outcome, Parked | Told | Reported) and is_remembered(subject.event, subject.id):
             row["remember"] = True
-        row |= _about(settlement, subject, terms, shown_chars)
+        row |= _about(settlement, subject, terms, shown_chars) | _repeats(settlement, subject, terms, table)
         row |= _silenced(settlement.silenced, subject, terms)
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
@@ -238,14 +241,11 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
             row["shown"] = shown_of(subject.event, shown_chars)
     row |= _ended(settlement.outcome, settlement)
     row |= _counted(settlement, table)
-    if isinstance(settlement.outcome, Dropped):
+    if isinstance(settlement.outcome, Parked) and (onto := settlement.outcome.fallback) is not None:
+        row["onto"] = table.channel(onto.channel, onto.pace)
+    if isinstance(settlement.outcome, Dropped | Hushed):
         del row["channel"]  # it never had a turn, or a place in a line
-    if settlement.replied:
-        row["replied"] = True
-    if settlement.arrived:
-        row["arrived"] = True
-    if settlement.resume:
-        row["resume"] = True
+    row |= {name: True for name in ("replied", "arrived", "resume") if getattr(settlement, name)}
     if settlement.cooldown_us is not None:
         row["cooldown_us"] = settlement.cooldown_us
     return row | _reach(settlement)
@@ -275,6 +275,24 @@ def _about(settlement: Settlement, leased: Leased, terms: Terms, shown_chars: in
     return facts
 
 
+def _repeats(settlement: Settlement, leased: Leased, terms: Terms, table: Table) -> dict[str, Any]:
+    """What the tally of its repeats learns of an event that is posted, or never will be."""
+    (first, *_) = all_scopes(terms.scopes) or (None,)
+    outcome = settlement.outcome
+    if first is None or not is_once(first) or isinstance(outcome, Parked):
+        return {}
+    counting = repeats_of(tally_id(leased.event.category, first.name), leased.event.category, 1, first.name)
+    facts: dict[str, Any] = {
+        "id": counting.id,
+        "key": table.tally_key(counting),
+        "window_us": first.limits[0].window_us,
+    }
+    if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.text is not None:
+        text = cut(settlement.text, MAX_KEPT_TEXT)
+        facts["message"] = {"channel": outcome.receipt.channel, "ts": outcome.receipt.ts, "text": text}
+    return {"repeats": facts}
+
+
 def _reach(settlement: Settlement) -> dict[str, Any]:
     """What all workers learn from a post or a history scan."""
     facts: dict[str, Any] = {}
@@ -302,16 +320,13 @@ def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
     return {"channel_id": receipt.channel} if CHANNEL_ID.fullmatch(receipt.channel) else {}
 
 
-def _ended(  # noqa: PLR0911 - one return for each outcome
-    outcome: Outcome, settlement: Settlement
-) -> dict[str, Any]:
+def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
     match outcome:
         case Sent(receipt):
-            return {"outcome": "sent"} if receipt.ts is None else {"outcome": "sent", "ts": receipt.ts}
-        case Dropped():
-            return {"outcome": "dropped"}
-        case Digested():
-            return {"outcome": "digested"}
+            since = {"since": str(settlement.subject.begins_us)} if isinstance(settlement.subject, Leased) else {}
+            return {"outcome": "sent", **since, **({} if receipt.ts is None else {"ts": receipt.ts})}
+        case Digested() | Dropped() | Hushed() as suppressed:
+            return {"outcome": _name_of(suppressed)}
         case Told():
             return {"outcome": "told"}
         case Reported(receipt, wait_us):
@@ -334,6 +349,18 @@ def _ended(  # noqa: PLR0911 - one return for each outcome
             assert_never(outcome)
 
 
+def _name_of(outcome: Digested | Dropped | Hushed) -> str:
+    match outcome:
+        case Digested():
+            return "digested"
+        case Dropped():
+            return "dropped"
+        case Hushed():
+            return outcome.outcome
+        case _:
+            assert_never(outcome)
+
+
 def _when(place: Place, wait_us: int, subject: Leased | Undecodable) -> dict[str, int]:
     if place is Place.SCHEDULED and isinstance(subject, Leased):
         return {"begins_us": subject.begins_us}
@@ -347,6 +374,14 @@ def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
             return _told(told, table)
         case Settlement(Leased() as leased, outcome=Dropped(counting=Counting() as counting)):
             return {"tally": table.tally(counting, leased.event)}
+        case Settlement(Leased() as leased, outcome=Hushed(hush, Counting() as counting)):
+            about = subject_of(leased)
+            named = {} if about is None or leased.event.is_resolved else {"subject": about.name}
+            return {"tally": table.tally(counting, leased.event) | {"until_us": hush.until_us, **named}}
+        case Settlement(Leased() as leased, outcome=Dropped(reason=Reason.UNPOSTED)):
+            about = subject_of(leased)
+            hushed = table.tally_of(f"{Telling.QUIET}:{leased.event.category}")
+            return {} if about is None else {"hushed": {"key": hushed, "subject": about.name}}
         case Settlement(Leased() as leased, outcome=DeadLettered(counting=Counting() as counting)):
             return {"tally": table.tally(counting, leased.event)}
         case _:
@@ -397,7 +432,15 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
 
 
 _LIMITS: Final = frozenset(
-    {Reason.LIMIT_GLOBAL, Reason.LIMIT_CATEGORY, Reason.LIMIT_LABEL, Reason.OVERFLOW, Reason.SILENCED, Reason.REPEAT}
+    {
+        Reason.LIMIT_GLOBAL,
+        Reason.LIMIT_CATEGORY,
+        Reason.LIMIT_LABEL,
+        Reason.OVERFLOW,
+        Reason.SILENCED,
+        Reason.QUIET,
+        Reason.REPEAT,
+    }
 )
 
 
@@ -411,10 +454,14 @@ def why_of(settlement: Settlement) -> str | None:
             channel = receipt.channel if settlement.terms is None else settlement.terms.channel
             said: dict[str, Any] = {"channel": channel, "ts": receipt.ts}
             said |= {"copies": copies} if copies else {}
+            said |= {"instead_of": subject.gone.channel} if isinstance(subject, Leased) and subject.gone else {}
             said |= {"shadow": subject.shadowed} if isinstance(subject, Leased) and subject.shadowed else {}
             return _text("sent", Reason.OK, category, None, said)
         case Digested(reason, of):
             return _text("digested", reason, category, None, {} if of is None else {"detail": of})
+        case Hushed(hush) as hushed:
+            said = {"detail": hush.name, "since_us": hush.since_us, "fits_at_us": hush.until_us}
+            return encode([hushed.outcome, category, Reason.QUIET.value, [hush.scope, "", 0], said]).decode()
         case Dropped(denied, reason, detail, until_us, _, since_us):
             return _text("dropped", reason, category, denied, _said(settlement, detail, until_us, since_us=since_us))
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
@@ -429,7 +476,7 @@ def why_of(settlement: Settlement) -> str | None:
 def is_limited(settlement: Settlement) -> bool:
     """Whether the event was suppressed, by a limit or by hand."""
     outcome = settlement.outcome
-    return isinstance(outcome, Dropped) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
+    return isinstance(outcome, Dropped | Hushed) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
 
 
 def _said(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from dispatcher.core.matchers import Matchers, parse_matchers
-from dispatcher.core.silences import MOST, Silence, muted_by, named_categories, read_silences
-from dispatcher.core.units import Lane
+from dispatcher.core.silences import LAST_START_US, LONGEST_US, MOST, Silence, muted_by, named_categories, read_silences
+from dispatcher.core.units import Lane, format_duration
 from dispatcher.jsonio import encode
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
@@ -17,6 +17,8 @@ from dispatcher.server.scripts import script_keys
 from dispatcher.store.decisions import Decisions
 
 MATCHES_EVERYTHING: Final = "it would match everything, expected at least one matcher that some event does not match"
+_TOO_LONG: Final = f"it would last too long, expected at most {format_duration(LONGEST_US)}"
+_TOO_LATE: Final = "it would begin too late, expected a start before the year 2100"
 _LOOKS: Final = 500
 """Decisions that are looked at before it is asked whether that goes on."""
 
@@ -80,10 +82,15 @@ class Silencing:
     def begin(self, wanted: Wanted, *, replaces: str | None = None) -> Begun:
         """Store a silence; in place of the mute of the category that it ``replaces``, if there is one.
 
-        Raises ``TooManySilences``, and ``ValueError`` of one that would match everything.
+        Raises ``TooManySilences``, and ``ValueError`` of one that would match everything, last too long or begin too
+        late.
         """
         if wanted.matchers.matches_everything:
             raise ValueError(MATCHES_EVERYTHING)
+        if wanted.for_us > LONGEST_US:
+            raise ValueError(_TOO_LONG)
+        if wanted.from_us is not None and wanted.from_us > LAST_START_US:
+            raise ValueError(_TOO_LATE)
         row: dict[str, Any] = {
             "matchers": wanted.matchers.texts,
             "names": named_categories(wanted.matchers),
@@ -114,7 +121,7 @@ class Silencing:
     def mute(self, category: str, for_us: int, who: str, why: str) -> int:
         """Mute a category from now on for so long, in place of a mute it has; returns the instant at which that ends.
 
-        Raises ``TooManySilences``.
+        Raises as ``begin`` does.
         """
         matchers = parse_matchers([f"category={category}"])
         return self.begin(Wanted(matchers, for_us, who, why), replaces=category).until_us

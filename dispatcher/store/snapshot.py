@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from dispatcher.core.limits import Lane
 from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
-from dispatcher.store.counts import OUTCOMES, Counts, read_minutes
+from dispatcher.store.counts import OUTCOMES, Counts, read_minutes, read_totals
 from dispatcher.store.rq_keys import QueueKeys
 
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line: how many wait in it, and when its head may pass (None: after the post or the decision in flight).
 
     ``scope`` is what a category's line waits for; None of a channel's.
@@ -61,8 +61,7 @@ class Pause:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PausedByHand:
+class PausedByHand(NamedTuple):
     """Who stopped posting, when, and why; of everything or of one category."""
 
     by: str
@@ -156,9 +155,22 @@ class Snapshot:
 
     def imbalances(self) -> list[str]:
         """A sentence for each equation of the books that does not hold; empty when they balance."""
-        by_category = {
-            outcome: sum(self.by_category(outcome).values()) for outcome in ("parked", "held", *OUTCOMES[:-1])
-        }
+        found = [f"{left} is {a}, but {right} is {b}" for left, a, right, b in self._equations() if a != b]
+        held = sum(self.by_category("held").values())
+        if held < self.parked:  # of what a record that cannot be read was, more may count as held
+            found.append(f"held by category is {held}, but parked is {self.parked}")
+        digests = self.events + self._settled - self.received
+        if not self.has_all_tallies and not 0 <= digests <= self.all_tallies:
+            found.append(f"digest messages are {digests}, but tallies are {self.all_tallies}")
+        return found
+
+    def difference(self) -> int:
+        """By how many events the equations of the books do not hold, all together; 0 when they balance."""
+        return sum(abs(a - b) for _, a, _, b in self._equations())
+
+    def _equations(self) -> list[tuple[str, int, str, int]]:
+        """What must be equal: two names, each with its number."""
+        by_category = {outcome: sum(self.by_category(outcome).values()) for outcome in ("parked", *OUTCOMES[:-1])}
         equations = [
             ("received", self.received, "outcomes + parked + in flight", self._settled + self.parked + self.in_flight),
             (
@@ -185,13 +197,7 @@ class Snapshot:
                 ),
                 ("deferred", sum(self.deferred.values()), "in lines of categories", deferred),
             ]
-        found = [f"{left} is {a}, but {right} is {b}" for left, a, right, b in equations if a != b]
-        if by_category["held"] < self.parked:  # of what a record that cannot be read was, more may count as held
-            found.append(f"held by category is {by_category['held']}, but parked is {self.parked}")
-        digests = self.events + self._settled - self.received
-        if not self.has_all_tallies and not 0 <= digests <= self.all_tallies:
-            found.append(f"digest messages are {digests}, but tallies are {self.all_tallies}")
-        return found
+        return equations
 
     @property
     def counts(self) -> Counts:
@@ -206,6 +212,22 @@ class Snapshot:
         """The totals over all categories, every outcome named."""
         names = ("received", *OUTCOMES, *_OTHER_TOTALS[1:])
         return {"enqueued": self.enqueued, **{name: self.totals.get(name, 0) for name in names}}
+
+
+class Measured(NamedTuple):
+    """A snapshot with what is counted beside the books.
+
+    ``lanes`` says how many wait on each lane, ``heads`` when the next of each was enqueued, in RQ's form. ``named`` are
+    the first names of categories that no limits file knew. ``counts`` is the hash ``metrics``
+    (lua/include/accounting.lua), ``shadowed`` as of ``Books.shadowed``.
+    """
+
+    snapshot: Snapshot
+    lanes: Mapping[Lane, int]
+    heads: Mapping[Lane, str]
+    named: Sequence[str]
+    counts: Mapping[str, int]
+    shadowed: Mapping[str, int]
 
 
 class Books:
@@ -232,41 +254,21 @@ class Books:
     def snapshot(self) -> Snapshot:
         """The snapshot."""
         answer, books = self._snapshot(self._names, self._call)
-        facts: dict[str, Any] = decode_answer(answer)
-        totals = {name.decode(): int(count) for name, count in zip(books[::2], books[1::2], strict=True)}
-        tallies = {id_: TallyStatus(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
-        return Snapshot(
-            now_us=int(facts["now"]),
-            waiting=facts["waiting"],
-            events=facts["events"],
-            leased=facts["leased"],
-            requeued=facts["requeued"],
-            parked=_parked(facts, totals, tallies),
-            timers=facts["timers"],
-            lines={
-                name: Line(count, int(at) if at is not None else None, scope)
-                for name, (count, at, scope) in facts["lines"].items()
-            },
-            deferred={category: int(count) for category, count in facts["deferred"].items()},
-            dead_letters=facts["dead"],
-            totals=totals,
-            leases={owner: int(end) for owner, end in facts["leases"].items()},
-            cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
-            pause=read_pause(facts["pause"]),
-            paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
-            silences=read_silences(facts["silences"]),
-            suppressed=facts["suppressed"],
-            scheduled=facts["scheduled"],
-            next_scheduled_us=int(facts["next_scheduled"]) if facts["next_scheduled"] else None,
-            next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
-            tallies=tallies,
-            has_all_lines=facts["has_all_lines"],
-            next_line_us=int(facts["next_line"]) if facts["next_line"] else None,
-            deciding=facts["deciding"],
-            more_cooldowns=facts["all_cooldowns"] - len(facts["cooldowns"]),
-            has_all_tallies=facts["has_all_tallies"],
-            all_tallies=facts["all_tallies"],
-            parked_with_digests=facts["parked"],
+        return _snapshot(decode_answer(answer), _counts(books))
+
+    def measure(self, named: int) -> Measured:
+        """A snapshot, and what metrics need beside it, at one instant. Names of categories are the first ``named``."""
+        keys = self._keys
+        names = [*self._names, keys.metrics, keys.shadowed, keys.names]
+        answer, books, metrics, shadowed = self._snapshot(names, {**self._call, "named": named})
+        facts = decode_answer(answer)
+        return Measured(
+            _snapshot(facts, _counts(books)),
+            dict(zip(Lane, facts["lanes"], strict=True)),
+            {lane: head for lane, head in zip(Lane, facts["heads"], strict=True) if head},
+            facts["named"] or [],
+            _counts(metrics),
+            _counts(shadowed),
         )
 
     def shadowed(self) -> dict[str, int]:
@@ -278,6 +280,10 @@ class Books:
     def minutes(self, now_us: int, most: int) -> list[Counts]:
         """See ``read_minutes``."""
         return read_minutes(self._client, self._keys, now_us, most)
+
+    def totals_of(self, minutes: Sequence[int]) -> list[list[int]]:
+        """See ``read_totals``."""
+        return list(read_totals(self._client, self._keys, minutes))
 
     def categories(self) -> set[str]:
         """The names under which events were counted."""
@@ -301,6 +307,48 @@ class Books:
         later = snapshot.scheduled if (snapshot.next_scheduled_us or 0) > snapshot.now_us else 0
         may_wait = buffered + sum(snapshot.deferred.values()) + later
         return snapshot.waiting + snapshot.in_flight + snapshot.parked <= may_wait
+
+
+def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
+    tallies = {id_: TallyStatus(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
+    return Snapshot(
+        now_us=int(facts["now"]),
+        waiting=facts["waiting"],
+        events=facts["events"],
+        leased=facts["leased"],
+        requeued=facts["requeued"],
+        parked=_parked(facts, totals, tallies),
+        timers=facts["timers"],
+        lines={
+            name: Line(count, int(at) if at is not None else None, scope)
+            for name, (count, at, scope) in facts["lines"].items()
+        },
+        deferred={category: int(count) for category, count in facts["deferred"].items()},
+        dead_letters=facts["dead"],
+        totals=totals,
+        leases={owner: int(end) for owner, end in facts["leases"].items()},
+        cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
+        pause=read_pause(facts["pause"]),
+        paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
+        silences=read_silences(facts["silences"]),
+        suppressed=facts["suppressed"],
+        scheduled=facts["scheduled"],
+        next_scheduled_us=int(facts["next_scheduled"]) if facts["next_scheduled"] else None,
+        next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,
+        tallies=tallies,
+        has_all_lines=facts["has_all_lines"],
+        next_line_us=int(facts["next_line"]) if facts["next_line"] else None,
+        deciding=facts["deciding"],
+        more_cooldowns=facts["all_cooldowns"] - len(facts["cooldowns"]),
+        has_all_tallies=facts["has_all_tallies"],
+        all_tallies=facts["all_tallies"],
+        parked_with_digests=facts["parked"],
+    )
+
+
+def _counts(rows: Sequence[bytes]) -> dict[str, int]:
+    """A hash of counts, as a script returns it."""
+    return {name.decode(): int(count) for name, count in zip(rows[::2], rows[1::2], strict=True)}
 
 
 def read_by_hand(text: str) -> PausedByHand:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Trouble, Unconfirmed
+from dispatcher.core.leased_event import Gone, Leased, Trouble, Unconfirmed
 from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import SILENCE_PREFIX, Ended
 from dispatcher.core.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
@@ -58,6 +58,11 @@ def unconfirmed_of(header: dict[str, Any]) -> Unconfirmed | None:
     )
 
 
+def gone_of(header: dict[str, Any]) -> Gone | None:
+    """The channel for which its fallback stands in."""
+    return Gone(*header["gone"]) if "gone" in header else None
+
+
 def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
     """A digest message, or a report, with its tally as it was when it was taken.
 
@@ -68,6 +73,8 @@ def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Lea
     telling, _, category = id_.partition(":")
     if id_.startswith(SILENCE_PREFIX):
         return _own(id_, header, REPORT_CATEGORY)._replace(report=_read_report(category, payload))
+    if telling == Telling.REPEAT:
+        category = category.rpartition(":")[0]
     try:
         tally = _read(id_, Telling(telling), category, payload)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):  # written by somebody else: it begins anew
@@ -93,6 +100,7 @@ def _own(id_: str, header: dict[str, Any], category: str) -> Leased:
         resent=header.get("resent", 0),
         posts=header.get("posts", 0),
         code=header.get("code"),
+        gone=gone_of(header),
     )
 
 
@@ -147,4 +155,6 @@ def _read(id_: str, telling: Telling, category: str, payload: bytes) -> Tally:
         ts=facts.get("ts"),
         next_us=int(facts.get("next", 0)),
         failed="failed" in facts,
+        resolved=int(facts.get("resolved", 0)),
+        text=facts.get("text", ""),
     )

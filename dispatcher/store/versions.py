@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.jsonio import decode
 from dispatcher.server.connection import Client, JsonScript, translate_outages
@@ -46,8 +46,7 @@ class Version:
         return digest_of(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """The name of the version in force after the call, '' for none, and whether this call published it.
 
     ``known`` is the number of the last version that had the content before.

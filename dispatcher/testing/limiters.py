@@ -9,19 +9,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeAlias
 
-from dispatcher.core.limits import (
-    US,
-    Admitted,
-    Demand,
-    Denied,
-    FirstOf,
-    Kind,
-    Left,
-    Limit,
-    Scope,
-    Verdict,
-    all_scopes,
-)
+from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Scope, Verdict, all_scopes
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.limiter.arguments import (
     Scopes,

@@ -2,5 +2,5 @@
 
 Needs the extra ``serve``.
 
-May import: app, worker, producer, store, limiter, slack, settings, logs, core, server, errors, jsonio.
+May import: app, worker, producer, store, limiter, slack, settings, logs, core, server, errors, jsonio, data_files.
 """

@@ -13,7 +13,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dispatcher.core.event import MAX_LABELS, in_words
+from dispatcher.core.event import MAX_KEY, MAX_LABELS, in_words
 from dispatcher.core.strict_json import read_json
 from dispatcher.errors import InvalidEvent
 from dispatcher.web.asked import Asked
@@ -77,17 +77,44 @@ def read_notification(value: object, category: str | None, each: str) -> Notific
     common = _texts(value, "commonLabels") | _texts(value, "groupLabels")
     named = category or common.get("dispatcher_category") or _cleaned(str(value.get("receiver", "")))
     if each == "alert":
-        payloads = [_event(named, [alert], _texts(alert, "labels"), value) for alert in alerts]
+        payloads = [
+            _event(named, [alert], _texts(alert, "labels"), value, _about(alert.get("fingerprint"), [alert]))
+            for alert in alerts
+        ]
     else:
-        payloads = [_event(named, alerts, common, value)]
+        payloads = [_event(named, alerts, common, value, _about(value.get("groupKey"), alerts))]
     return Notification(payloads, _fold(value, alerts, f"{named} {each}"))
 
 
-def _event(category: str, alerts: Sequence[Any], labels: dict[str, str], notification: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+def _about(key: object, alerts: Sequence[Any]) -> dict[str, str]:
+    """What a group, or an alert, is about, and whether that is over.
+
+    As a repeat only a notification counts whose firing alerts are the same: one that others have joined is news.
+    """
+    if not isinstance(key, str) or not key:
+        return {}
+    firing = sorted(str(alert.get("fingerprint", "")) for alert in alerts if not _is_resolved(alert))
+    if not firing:
+        return {"dedup_key": _short(key), "status": "resolved"}
+    return {"dedup_key": _short(key), "once_key": _short(json.dumps([key, firing]))}
+
+
+def _short(key: str) -> str:
+    """A key that an event may have: itself, or a digest."""
+    return key if len(key.encode()) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def _event(
+    category: str,
+    alerts: Sequence[Any],
+    labels: dict[str, str],
+    notification: Mapping[str, Any],
+    about: Mapping[str, str],
+) -> dict[str, Any]:
     kept = dict(sorted(labels.items())[:MAX_LABELS])
     priority = _PRIORITIES.get(labels.get("severity", "").lower(), "normal")
     text = "\n".join(_lines(alerts, labels, notification))
-    return {"category": category, "text": text, "labels": kept, "priority": priority}
+    return {"category": category, "text": text, "labels": kept, "priority": priority, **about}
 
 
 def _lines(alerts: Sequence[Any], shared: Mapping[str, str], notification: Mapping[str, Any]) -> Iterator[str]:

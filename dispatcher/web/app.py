@@ -21,6 +21,7 @@ from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.openapi import description
 from dispatcher.web.operating import Operating
+from dispatcher.web.page.routes import Page
 from dispatcher.web.problems import HEADERS, Problem, ProblemResponse, unavailable, unavailable_by
 from dispatcher.web.reading import Reading
 
@@ -51,6 +52,7 @@ class App:
     ingest: Ingest
     reading: Reading
     operating: Operating
+    page: Page
     readiness: Readiness
     log: Log
 
@@ -88,6 +90,7 @@ class App:
             _at("/-/healthy", GET=bounded(_healthy)),
             _at("/-/ready", GET=bounded(self._ready)),
             _at("/openapi.json", GET=bounded(_described)),
+            *self.page.routes(),
         ]
         return Starlette(
             routes=routes,

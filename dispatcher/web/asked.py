@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
@@ -14,6 +15,7 @@ from dispatcher.core.strict_json import read_json
 from dispatcher.errors import InvalidEvent
 from dispatcher.web.problems import Problem
 
+MOST_FIELDS: Final = 1_000
 MOST_WORDS: Final = 200
 """Characters of a reason, as on the command line."""
 
@@ -33,6 +35,20 @@ class Asked:
     def in_query(cls, request: Request) -> Asked:
         """The fields of the query."""
         return cls(dict(request.query_params))
+
+    @classmethod
+    def in_search(cls, request: Request) -> Asked:
+        """The fields of the query that a form has sent: those that were left empty are not there."""
+        return cls({name: value for name, value in request.query_params.items() if value.strip()})
+
+    @classmethod
+    def in_form(cls, body: bytes) -> Asked:
+        """The fields of a form; those that were left empty are not there. ``ids`` may stand several times."""
+        pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
+        fields: dict[str, Any] = dict(pairs)
+        if "ids" in fields:
+            fields["ids"] = [value for name, value in pairs if name == "ids"]
+        return cls(fields)
 
     @classmethod
     def in_body(cls, body: bytes) -> Asked:
@@ -113,6 +129,10 @@ class Asked:
     def has(self, *names: str) -> bool:
         """Whether any of these was taken and found, or is still to be taken."""
         return bool(self._found & set(names)) or not self._given.keys().isdisjoint(names)
+
+    def given(self) -> dict[str, Any]:
+        """The fields that nobody has taken yet."""
+        return dict(self._given)
 
     def fault(self, name: str, detail: str) -> None:
         """One more."""

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hmac
 import re
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -91,6 +92,28 @@ def read_tokens(path: Path) -> Tokens:
     if faults:
         raise ConfigError(*faults)
     return Tokens(found.items())
+
+
+def create_tokens(path: Path) -> bool:
+    """Write a file with one token, ``operator``, that may do everything, where there is none; whether it was written.
+
+    Only its owner may read it. Of several that do this at once, one writes. Raises ``ConfigError``.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        if path.exists():
+            return False
+        try:
+            draft.touch(0o600, exist_ok=False)
+            draft.write_text(f"operator {','.join(Scope)} {secrets.token_urlsafe(32)}\n", "ascii")
+            path.hardlink_to(draft)
+        finally:
+            draft.unlink(missing_ok=True)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    return True
 
 
 def _add(found: dict[bytes, Caller], secret: bytes, caller: Caller) -> None:

@@ -31,7 +31,13 @@ MOST_ERRORS: Final = 100
 _MOST_KEY: Final = 255
 _LINES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json-seq"})
 _JSON: Final = frozenset({"", "application/json", "text/json", "text/plain", "application/octet-stream"})
-_HEADERS: Final = {"x-id": "id", "x-channel": "channel", "x-priority": "priority", "x-dedup-key": "dedup_key"}
+_HEADERS: Final = {
+    "x-id": "id",
+    "x-channel": "channel",
+    "x-priority": "priority",
+    "x-dedup-key": "dedup_key",
+    "x-status": "status",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Each leaves an entry in the trail. A request works for ``WORK_S`` at most. What 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -42,8 +43,6 @@ from dispatcher.web.threads import Threads
 MOST_IDS: Final = 500
 _MOST: Final = 1_000_000
 _BODY: Final = "body"
-_LAST_S: Final = 4_000_000_000
-"""An instant beyond all that are meant, in seconds since 1970."""
 
 T = TypeVar("T")
 
@@ -58,7 +57,14 @@ class Operating:
 
     async def replay(self, request: Request, body: bytes) -> Response:
         """``POST /v1/dead/replay``: send dead letters through the limits again, the oldest first."""
-        asked = Asked.in_body(body)
+        return JSONResponse(await self.replay_letters(request, Asked.in_body(body)))
+
+    async def purge(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/dead/purge``: remove dead letters for good."""
+        return JSONResponse(await self.purge_letters(request, Asked.in_body(body)))
+
+    async def replay_letters(self, request: Request, asked: Asked) -> dict[str, Any]:
+        """Send those that are asked for through the limits again; how many, or how many it would be."""
         to = asked.take("to", _channel, "a channel such as #ops")
         find, dry_run = self._letters(asked)
 
@@ -68,17 +74,17 @@ class Operating:
 
             return self._in_pages(request, "dead replay", "replayed", find(), None if dry_run else act, about=to or "")
 
-        return await self._do(work)
+        return await self._work(work)
 
-    async def purge(self, request: Request, body: bytes) -> Response:
-        """``POST /v1/dead/purge``: remove dead letters for good."""
-        find, dry_run = self._letters(Asked.in_body(body))
+    async def purge_letters(self, request: Request, asked: Asked) -> dict[str, Any]:
+        """Remove those that are asked for; how many, or how many it would be."""
+        find, dry_run = self._letters(asked)
 
         def work() -> dict[str, Any]:
             act = None if dry_run else self._desk.dead_letters.purge
             return self._in_pages(request, "dead purge", "purged", find(), act)
 
-        return await self._do(work)
+        return await self._work(work)
 
     async def cancel(self, request: Request, body: bytes) -> Response:
         """``POST /v1/parked/cancel``: end parked events without a post."""
@@ -291,14 +297,18 @@ class Operating:
         return {"matched": matched, done_word: done, "dry_run": act is None, "more": is_more}
 
     def _note(self, request: Request, what: str, *, about: str = "", why: str = "", count: int | None = None) -> None:
-        self._desk.audit.note(Action(caller_of(request).name, "http", what, about, why, count))
+        whence = getattr(request.state, "whence", "http")
+        self._desk.audit.note(Action(caller_of(request).name, whence, what, about, why, count))
 
-    async def _do(self, work: Callable[[], dict[str, Any] | None], status: HTTPStatus = HTTPStatus.OK) -> Response:
-        def checked() -> dict[str, Any] | None:
+    async def _work(self, work: Callable[[], T]) -> T:
+        def checked() -> T:
             self._desk.check()
             return work()
 
-        answer = await self._threads.run(checked)
+        return await self._threads.run(checked)
+
+    async def _do(self, work: Callable[[], dict[str, Any] | None], status: HTTPStatus = HTTPStatus.OK) -> Response:
+        answer = await self._work(work)
         return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer, status)
 
 
@@ -313,6 +323,8 @@ def _stored(begin: Callable[[], T]) -> T:
         return begin()
     except TooManySilences as error:
         raise Problem(HTTPStatus.CONFLICT, str(error)) from error
+    except ValueError as error:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
 
 
 def _matchers(asked: Asked) -> Matchers | None:
@@ -351,7 +363,7 @@ def _instant_us(value: object) -> int:
         if named.tzinfo is None:
             raise ValueError
         return round(named.timestamp() * US)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LAST_S:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError
     return round(value * US)
 

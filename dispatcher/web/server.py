@@ -13,31 +13,10 @@ from typing import Any, Final
 import uvicorn
 from starlette.applications import Starlette
 
-from dispatcher.errors import ConfigError
 from dispatcher.web.bounds import ANSWER_S, BODY_S, KEEP_ALIVE_S, MOST_HEAD, BoundedProtocol
 
-_BACKLOG: Final = 1024
 _STOP_S: Final = round(BODY_S + ANSWER_S) + 1
 """What is in hand at a stop is finished: a body that has begun, and its answer."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; raises ``ConfigError``."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"{host} port {port} cannot be listened on: {error.strerror or error}") from None
-    # Connections inherit it. asyncio sets it only where a socket names its protocol; without it, head and body of an
-    # answer, two writes, are 40 ms apart.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-def url_of(listening: socket.socket) -> str:
-    """The address of a socket that listens."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def run(
@@ -75,6 +54,7 @@ async def _run(
         loop.add_signal_handler(number, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, hangup)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # a parent that forked us has blocked it until now
     begun()
     await server.serve([listening])
 

@@ -22,6 +22,9 @@ from dispatcher.store.rq_keys import QueueKeys
 _PUBSUB_PAUSE_S: Final = 1.0
 _UNKNOWN: Final = "unknown"
 
+SENDERS: Final = ("senders", "senders_busy")
+"""Fields of ours in RQ's entry of a worker."""
+
 
 class RqPresence:
     """Registers a worker with RQ, keeps its entry up to date, and listens to RQ's commands.
@@ -36,6 +39,8 @@ class RqPresence:
         self._worker.birth_date = rq_now()
         self._has_entered = False
         self.state = WorkerStatus.STARTED
+        self.senders = (0, 0)
+        """How many posts may be under way at once, and how many are; written with the next ``renew``."""
 
     def enter(self) -> None:
         """Learn the own address and listen to commands, the first time it is called."""
@@ -53,6 +58,7 @@ class RqPresence:
         worker = self._worker
         worker.last_heartbeat = rq_now()
         entry: dict[Any, Any] = {**worker.serialize(), "state": self.state.value}
+        entry |= dict(zip(SENDERS, map(str, self.senders), strict=True))
         with translate_outages(), worker.connection.pipeline(transaction=False) as pipe:
             pipe.hset(worker.key, mapping=entry)
             pipe.expire(worker.key, worker.worker_ttl + 60)

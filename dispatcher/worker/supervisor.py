@@ -19,6 +19,9 @@ RESPAWN_TO_S: Final = 30.0
 STEADY_S: Final = 60.0
 """What ran this long before it crashed does not crash in a row."""
 
+BESIDE: Final = -1
+"""The place of the child that runs beside the others, where there is one."""
+
 SAME_SIGNAL_S: Final = 0.1
 """Signals this close together are one: a wrapper such as ``timeout`` signals its child, and then its whole group."""
 
@@ -43,6 +46,9 @@ class Supervisor:
     The first SIGTERM or SIGINT is passed on, and who still runs ``patience_s`` later is killed. A second one, unless it
     came with the first, kills at once. SIGHUP is passed on, unless ``is_hung_up`` says that it is a SIGTERM: that the
     terminal is gone on which this process began. Children end with this process, however it ends.
+
+    With ``beside`` there is one child more, at the place ``BESIDE``: what serves HTTP. It ends as soon as no other
+    child is left.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -54,14 +60,16 @@ class Supervisor:
         fatal: frozenset[int],
         patience_s: float,
         is_hung_up: Callable[[], bool] | None = None,
+        beside: bool = False,
     ) -> None:
         self._run = run
         self._tell = tell
         self._fatal = fatal
         self._patience_s = patience_s
         self._children: dict[int, tuple[int, float]] = {}
-        self._due = dict.fromkeys(range(count), 0.0)
-        self._crashes = dict.fromkeys(range(count), 0)
+        places = [*range(count), *([BESIDE] if beside else [])]
+        self._due = dict.fromkeys(places, 0.0)
+        self._crashes = dict.fromkeys(places, 0)
         self._heard: list[int] = []
         self._stopping_since: float | None = None
         self._kill_at: float | None = None
@@ -71,6 +79,8 @@ class Supervisor:
     def supervise(self, begun: Callable[[Sequence[int]], None] = lambda _pids: None) -> int:
         """Start the children and return when all have ended; ``begun`` gets their process ids before any runs.
 
+        It is not told of the child that runs beside the others.
+
         Returns 0, or the first fatal code if it was not told to stop, or 128 and the number of a second signal. If
         ``begun`` raises, the children end. To be called once, while this process has no threads but that of its log.
         """
@@ -78,13 +88,14 @@ class Supervisor:
         try:
             with self._signals_heard():
                 self._fill_places()
-                begun(tuple(self._children))
+                begun([pid for pid, (place, _) in self._children.items() if place != BESIDE])
                 self._bond.release()
                 while self._children or self._due:
                     self._sleep()
                     self._obey()
                     self._reap()
                     self._fill_places()
+                    self._leave_none_alone()
         finally:
             self._bond.close()
         return self._exit_code
@@ -142,6 +153,15 @@ class Supervisor:
         self._tell("stop.asked", signal=signal.Signals(number).name, within_s=self._patience_s, detail=detail)
         self._send(signal.SIGTERM)
 
+    def _leave_none_alone(self) -> None:
+        """Without any other child, the one beside them has to end as well."""
+        places = {*self._due, *(place for place, _ in self._children.values())}
+        if self._stopping_since is None and places == {BESIDE}:
+            self._stopping_since = time.monotonic()
+            self._due.clear()
+            self._kill_at = self._stopping_since + self._patience_s
+            self._send(signal.SIGTERM)
+
     def _send(self, number: signal.Signals) -> None:
         for pid in self._children:
             os.kill(pid, number)  # one that has ended is there until it is reaped
@@ -159,7 +179,7 @@ class Supervisor:
     def _ended(self, place: int, pid: int, code: int, ran_s: float) -> None:
         if code in self._fatal:
             self._exit_code = self._exit_code or code
-            self._tell("worker.given_up", pid=pid, code=code)
+            self._tell("serve.given_up" if place == BESIDE else "worker.given_up", pid=pid, code=code)
         elif code < 0:
             self._put_off(place, ran_s, pid=pid, code=code, detail=signal.strsignal(-code))
         elif code > 0:
@@ -169,7 +189,8 @@ class Supervisor:
         crashes = self._crashes[place] = crashes_now(self._crashes[place], ran_s)
         pause_s = backoff_s(crashes)
         self._due[place] = time.monotonic() + pause_s
-        self._tell("worker.crashed", **facts, in_a_row=crashes, respawn_s=pause_s)
+        name = "serve.crashed" if place == BESIDE else "worker.crashed"
+        self._tell(name, **facts, in_a_row=crashes, respawn_s=pause_s)
 
     def _fill_places(self) -> None:
         now = time.monotonic()

@@ -66,6 +66,7 @@ class Worker:
         self.name = name
         self._client = client
         self._presence = presence
+        self._senders = senders
         self._limits = limits
         self._outbox = outbox
         self._books = books
@@ -198,6 +199,7 @@ class Worker:
         if self._clock() < self._beat_due:
             return
         self._outbox.renew()
+        self._presence.senders = (self._senders, self._senders - self._post_pool.free)
         self._presence.renew()
         self._beat_due = self._clock() + self._beat_s
         self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters)

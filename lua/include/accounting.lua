@@ -2,12 +2,12 @@
 --
 -- The books: the hash `totals` counts each outcome in all ("dropped") and for each category and reason ("dropped errors
 -- limit:global"). Two outcomes have fewer fields: a sent event has no reason ("sent errors"), a duplicate has no category.
--- "parked errors" says how many events wait. "held errors" says how many have a name and have not ended. What was received of a
+-- "parked errors limit" says how many events wait, and for what. "held errors" says how many have a name and have not ended. What was received of a
 -- category is what is held and all that ended. Beyond MOST_NAMES names that no limits file knows, "other" is counted. The name ''
 -- is that of digest messages (include/digest.lua), which stand in no book.
 --
 -- The minutes: a hash for each minute of the clock counts in the same fields what happened in that minute. "held errors" is then
--- a difference, and "parked errors" is left out. The number of the minute since 1970 ends the key's name. The hash lives for
+-- a difference, and "parked errors limit" is left out. The number of the minute since 1970 ends the key's name. The hash lives for
 -- KEPT_US at least. After a step back of the clock an earlier minute goes on.
 --
 -- The decision record says what became of events, once for those that a limit suppressed and once for all others, so that a
@@ -17,6 +17,14 @@
 --   index   a hash id -> the entry that tells of the event last; '' -> N of the last entry. It has an older part: when the
 --           present one is to hold more than half of what may be kept it takes the older one's place, so nothing is removed one
 --           by one.
+--
+-- What an event waits for is a word of FOR, or the reason itself: header.waits for now, header.waited of all that it waited for so far
+-- the one that tells most.
+--
+-- Beside the books, the hash `metrics` counts what nobody has to balance: "delivery WAITED PRIORITY N": posted events in the N-th
+-- bucket of the time they took, and "... us": the sum of that time; "slack METHOD RESULT" and "seconds METHOD N", "... us": requests
+-- to Slack, as workers report them; "letters REASON": dead letters that are kept; "trimmed": those lost to their bounds;
+-- "limits_refused". It is permanent.
 --
 -- `at` names the keys totals, names, seen, limited, limited_older, limited_log, others, others_older, others_log, events, leased;
 -- minute: prefix of keys; and now, remember_us, most_decisions.
@@ -28,22 +36,54 @@ local accounting = module(function(accounting)
   local HAS_REASONS = { dropped = true, digested = true, dead = true }
 
   function accounting.name(names, category, configured)
-    if configured or plan.sismember(names, category) then
+    if configured or plan.zscore(names, category) then
       return category
     end
-    accounting.known = accounting.known or redis.call('SCARD', names)
+    accounting.known = accounting.known or redis.call('ZCARD', names)
     if accounting.known < MOST_NAMES then
       accounting.known = accounting.known + 1
-      plan.sadd(names, category)
+      plan.zadd(names, accounting.known, category)
       return category
     end
     return 'other'
   end
 
-  function accounting.count_parked(at, name, by)
+  local FOR = { ['limit:global'] = 'limit', ['limit:category'] = 'limit', ['limit:label'] = 'limit', reconcile = 'retry' }
+  local TELLS = { scheduled = 0, pace = 1, retry = 2, cooldown = 3, paused = 4, silenced = 4, quiet = 5, limit = 6 }
+
+  local function count_parked(at, header, name, by)
     if name ~= '' then
-      plan.count(at.totals, 'parked ' .. name, by)
+      plan.count(at.totals, 'parked ' .. name .. ' ' .. (header.waits or 'unknown'), by)
     end
+  end
+
+  -- Counts an event that has a name and waits from now on, and notes for what; the caller writes the header afterwards.
+  function accounting.park(at, header, reason)
+    local waits = FOR[reason] or reason
+    header.waits = waits
+    if (TELLS[waits] or 1) > (TELLS[header.waited] or 0) then
+      header.waited = waits
+    end
+    count_parked(at, header, header.counted, 1)
+  end
+
+  -- Counts that it waits no longer; `name` where the header has lost it.
+  function accounting.unpark(at, header, name)
+    count_parked(at, header, name or header.counted, -1)
+  end
+
+  local WAITED = { limit = 'limit', pace = 'pace', cooldown = 'cooldown', retry = 'retry', paused = 'paused', silenced = 'paused', quiet = 'quiet' }
+  local BUCKETS_S = { 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 21600, 86400 } -- store/metrics.py has them too
+
+  -- Counts how long a posted event took since `since`, the instant from which on it might be posted.
+  function accounting.count_delivery(at, header, priority, since)
+    local took, bucket = math.max(0, at.now - since), 1
+    while BUCKETS_S[bucket] and took > BUCKETS_S[bucket] * 1000000 do
+      bucket = bucket + 1
+    end
+    local field = 'delivery ' .. (WAITED[header.waited] or 'nothing') .. ' ' .. priority .. ' '
+    plan.count(at.metrics, field .. digits(bucket), 1)
+    plan.count(at.metrics, field .. 'us', took)
   end
 
   local minute

@@ -1,7 +1,9 @@
 -- Dead letters: a stream, oldest first; the hash id -> entry of each; and how many bytes all of them are. An entry's first
 -- fields are "id", "at" (us) and "bytes" (its own); one of an earlier version has no "bytes" and counts as none.
 --
--- `at` names the keys dead, dead_ids, dead_bytes; and now. What this call changes is kept in it until `letters.write`.
+-- How many there are for each reason is counted in the hash `metrics` (include/accounting.lua).
+--
+-- `at` names the keys dead, dead_ids, dead_bytes, metrics; and now. What this call changes is kept in it until `letters.write`.
 local letters = module(function(letters)
   letters.MOST_READ = 8388608 -- bytes of letters that are read in one call; one more letter may be on top
 
@@ -28,6 +30,7 @@ local letters = module(function(letters)
       plan.hdel(at.dead_ids, fields.id)
     end
     plan.write('XDEL', at.dead, entry)
+    plan.count(at.metrics, 'letters ' .. (fields.reason or ''), -1)
   end
 
   -- Plans a new letter; `letter` are its fields but for those that every letter has.
@@ -41,7 +44,7 @@ local letters = module(function(letters)
     end
     fields[6] = digits(bytes)
     at.buried, at.added = at.buried or {}, (at.added or 0) + bytes
-    at.buried[#at.buried + 1] = { id = id, fields = fields, bytes = bytes }
+    at.buried[#at.buried + 1] = { id = id, fields = fields, bytes = bytes, reason = letter.reason }
   end
 
   -- How many letters there will be, and of how many bytes.
@@ -106,6 +109,7 @@ local letters = module(function(letters)
       local entry = digits(ms) .. '-' .. digits(n + i - 1)
       plan.write('XADD', at.dead, entry, unpack(letter.fields))
       plan.hset(at.dead_ids, letter.id, entry)
+      plan.count(at.metrics, 'letters ' .. (letter.reason or ''), 1)
     end
     if count > 0 then
       plan.write('SET', at.dead_bytes, digits(bytes))

@@ -130,7 +130,7 @@ local deferred = module(function(deferred)
       deferred.open_at(at, scope, instant or at.now)
     end
     plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
-    accounting.count_parked(at, header.counted, 1)
+    accounting.park(at, header, string.find(scope, '^silence:') and 'silenced' or string.find(scope, '^quiet:') and 'quiet' or 'limit')
     header.state = 'waiting'
     record.write(at, id, header, payload)
   end
@@ -150,6 +150,7 @@ local deferred = module(function(deferred)
   -- The category of a line. The name may hold colons, and so may the value of a label: the longest category that fits and
   -- has events waiting.
   function deferred.category_of(at, line)
+    line = string.gsub(line, '^quiet:', '')
     local found = string.match(line, '^category:(.*)$') or string.match(line, '^silence:%d+:(.*)$')
     for category in pairs(found and {} or plan.hgetall(at.deferred)) do
       if string.sub(line, 1, #category + 7) == 'label:' .. category .. ':' and #category > #(found or '') then
@@ -162,6 +163,7 @@ local deferred = module(function(deferred)
   -- Whether it is a line in which deferred events wait.
   function deferred.is_line(line)
     return string.find(line, '^category:') ~= nil or string.find(line, '^label:') ~= nil or string.find(line, '^silence:') ~= nil
+      or string.find(line, '^quiet:') ~= nil
   end
 
   -- The score of the first event of a line.

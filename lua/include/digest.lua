@@ -1,6 +1,6 @@
 -- What limits suppressed and nobody in Slack was told of: a tally for each category that digests, or gives notice.
 --
--- `tallies` SET   ids of the tallies, 'digest:CATEGORY' or 'notice:CATEGORY'. Each has a digest message, or a buffered
+-- `tallies` SET   ids of the tallies, 'digest:CATEGORY', 'notice:CATEGORY' or 'quiet:CATEGORY'. Each has a digest message, or a buffered
 --                 single. A digest message bears the tally's id, stands in `events` with "digest" in its header and no payload, and
 --                 waits, is taken and posted like any other; the books count it under the name '', which is nobody's.
 -- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest;
@@ -8,18 +8,23 @@
 --                 since: the first instant after the digest message was taken; edit: from when on it may look again;
 --                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
 --                 failed: that it cannot be posted was told; snap: JSON of all this, as the digest message was last given it;
+--                 of:SUBJECT: of quiet hours, '1' where what an event is about fails, '0' where that is over; resolved: how many are;
 --                 buffered: the buffered single, which is parked, its name and whether it is to be remembered.
---                 Lives until its digest message has told of all, or the buffered single has left.
+--                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
+--                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, until `next`: when
+--                 another one may be posted; text: what that message said at first.
 --
 -- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; and now.
--- A `tally` of a call: its id, its key, how long it collects (delay_us).
+-- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
+  local MOST_SUBJECTS = 1000 -- fields of a tally of quiet hours: of more things it is not known whether they are over
   local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
+  local HOUR_US = 3600000000
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
-  local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap' }
+  local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap', 'resolved' }
 
   local function is_text(value)
     return type(value) == 'string' and #value <= MOST_TEXT
@@ -107,7 +112,7 @@ local digest = module(function(digest)
     end
     plan.hdel(at.events, buffered)
     plan.zrem(at.parked, buffered)
-    accounting.count_parked(at, header.counted, -1)
+    accounting.unpark(at, header)
     accounting.count_ended('digested', header.counted, 1, why, true)
     accounting.record_limited(buffered, digits(last or at.now) .. ' ' .. why, plan.hget(tally.key, 'words'))
     if plan.hget(tally.key, 'remember') then
@@ -149,7 +154,7 @@ local digest = module(function(digest)
     end
     if not has_event then
       plan.sadd(at.tallies, tally.id)
-      digest.park(at, tally.id, digest.new_header(at), (first or at.now) + tally.delay_us)
+      digest.park(at, tally.id, digest.new_header(at), tally.until_us or (first or at.now) + tally.delay_us)
     elseif edit then
       local timer = plan.zscore(at.timers, tally.id)
       if timer and math.max(edit, at.now) < timer then
@@ -157,6 +162,26 @@ local digest = module(function(digest)
       end
     end
     return joined
+  end
+
+  -- The tally of quiet hours has counted an event about something that fails. `resolved` of these are over since.
+  function digest.note_firing(key, subject)
+    local field = 'of:' .. subject
+    local was = plan.hget(key, field)
+    if was == '0' then
+      plan.hset(key, 'resolved', digits(math.max(0, (number_in(key, 'resolved') or 0) - 1)))
+    end
+    if was or plan.hlen(key) < MOST_SUBJECTS then
+      plan.hset(key, field, '1')
+    end
+  end
+
+  -- What the tally may have counted an event about is over.
+  function digest.note_recovery(key, subject)
+    if plan.hget(key, 'of:' .. subject) == '1' then
+      plan.hset(key, 'of:' .. subject, '0')
+      plan.hset(key, 'resolved', digits((number_in(key, 'resolved') or 0) + 1))
+    end
   end
 
   -- Whether anything is counted: a buffered single that has left (it was cancelled) is nothing.
@@ -177,7 +202,8 @@ local digest = module(function(digest)
       plan.srem(at.leased, event.id)
       plan.zadd(at.timers, at.now, event.id)
       plan.zadd(at.parked, at.now, event.id)
-      accounting.count_parked(at, accounting.give_name(at, header, accounting.UNREADABLE, true), 1)
+      accounting.give_name(at, header, accounting.UNREADABLE, true)
+      accounting.park(at, header, 'unknown')
       return nil
     end
     local first = header.buffered or digits(at.now)
@@ -189,7 +215,8 @@ local digest = module(function(digest)
     plan.sadd(at.tallies, tally.id)
     plan.zadd(at.timers, instant, event.id)
     plan.zadd(at.parked, tonumber(event.deadline), event.id)
-    accounting.count_parked(at, accounting.give_name(at, header, event.category, event.configured), 1)
+    accounting.give_name(at, header, event.category, event.configured)
+    accounting.park(at, header, header.why[1])
     record.write(at, event.id, header, payload)
     plan.hset(tally.key, 'buffered', event.id)
     plan.hset(tally.key, 'count', '1')
@@ -230,11 +257,50 @@ local digest = module(function(digest)
     return first
   end
 
+  -- The message that repeats are counted in is posted, until `next_us` the only one. Repeats may have come before.
+  function digest.begin_repeats(at, tally, message, next_us)
+    local key = tally.key
+    if plan.hget(key, 'ts') then -- of an earlier message
+      digest.drop_repeats(at, tally.id, key)
+    end
+    for field, value in pairs(message) do
+      plan.hset(key, field, value)
+    end
+    plan.hset(key, 'next', digits(next_us))
+    plan.keep_alive(key, next_us - at.now + HOUR_US)
+    if plan.zscore(at.timers, tally.id) then
+      plan.zadd(at.timers, at.now, tally.id)
+    end
+  end
+
+  -- Forgets repeats. Returns how many there were, and from when on the message may be edited: a digest message that somebody
+  -- holds edits it now, and finds nothing to tell after that.
+  function digest.drop_repeats(at, id, key)
+    local count, editable = number_in(key, 'count') or 0, number_in(key, 'edit') or 0
+    local stored = plan.hget(at.events, id)
+    local header = stored and record.read(at, id)
+    plan.del(key)
+    if header and plan.zrem(at.parked, id) then
+      leases.leave_place(at, id, header)
+      plan.hdel(at.events, id)
+      plan.srem(at.tallies, id)
+    elseif header then
+      editable = at.now + EDIT_US
+    end
+    return count, editable
+  end
+
   -- `told` of a call: {"wait_us": until the digest message looks again, "shown": of how many it has told | absent,
   -- "posted": {"channel", "ts"} a message was posted, "window_us", "fixed": in which another one may not be,
   -- "edits": its message can be edited, "ends", "failed", "delay_us"}
   function digest.tell(at, id, key, told, header)
     local total = number_in(key, 'count') or 0
+    if string.find(id, '^repeat:') and not plan.hget(key, 'ts') and told.shown then -- forgotten meanwhile
+      plan.hdel(at.events, id)
+      plan.srem(at.tallies, id)
+      plan.del(key)
+      return
+    end
     if told.posted then
       local next_at = told.fixed and (math.floor(at.now / told.window_us) + 1) * told.window_us or at.now + told.window_us
       plan.count(at.totals, 'notices', 1)
@@ -250,7 +316,10 @@ local digest = module(function(digest)
       plan.hset(key, 'shown', digits(told.shown))
       plan.hdel(key, 'failed')
     end
-    if told.ends and total <= told.shown then
+    if string.find(id, '^repeat:') and told.ends and total > told.shown and plan.hget(key, 'ts') then
+      told.ends = nil -- these are told of too
+    end
+    if told.ends and (total <= told.shown or string.find(id, '^repeat:')) then
       plan.hdel(at.events, id)
       plan.del(key)
       plan.srem(at.tallies, id)
@@ -258,10 +327,10 @@ local digest = module(function(digest)
     end
     local instant = at.now + told.wait_us
     if told.ends then
-      instant, header.channel = begin_again(at, key, total, told.shown) + told.delay_us, nil
+      instant, header.channel, header.gone = begin_again(at, key, total, told.shown) + told.delay_us, nil, nil
     elseif told.failed then
       plan.hset(key, 'failed', '1')
-      header.channel = nil
+      header.channel, header.gone = nil, nil
     elseif told.edits then
       local next_at = number_in(key, 'next') or at.now
       plan.hset(key, 'edit', digits(at.now + EDIT_US))
@@ -294,7 +363,7 @@ local digest = module(function(digest)
       end
     end
     for _, field in ipairs({ 'count', 'first', 'last', 'why' }) do
-      if not plan.hget(key, field) then
+      if not plan.hget(key, field) and not plan.hget(key, 'text') then
         plan.del(key)
       end
     end
@@ -308,7 +377,7 @@ local digest = module(function(digest)
   function digest.snapshot(at, id, header)
     local key = at.tally .. id
     mend(key)
-    if string.find(id, '^digest:') and plan.hget(key, 'shown') then
+    if string.find(id, '^repeat:') or (string.find(id, '^digest:') and plan.hget(key, 'shown')) then
       header.unconfirmed = nil
     end
     header.seen = digits(at.now)
@@ -321,7 +390,9 @@ local digest = module(function(digest)
     end
     local fields = {}
     for field, value in pairs(plan.hgetall(key)) do
-      fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+      if not string.find(field, '^of:') then
+        fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+      end
     end
     if #fields == 0 then
       return cjson.encode({ 'now', digits(at.now) })

@@ -83,7 +83,7 @@ local intake = module(function(intake)
   -- Hands out a parked event. The caller has taken it out of its line or timer.
   function intake.unpark(at, id, header, payload)
     plan.zrem(at.parked, id)
-    accounting.count_parked(at, header.counted, -1)
+    accounting.unpark(at, header)
     header.state, header.timer, header.scheduled, header.entry = nil, nil, nil, nil
     hand_out_again(at, id, header, payload)
     local tally = header.buffered and 'digest:' .. header.category
@@ -116,7 +116,7 @@ local intake = module(function(intake)
       return
     elseif was_parked then
       local counted = header.counted ~= '' and header.counted or accounting.UNREADABLE
-      accounting.count_parked(at, record.is_digest_message(id) and '' or counted, -1)
+      accounting.unpark(at, header, record.is_digest_message(id) and '' or counted)
     elseif not was_requeued then
       return
     end

@@ -78,7 +78,7 @@ local leases = module(function(leases)
     header.why = nil
     plan.zadd(at.timers, instant, id)
     plan.zadd(at.parked, math.max(instant, tonumber(header.deadline)), id)
-    accounting.count_parked(at, header.counted, 1)
+    accounting.park(at, header, 'reconcile')
     record.write(at, id, header, payload)
   end
 

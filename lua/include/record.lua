@@ -6,13 +6,14 @@
 -- on it may ask for room), why (reason and code for which it waits or waited on either; absent after a death), shadow (limits that would have refused it), solo (its channel has a pace) and pace (the
 -- window of that, us), order (its class in its channel's line, include/lines.lua), held (true: it owns held slots), holds and
 -- slots (names of the scopes in which it holds slots, and of all in which it has one), takes (how often it was taken up),
--- replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
+-- waits and waited (for what it waits or waited last, and of all that it waited for what tells most, include/accounting.lua), replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
 -- which it waits as the only suppressed one), digest (true: a digest message, include/digest.lua, or a report, include/silences.lua), line and rank (where
 -- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
 -- marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many history scans failed so far),
 -- resent (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what
 -- its last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
--- thread); while it is unconfirmed, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
+-- thread), gone (of an event that is posted to its category's fallback: the channel that it was meant for, and what Slack said of
+-- it); while it is unconfirmed, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
 -- back (how far the clock was stepped back since its first post, us). Instants are strings of microseconds: cjson writes 14 digits.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
@@ -49,6 +50,9 @@ local record = module(function(record)
   local function is_why(value)
     return type(value) == 'table' and type(value[1]) == 'string' and (value[2] == cjson.null or type(value[2]) == 'string')
   end
+  local function is_pair(value)
+    return type(value) == 'table' and is_text(value[1]) and is_text(value[2]) and #value == 2
+  end
   local function is_class(value)
     return is_count(value) and value < 12
   end
@@ -58,7 +62,7 @@ local record = module(function(record)
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
     buffered = is_instant, digest = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
     first = is_instant, back = is_instant, unconfirmed = is_count, resent = is_count, entry = is_text, place = is_text,
-    root = is_text, code = is_text, trouble = is_text,
+    root = is_text, code = is_text, trouble = is_text, gone = is_pair, waits = is_text, waited = is_text,
     state = function(value) return value == 'sending' or value == 'waiting' end,
     solo = function(value) return type(value) == 'boolean' end,
   }
@@ -79,6 +83,7 @@ local record = module(function(record)
   end
 
   local function is_line_of(line, category)
+    line = string.gsub(line, '^quiet:', '')
     return line == 'category:' .. category or string.find(line, 'label:' .. category .. ':', 1, true) == 1
       or string.match(line, '^silence:%d+:(.*)$') == category
   end
@@ -104,7 +109,8 @@ local record = module(function(record)
 
   -- Whether an event of this id is the dispatcher's own. No id of a producer's holds a colon (include/intake.lua).
   function record.is_digest_message(id)
-    return string.find(id, '^digest:') ~= nil or string.find(id, '^notice:') ~= nil or string.find(id, '^silence:') ~= nil
+    local telling = string.match(id, '^(%a+):')
+    return telling == 'digest' or telling == 'notice' or telling == 'quiet' or telling == 'repeat' or telling == 'silence'
   end
 
   -- Header and payload, and whether the header is what one of us wrote. Of one that is not, the fields are left that can be

@@ -5,7 +5,8 @@
 --   by        "SEQ ID" of an event that edits the message, or is one, since it tells of the recovery
 --   over      "INSTANT SEQ" of the last recovery: an event from before it that was not admitted yet is not posted any more
 --   posted    "INSTANT SEQ" of the event whose message is the newest; name: its ID; line: the channel as events name it;
---             sent: when it was posted; and, unless it went to a webhook, channel, ts and text, to edit it; edited: when it was
+--             sent: when it was posted; and, unless it went to a webhook, channel, ts and text, to edit it; count: its repeats, editable: from
+--             when on another edit may follow theirs
 --   once      names of scopes of include/slots.lua's kind 'once' that its events have taken, separated by blanks
 -- Lives for the max_age of its category after the last event, and for KEPT_US after a message, of the newest MOST_KEPT messages.
 --
@@ -16,7 +17,7 @@
 -- An `about` of a call: [subject, INSTANT: string, REMEMBER: 1 | 0, SHOWN: text and labels for the record, how long it is kept: us].
 local subjects = module(function(subjects)
   local MOST_LIVE, MOST_KEPT, KEPT_US = 100, 10000, 604800000000
-  local MESSAGE = { 'posted', 'name', 'line', 'sent', 'channel', 'ts', 'text', 'edited', 'once' }
+  local MESSAGE = { 'posted', 'name', 'line', 'sent', 'channel', 'ts', 'text', 'count', 'editable', 'once' }
   subjects.NAME, subjects.INSTANT, subjects.REMEMBER, subjects.SHOWN, subjects.SPAN = 1, 2, 3, 4, 5
 
   function subjects.key(at, about)

@@ -44,8 +44,8 @@ def environment(service: str) -> dict[str, str]:
     return dict(SERVICES[service].get("environment", {}))
 
 
-def test_a_plain_up_starts_the_server_and_the_workers() -> None:
-    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"server", "worker"}
+def test_a_plain_up_starts_the_server_the_workers_and_http() -> None:
+    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"server", "worker", "web"}
     assert set(OURS) | set(SERVERS) == SERVICES.keys()
 
 
@@ -137,18 +137,23 @@ def test_the_head_says_how_to_publish_the_limits_that_the_workers_read() -> None
     assert f"docker compose exec worker dispatcher limits apply {file}\n" in head
 
 
-def test_a_secret_reaches_one_service_as_a_file_and_nobody_else() -> None:
-    of = {
-        "worker": ("slack_token", "DISPATCHER_SLACK_TOKEN_FILE"),
-        "web": ("serve_tokens", "DISPATCHER_SERVE_TOKENS_FILE"),
-    }
-    assert COMPOSE["secrets"].keys() == {secret for secret, _ in of.values()}
-    assert {name for name, service in SERVICES.items() if "secrets" in service} == of.keys()
-    for service, (secret, variable) in of.items():
-        assert environment(service)[variable] == f"/run/secrets/{secret}"
-        assert SERVICES[service]["secrets"] == [secret]
-        file = COMPOSE["secrets"][secret]["file"].partition(":-")[2].rstrip("}")
-        assert not (CHECKOUT / file).is_relative_to(CHECKOUT)
+def test_the_token_of_slack_reaches_the_workers_as_a_file_and_nobody_else() -> None:
+    assert {name for name, service in SERVICES.items() if "secrets" in service} == {"worker"}
+    ((secret, place),) = COMPOSE["secrets"].items()
+    assert environment("worker")["DISPATCHER_SLACK_TOKEN_FILE"] == f"/run/secrets/{secret}"
+    assert SERVICES["worker"]["secrets"] == [secret]
+    file = place["file"].partition(":-")[2].rstrip("}")
+    assert not (CHECKOUT / file).is_relative_to(CHECKOUT)
+
+
+def test_http_writes_its_tokens_at_its_first_start_where_its_user_may() -> None:
+    file = Path(environment("web")["DISPATCHER_SERVE_TOKENS_FILE"])
+    assert "--create-tokens" in SERVICES["web"]["command"]
+    assert mounts("web")[str(file.parent)] in COMPOSE["volumes"]
+    assert [name for name in SERVICES if mounts("web")[str(file.parent)] in mounts(name).values()] == ["web"]
+    made = f"install --directory --owner 10001 --group 10001 --mode 700 {file.parent}"
+    assert made in (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
+    assert f"docker compose exec web cat {file} " in (CHECKOUT / "docker-compose.yml").read_text(encoding="utf-8")
 
 
 def test_every_folder_that_is_mounted_is_there_and_read_only() -> None:

@@ -21,7 +21,7 @@ SHARE: Final = 1 / 3
 LIMITS: Final = """\
 global: {{limits: [100000/30m]}}
 channels: {{default: {{pace: none}}}}
-defaults: {{limits: [], channel: "#c0", on_ambiguous: {on_ambiguous}, max_age: {max_age}}}
+defaults: {{limits: [], channel: "#c0", on_ambiguous: {on_ambiguous}, max_age: {max_age}, fallback: "#c0"}}
 """
 KILLS: Final = [
     KillPoint("post", "after", 3),
@@ -106,6 +106,27 @@ def test_no_event_is_lost_or_posted_twice_when_the_history_can_be_read(
     assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
     slots = fleet.client.zcard(KEYS.scope("global"))
     assert account.sent <= slots <= len(fleet.ids), "a retry takes no second slot"
+
+
+@pytest.mark.parametrize(
+    ("count", "kill_points", "places", "timeout_s"),
+    [
+        pytest.param(40, [KILLS[2], KILLS[3], KILLS[7]], 2, 90, id="40 messages"),
+        pytest.param(1_000, KILLS * 2, 4, 600, id="1000 messages", marks=pytest.mark.slow),
+    ],
+)
+def test_what_finds_its_channel_gone_is_at_the_fallback_once(
+    begin: Begin, count: int, kill_points: list[KillPoint], places: int, timeout_s: float
+) -> None:
+    known = frozenset(f"#c{n}" for n in range(CHANNELS))
+    setup = Setup(channels=known - {"#c5"}, archived=frozenset({"#c4"}))
+    fleet = begin(seed=count, places=places, setup=setup, share=0.1)
+    snapshot = fleet.run(count, kill_points, timeout_s)
+    account = fleet.account()
+    assert fleet.killed == len(kill_points)
+    assert (account.lost, account.duplicated, account.dead) == ([], 0, {})
+    assert account.sent == len(fleet.ids) == snapshot.received
+    assert {posted.channel for posted in fleet.slack.ledger.posted()} == {"#c0", "#c1", "#c2", "#c3"}
 
 
 @pytest.mark.parametrize(

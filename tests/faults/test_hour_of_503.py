@@ -51,13 +51,16 @@ def alerts(channels: int, at_once: int, until_s: int) -> list[Arrival]:
     return [Arrival(at_s * US, f"alert{n}", f"#c{n % channels}") for n, at_s in enumerate(instants)]
 
 
-@pytest.mark.parametrize("credential", Credential)
 @pytest.mark.parametrize(
-    ("channels", "at_once", "until_s"),
+    ("credential", "channels", "at_once", "until_s"),
     [
-        pytest.param(10, AT_ONCE, HOUR_S, id="ten channels"),
-        pytest.param(1, AT_ONCE, HOUR_S, id="one channel", marks=pytest.mark.slow),
-        pytest.param(1, 1, 0, id="one alert alone"),
+        pytest.param(credential, *alerts, id=f"{credential.name}, {name}", marks=marks)
+        for credential in Credential
+        for name, alerts, marks in (
+            ("ten channels", (10, AT_ONCE, HOUR_S), () if credential is Credential.HISTORY else pytest.mark.slow),
+            ("one channel", (1, AT_ONCE, HOUR_S), pytest.mark.slow),
+            ("one alert alone", (1, 1, 0), ()),
+        )
     ],
 )
 def test_an_hour_of_503_kills_no_alert(  # noqa: PLR0913, PLR0917 - fixtures and a case

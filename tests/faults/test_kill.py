@@ -20,7 +20,7 @@ from tests.support.killable_workers import KillableWorkers
 from tests.support.processes import Command, environment, until
 from tests.support.snapshots import is_settled, watch
 
-EVENTS_PER_KILL = 50
+EVENTS_PER_KILL = 30
 MANY = 100
 Begin = Callable[[int], Round]
 
@@ -139,12 +139,17 @@ def test_a_worker_that_wakes_leaves_alone_what_another_holds_now(begin: Begin) -
     until(first.is_stopped, "the first worker frozen")
     second = a_round.killable.start(a_round.env, KillPoint("take over", "after", 1, signal.SIGSTOP))
     until(second.is_stopped, "the second worker frozen with what the first one held")
+    assert len(books.snapshot().leases) == 1
+    noted = len(first.entries())
     first.signal(signal.SIGCONT)
     watch(books, is_settled, 20)
     second.signal(signal.SIGCONT)
     a_round.killable.stop()
     assert (first.code, second.code) == (0, 0)
-    assert first.life().lost, "posts that it may settle no more: by now they are another's, or are to be reconciled"
+    settling, settled = first.entries()[noted : noted + 2]
+    assert (settling.entry, settled.entry) == ("settling", "settled")
+    assert settled.ids["all"], "the posts whose results it had when it was frozen"
+    assert settled.ids["done"] == [], "what is another's, or is to be reconciled, was settled"
     check(a_round, books.snapshot())
 
 

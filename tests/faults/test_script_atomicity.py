@@ -10,7 +10,8 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import pytest
 from redis.backoff import NoBackoff
@@ -29,6 +30,9 @@ pytestmark = pytest.mark.server
 
 T = TypeVar("T")
 
+Place: TypeAlias = Callable[[], Iterable[T]]
+"""An argument of a call, or a key that it uses: makes the cases of what may be wrong with it."""
+
 KEYS: Final = Keys("stage")
 PATIENCE_S: Final = 20
 """A script that runs longer never ends."""
@@ -36,9 +40,11 @@ PATIENCE_S: Final = 20
 OFTEN: Final = 2
 """So often each change is tried on a script, in situations that differ."""
 
+ALL: Final = 100_000
+
 in_scenes = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 in_extent = pytest.mark.parametrize(
-    "most", [pytest.param(8, id="some"), pytest.param(100_000, id="all", marks=pytest.mark.slow)]
+    "most", [pytest.param(8, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
 )
 
 
@@ -142,6 +148,26 @@ def drawn(cases: Iterable[T], most: int, scene: Scene) -> list[T]:
     """So many of the cases, always the same ones."""
     found = list(cases)
     return found if len(found) <= most else random.Random(scene.__name__).sample(found, most)
+
+
+def drawn_from(places: Iterable[Place[T]], most: int, scene: Scene) -> Iterator[T]:
+    """So many of the cases of all places, always the same ones: of each place as many.
+
+    What is not drawn is not made: there are hundreds of thousands.
+    """
+    found = list(places)
+    if most >= ALL:
+        yield from chain.from_iterable(place() for place in found)
+        return
+    chance, left = random.Random(scene.__name__), most
+    while found and left:
+        for place in chance.sample(found, min(len(found), left)):
+            cases = list(place())
+            if cases:
+                yield chance.choice(cases)
+                left -= 1
+            else:
+                found.remove(place)
 
 
 class Often:
@@ -279,7 +305,7 @@ def test_an_argument_that_is_malformed_changes_nothing_or_is_understood(
 ) -> None:
     """What lacks a field is of an older version: where a script answers it, the books balance as before."""
     books = Books(situations.bench.client, KEYS, QueueKeys("q"), clock=lambda: START_US)
-    for call, _, args, words in drawn(_argued(situations.of(scene)), 2 * most, scene):
+    for call, _, args, words in drawn_from(_argued(situations.of(scene)), 2 * most, scene):
         wrong: list[str] = []
         run = trials.run(call, words, args=args(), spoil=lambda: wrong.extend(books.snapshot().imbalances()))  # noqa: B023 - called at once
         if (
@@ -296,12 +322,14 @@ def test_an_argument_that_is_malformed_changes_nothing_or_is_understood(
 def test_an_argument_of_a_newer_version_that_is_not_known_is_left_alone(
     situations: Situations, trials: Trials, scene: Scene, most: int
 ) -> None:
-    cases = [case for case in _argued(situations.of(scene)) if case[3].endswith(UNKNOWN)]
-    for call, run, args, words in drawn(cases, most, scene):
+    places = [
+        partial(_unknown, place) for place in _argued(situations.of(scene), lambda argument: argument[:1] == b"{")
+    ]
+    for call, run, args, words in drawn_from(places, most, scene):
         other = trials.run(call, words, args=args())
         if (other.raised, other.answer) != (None, run.answer):
             trials.add(call, f"{words}: raised {other.raised!r}, answered {other.answer!r}"[:500])
-    if cases:  # not of the scripts that take no JSON
+    if places:  # not of the scripts that take no JSON
         trials.check()
 
 
@@ -309,14 +337,27 @@ Args = Callable[[], list[bytes]]
 """Makes arguments when they are needed, since some are large."""
 
 
-def _argued(found: Iterable[Situation]) -> Iterator[tuple[Call, Run, Args, str]]:
+Argued: TypeAlias = tuple[Call, Run, Args, str]
+
+
+def _argued(found: Iterable[Situation], is_meant: Callable[[bytes], bool] = lambda _: True) -> Iterator[Place[Argued]]:
     passes = Often()
     for call, run in found:
-        for nth, arg in enumerate(call.args):
-            for words, change in _changes_of(arg):
-                told = f"argument {nth + 1}, {words}"
-                if passes(call, told):
-                    yield call, run, partial(_with, call.args, nth, change), told
+        for nth, argument in enumerate(call.args):
+            if is_meant(argument):
+                yield partial(_changed, passes, call, run, nth)
+
+
+def _changed(passes: Often, call: Call, run: Run, nth: int) -> Iterator[Argued]:
+    for words, change in _changes_of(call.args[nth]):
+        told = f"argument {nth + 1}, {words}"
+        if passes(call, told):
+            yield call, run, partial(_with, call.args, nth, change), told
+
+
+def _unknown(place: Place[Argued]) -> list[Argued]:
+    """The cases of a field that a newer version may know."""
+    return [case for case in place() if case[3].endswith(UNKNOWN)]
 
 
 def _with(args: tuple[bytes, ...], nth: int, change: Args) -> list[bytes]:
@@ -343,7 +384,7 @@ def test_a_record_that_is_malformed_changes_nothing_or_is_understood(
 ) -> None:
     """Of an older or a newer version, or written by another program."""
     cases = _spoilt(situations, scene, lambda key: key == KEYS.events)
-    for call, words, spoil in drawn(cases, 2 * most, scene):
+    for call, words, spoil in drawn_from(cases, 2 * most, scene):
         trials.run(call, words, spoil=spoil)
     if scene.__name__ not in {"limiter", "waiting", "full_queue"}:
         trials.check()
@@ -354,7 +395,7 @@ def test_a_record_that_is_malformed_changes_nothing_or_is_understood(
 def test_a_stored_value_that_is_malformed_changes_nothing_or_is_understood(
     situations: Situations, trials: Trials, scene: Scene, most: int
 ) -> None:
-    for call, words, spoil in drawn(_spoilt(situations, scene, lambda key: key != KEYS.events), most, scene):
+    for call, words, spoil in drawn_from(_spoilt(situations, scene, lambda key: key != KEYS.events), most, scene):
         trials.run(call, words, spoil=spoil)
     trials.check()
 
@@ -362,14 +403,21 @@ def test_a_stored_value_that_is_malformed_changes_nothing_or_is_understood(
 Spoil = Callable[[], object]
 
 
-def _spoilt(situations: Situations, scene: Scene, is_meant: Callable[[str], bool]) -> Iterator[tuple[Call, str, Spoil]]:
+Spoilt: TypeAlias = tuple[Call, str, Spoil]
+
+
+def _spoilt(situations: Situations, scene: Scene, is_meant: Callable[[str], bool]) -> Iterator[Place[Spoilt]]:
     passes = Often()
     for call, run in situations.of(scene):
-        situations.bench.restore(call.before)
         for key in dict.fromkeys(step.key for step in run.steps if ":" in step.key and is_meant(step.key)):
-            for words, spoil in _spoilings(situations.bench.client, key):
-                if passes(call, words):
-                    yield call, words, spoil
+            yield partial(_spoilt_at, passes, situations.bench, call, key)
+
+
+def _spoilt_at(passes: Often, bench: Bench, call: Call, key: str) -> Iterator[Spoilt]:
+    bench.restore(call.before)
+    for words, spoil in _spoilings(bench.client, key):
+        if passes(call, words):
+            yield call, words, spoil
 
 
 def _spoilings(client: Any, key: str) -> Iterator[tuple[str, Spoil]]:  # noqa: ANN401 - a client whose answers are read

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from dispatcher.core.limits import (
-    US,
+from dispatcher.core.limits import US
+from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.posts import (
     Ambiguous,
     Message,
     Paused,
@@ -22,7 +23,6 @@ from dispatcher.core.limits import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from tests.support.doubles import Desk
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database

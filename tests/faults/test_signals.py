@@ -118,7 +118,8 @@ def test_told_to_stop_at_any_instant_of_its_start_a_worker_ends(shop: Shop, work
 @pytest.mark.parametrize(
     ("step", "moment"),
     [
-        *((step, moment) for step in ("ask for more", "gate", "start", "settle") for moment in ("before", "middle")),
+        *((step, "middle") for step in ("ask for more", "gate", "start", "settle")),
+        *(pytest.param(step, "before", marks=pytest.mark.slow) for step in ("ask for more", "gate", "start", "settle")),
         ("take", "after"),
         ("start", "after"),
         ("settle", "after"),

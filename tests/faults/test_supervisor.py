@@ -69,6 +69,9 @@ WAYS = {"done": lambda: 0, "crash": lambda: 3, "wrong": lambda: 78, "wait": wait
         "crash-once": crash_once, "stumble": stumble}
 SLOW_S = 0.0
 patience_s, *ways = sys.argv[1:]
+beside = ways[-1].startswith("beside-")
+ways[-1] = ways[-1].removeprefix("beside-")
+count = len(ways) - beside
 
 def run(place):
     tell("child.began", place=place, pid=os.getpid())
@@ -78,7 +81,8 @@ def begun(pids):
     tell("begun", pids=pids)
 
 SET_UP
-sys.exit(Supervisor(run, len(ways), tell, fatal=frozenset({78}), patience_s=float(patience_s)).supervise(begun))
+supervisor = Supervisor(run, count, tell, fatal=frozenset({78}), patience_s=float(patience_s), beside=beside)
+sys.exit(supervisor.supervise(begun))
 """
 
 
@@ -224,6 +228,24 @@ def test_a_worker_that_is_given_up_leaves_the_others_at_work(family: Start) -> N
     parent.signal(signal.SIGTERM)
     assert parent.code() == 0, "told to stop, it stops cleanly"
     assert len(parent.lines("child.stopped")) == 1
+
+
+def test_the_child_beside_the_others_ends_with_the_last_of_them(family: Start) -> None:
+    parent = family("wrong", "done", "beside-wait")
+    assert parent.code() == 78
+    assert len(parent.lines("worker.given_up")) == 1
+    assert [len(line["pids"]) for line in parent.lines("begun")] == [2]
+    assert parent.lines("workers.killed") == []
+    assert parent.is_over()
+
+
+def test_the_child_beside_the_others_is_started_again_under_its_own_name(family: Start) -> None:
+    parent = family("wait", "beside-crash-once")
+    parent.wait_for("child.ready", 2)
+    assert [line["detail"] for line in parent.lines("serve.crashed")] == ["Segmentation fault"]
+    assert parent.lines("worker.crashed") == []
+    parent.signal(signal.SIGTERM)
+    assert parent.code() == 0
 
 
 def test_a_crash_loop_is_told_and_does_not_spin(family: Start) -> None:

@@ -509,7 +509,7 @@ ROWS: Final = (
             f"another layout version, {arguments[0]}",
             stored(KEYS.layout, "999", *arguments),
             78,
-            ("holds key layout '999', this version reads layout '4'", "drain the namespace"),
+            ("holds key layout '999', this version reads layout '5'", "drain the namespace"),
         )
         for arguments in (("worker", "--burst"), ("send", "errors", "x"), ("status",), ("dead", "list"))
     ),

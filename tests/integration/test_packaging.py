@@ -135,6 +135,7 @@ def test_the_source_distribution_brings_tests_docs_and_deployment(built: Built, 
         assert (unpacked / name).read_bytes() == (CHECKOUT / name).read_bytes()
     for folder in ("deploy", "docs", "tests"):
         assert files_below(unpacked / folder) == files_below(CHECKOUT / folder)
+    assert not {".venv", ".dispatcher", "dist", "build"} & {path.name for path in unpacked.iterdir()}
 
 
 def test_the_installed_wheel_runs_outside_the_checkout(installed: Installed) -> None:
@@ -225,7 +226,7 @@ def install(built: Built, extra: str, directory: Path) -> Installed:
     (site,) = environment.glob("lib/python*/site-packages")
     for requirement in wanted(built.metadata.get_all("Requires-Dist", []), {extra}):
         link(requirement, site)
-    answer = pip(environment, "install", "--no-index", "--no-deps", str(built.wheel))
+    answer = pip(environment, "install", "--no-index", "--no-deps", "--no-compile", str(built.wheel))
     assert answer.returncode == 0, answer.stderr
     return Installed(environment, elsewhere)
 

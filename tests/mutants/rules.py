@@ -448,7 +448,7 @@ RULES: Final = (
     Rule(
         "pre-check: what older limits refused stays named",
         "dispatcher/store/admission.py",
-        "            self._prefilter.clear()\n",
+        "            self._prefilter.follow(policy.hours)\n",
         "            pass\n",
         "tests/integration/store/test_prefilter.py",
     ),

@@ -43,8 +43,8 @@ def explore(redis: Database, examples: int) -> int:
     return decided
 
 
-def test_two_thousand_random_decisions_are_those_of_the_model(redis: Database) -> None:
-    assert explore(redis, 80) >= 2_000
+def test_a_thousand_random_decisions_are_those_of_the_model(redis: Database) -> None:
+    assert explore(redis, 40) >= 1_000
 
 
 @pytest.mark.slow

@@ -26,6 +26,10 @@ LIMITS: Final = [
     ("2/31s fixed", "5/100s"),
 ]
 
+of_crowds = pytest.mark.parametrize(
+    "seeds", [pytest.param(3, id="some"), pytest.param(24, id="many", marks=pytest.mark.slow)]
+)
+
 
 def scope(name: str, *limits: str, ids: bool = True) -> Scope:
     return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
@@ -47,10 +51,11 @@ def some_releases(random: Random, waiters: Sequence[Waiter], count: int) -> dict
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=" ".join)
+@of_crowds
 def test_each_waiter_is_admitted_in_the_order_of_arrival_at_the_very_instant(
-    redis: Database, limits: tuple[str, ...]
+    redis: Database, limits: tuple[str, ...], seeds: int
 ) -> None:
-    for seed in range(6):
+    for seed in range(seeds):
         random, user = Random(seed), scope("user", *limits)
         waiters = crowd(random, 40, user)
         releases = some_releases(random, waiters, 8) if seed % 2 else {}
@@ -72,10 +77,11 @@ def test_without_ids_each_waiter_is_admitted_at_the_very_instant(redis: Database
 
 @pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
 @pytest.mark.parametrize("limits", LIMITS[2:], ids=" ".join)
+@of_crowds
 def test_waiters_for_several_slots_at_once_are_not_passed_by_and_go_when_all_of_these_are_free(
-    redis: Database, limits: tuple[str, ...], *, ids: bool
+    redis: Database, limits: tuple[str, ...], seeds: int, *, ids: bool
 ) -> None:
-    for seed in range(6):
+    for seed in range(seeds):
         random, user = Random(seed), scope("user", *limits, ids=ids)
         waiters = crowd(random, 40, user)
         for waiter in waiters:
@@ -113,10 +119,11 @@ def test_waiters_who_come_late_by_a_millisecond_keep_their_order(redis: Database
 
 @pytest.mark.parametrize("dies", [True, False], ids=["killed", "frozen"])
 @pytest.mark.parametrize("limits", ["1/60s", "3/60s", "10/30s"])
+@of_crowds
 def test_a_waiter_that_dies_holds_up_the_others_for_a_second_at_most(
-    redis: Database, limits: str, *, dies: bool
+    redis: Database, limits: str, seeds: int, *, dies: bool
 ) -> None:
-    for seed in range(6):
+    for seed in range(seeds):
         random, user = Random(seed), scope("user", limits)
         waiters = crowd(random, 30, user)
         victim = random.choice(waiters[15:28])
@@ -171,8 +178,9 @@ def test_a_waiter_for_first_of_wakes_when_any_of_its_scopes_has_a_release(redis:
     assert redis.exists(*[key(name) for key in (KEYS.waiters, KEYS.promises) for name in ("share", "shared")]) == 0
 
 
-def test_a_waiter_for_several_scopes_gets_its_turn_and_no_scope_is_exceeded(redis: Database) -> None:
-    for seed in range(6):
+@of_crowds
+def test_a_waiter_for_several_scopes_gets_its_turn_and_no_scope_is_exceeded(redis: Database, seeds: int) -> None:
+    for seed in range(seeds):
         random = Random(seed)
         everyone = scope("global", "8/30s", "20/100s")
         waiters = []

@@ -14,7 +14,8 @@ from redis import Redis
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
 from dispatcher.core.leased_event import Started
-from dispatcher.core.limits import Lane, PostResult, Receipt, Rejected, Verdict
+from dispatcher.core.limits import Lane, Verdict
+from dispatcher.core.posts import PostResult, Receipt, Rejected
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.enqueue import seal
 from tests.support.servers import Database

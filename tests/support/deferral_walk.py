@@ -14,7 +14,7 @@ from zlib import crc32
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Started, Undecodable
-from dispatcher.core.limits import US, Ambiguous, Lane, Limit, PostResult, Receipt, Scope
+from dispatcher.core.limits import US, Lane, Limit, Scope
 from dispatcher.core.outcomes import (
     Absent,
     DeadLettered,
@@ -27,6 +27,7 @@ from dispatcher.core.outcomes import (
     Unreadable,
 )
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.posts import Ambiguous, PostResult, Receipt
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate

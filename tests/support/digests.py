@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from dispatcher.core.limits import US, Limit, Message
+from dispatcher.core.limits import US, Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.posts import Message
 from tests.support.doubles import START_US
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
 

@@ -105,7 +105,7 @@ class Fleet:
 
     def account(self) -> Account:
         """Where everything is."""
-        texts = Counter(posted.text for posted in self.slack.ledger.posted())
+        texts = Counter(posted.text.rpartition("\n")[2] for posted in self.slack.ledger.posted())
         decided = {each.id: each for each in Decisions(self.client, KEYS).all()}
         letters = {letter.id: letter for letter in DeadLetters(self.client, KEYS, QUEUE).find(Filter())}
         sent = {id_ for id_, each in decided.items() if each.outcome == "sent"}
@@ -145,7 +145,7 @@ def hasten(client: Client) -> None:
 
 
 def message(number: int) -> dict[str, str]:
-    """The text is the id: a webhook's message carries no mark."""
+    """The text is the id: a webhook's message carries no mark. A fallback puts a line above it."""
     return {
         "category": "news",
         "id": f"message-{number}",

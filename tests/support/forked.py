@@ -21,7 +21,8 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from importlib import import_module
+from functools import cache
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -292,6 +293,9 @@ def _become(order: dict[str, Any], streams: list[int]) -> None:
 
 
 def _import_everything() -> None:
+    """What each command would do alike is done once."""
+    metadata.version = cache(metadata.version)  # as in conftest.py
+    metadata.version("redis")
     for module in pkgutil.walk_packages(dispatcher.__path__, "dispatcher."):
         if module.name not in ("dispatcher.__main__", "dispatcher.testing.plugin"):
             import_module(module.name)

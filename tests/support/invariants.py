@@ -16,7 +16,7 @@ from tests.support.servers import Database
 INF: Final = float("inf")
 """The instant of a line that waits for the post in flight on its channel, of a scope whose heads are being decided."""
 
-WITH_REASONS: Final = ("dropped ", "digested ", "dead ")
+WITH_REASONS: Final = ("dropped ", "digested ", "dead ", "parked ")
 TIMELESS: Final = ("parked ", "replayed", "notices")
 """What the books count by reason, and what no minute counts."""
 
@@ -27,7 +27,7 @@ RANK: Final = 2**51
 # Every key but strings, lists and streams, with its lifetime and all that it holds; of an event its header alone. The
 # bytes of the dead letters, as counted and summed up. The tokens for sleepers are taken, if ARGV[2] says so.
 _READ: Final = """
-local found, letters, tokens = {}, 0, 0
+local found, letters, reasons, tokens = {}, 0, {}, 0
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
   local kind, rows = redis.call('TYPE', key).ok, nil
   if kind == 'hash' then
@@ -49,13 +49,16 @@ end
 for _, letter in ipairs(redis.call('XRANGE', KEYS[2], '-', '+')) do
   for at = 1, #letter[2], 2 do
     letters = letters + (letter[2][at] == 'bytes' and letter[2][at + 1] or 0)
+    if letter[2][at] == 'reason' then
+      reasons[letter[2][at + 1]] = (reasons[letter[2][at + 1]] or 0) + 1
+    end
   end
 end
 if ARGV[2] == '1' then
   tokens = redis.call('LLEN', KEYS[4])
   redis.call('DEL', KEYS[4])
 end
-return cjson.encode({found, tonumber(redis.call('GET', KEYS[3]) or 0), letters, tokens})
+return cjson.encode({found, tonumber(redis.call('GET', KEYS[3]) or 0), letters, tokens, reasons})
 """
 
 
@@ -84,6 +87,8 @@ class NamespaceState:
     """All minutes together."""
     letters_bytes: tuple[int, int]
     """As the store counts them, and the sum of those of each."""
+    letters_reasons: tuple[Counter[str], Counter[str]]
+    """How many dead letters there are of each reason, as the store counts them, and counted one by one."""
     silences: set[str]
     endings: dict[str, float]
     tallies: set[str]
@@ -233,6 +238,18 @@ class NamespaceState:
                 or bool(self.deciding),
                 "who waits for a silence that has ended may go",
             ),
+            (self.letters_reasons[0] == self.letters_reasons[1], "the dead letters are counted by reason"),
+            (
+                Counter(
+                    {field: number for field, number in self.totals.items() if field.startswith("parked ") and number}
+                )
+                == Counter(
+                    f"parked {self.events[id_]['counted']} {self.events[id_]['waits']}"
+                    for id_ in self.parked
+                    if self.events[id_]["counted"]
+                ),
+                "what waits is counted by category and by what it waits for",
+            ),
         )
         return [f"not so: {rule}: {self}" for holds, rule in rules if not holds]
 
@@ -253,7 +270,7 @@ def state_of(redis: Database, keys: Keys, *, takes_tokens: bool = False) -> Name
     """Read them all, in one step."""
     found: dict[str, tuple[int, list[str]]]
     names = keys.events, keys.dead, keys.dead_bytes, keys.wake
-    found, counted, summed, tokens = orjson.loads(
+    found, counted, summed, tokens, reasons = orjson.loads(
         redis.eval(_READ, len(names), *names, f"{keys.layout.rpartition(':')[0]}:*", int(takes_tokens))
     )
 
@@ -304,6 +321,16 @@ def state_of(redis: Database, keys: Keys, *, takes_tokens: bool = False) -> Name
         totals=counts(keys.totals),
         minutes=counts(*minutes.values()),
         letters_bytes=(counted, summed),
+        letters_reasons=(
+            Counter(
+                {
+                    field.removeprefix("letters "): int(number)
+                    for field, number in pairs(keys.metrics).items()
+                    if field.startswith("letters ") and int(number)
+                }
+            ),
+            Counter(reasons or {}),
+        ),
         silences=set(pairs(keys.silences)),
         endings=scores(keys.endings),
         tallies=set(members(keys.tallies)),

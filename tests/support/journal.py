@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dispatcher.core.leased_event import Leased, Started, Waiting
 from dispatcher.core.limits import Admitted
@@ -65,11 +65,23 @@ class Life:
     owners: dict[str, str] = field(default_factory=dict)
 
 
+class Entry(NamedTuple):
+    """One line of a journal: what was done, how many takes then had no answer, and with which events."""
+
+    entry: str
+    asked: int | None
+    ids: dict[str, list[str]]
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """What was written down, line by line; nothing of a process that died before it did anything."""
+    return [Entry(*json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
 def read_journal(path: Path) -> Life:
     """The life that was written down; a process that died before it took anything has none."""
     life = Life()
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        entry, asked, ids = json.loads(line)
+    for entry, asked, ids in read_entries(path):
         life.asked = life.asked if asked is None else asked
         _live(life, entry, {name: set(each) for name, each in ids.items()})
         if entry == "took":

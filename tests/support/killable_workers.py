@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.support.journal import Life, read_journal
+from tests.support.journal import Entry, Life, read_entries, read_journal
 from tests.support.kill_points import KillPoint
 from tests.support.processes import PATIENCE_S
 
@@ -51,6 +51,10 @@ class KillableWorker:
         """Its log lines of one event; a last one that was cut off is none."""
         lines = (line for line in self.said().splitlines() if line.startswith("{") and line.endswith("}"))
         return [each for each in map(json.loads, lines) if each["event"] == event]
+
+    def entries(self) -> list[Entry]:
+        """Its journal, line by line."""
+        return read_entries(self.journal)
 
     def life(self) -> Life:
         """What it did, by its journal."""

@@ -106,9 +106,9 @@ def _walk(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
 
 
 FIELDS: Final = (
-    "attempt", "category", "channel", "counted", "deadline", "deaths", "unconfirmed", "entry", "first", "held", "holds",
-    "line", "buffered", "digest", "place", "rank", "replays", "resent", "root", "scheduled", "seen", "sent", "seq",
-    "shadow", "solo", "state", "takes", "timer", "unknown", "why",
+    "attempt", "category", "channel", "counted", "deadline", "deaths", "unconfirmed", "entry", "first", "gone", "held",
+    "holds", "line", "buffered", "digest", "place", "rank", "replays", "resent", "root", "scheduled", "seen", "sent",
+    "seq", "shadow", "solo", "state", "takes", "timer", "unknown", "why",
 )  # fmt: skip
 """What the header of a record may hold."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from dispatcher.core.limits import Receipt
+from dispatcher.core.posts import Receipt
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker, policy_from
 

@@ -152,8 +152,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         if isinstance(each, StandIn):
             found.add("posts", repr(each.ledger.posted()))
     if "shared_server" in used:
-        with suppress(RedisError), used["shared_server"].client() as client:
-            found.add_server(client)
+        with suppress(RedisError):
+            found.add_server(used["shared_server"].attendant)
     if "tmp_path" in used and "stand_in" not in item.nodeid:
         found.add_files(file for pattern in _LOGS for file in used["tmp_path"].rglob(pattern))
     yield

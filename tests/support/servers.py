@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -126,6 +127,11 @@ class RedisServer:
         """A new client that answers bytes; whoever asks for it closes it."""
         return Redis.from_url(self.url, **options)
 
+    @cached_property
+    def attendant(self) -> Redis:
+        """A client that stays until ``close``, for what is done before and after each test."""
+        return self.client()
+
     def start(self) -> None:
         """Start the process and return when it answers; ``RuntimeError`` with its log when it does not."""
         assert self._child is None, "the server runs already"
@@ -173,6 +179,8 @@ class RedisServer:
             with suppress(RedisError), self.client(socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
                 secrecy.found.add_server(client)
             self.kill()
+        if "attendant" in vars(self):
+            self.attendant.close()
         secrecy.found.add_files(self.directory.rglob("*"))
         shutil.rmtree(self.directory)
 

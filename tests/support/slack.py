@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from dispatcher.core.limits import Message
+from dispatcher.core.posts import Message
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import StandIn

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, PostResult, Scope
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, Scope
 from dispatcher.core.outcomes import (
     GRACE_US,
     Deferral,
@@ -34,6 +34,7 @@ from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.ports import Gate as DecidingGate
+from dispatcher.core.posts import PostResult
 from dispatcher.core.silences import NOTHING_SILENCED, Silences
 from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys

@@ -16,19 +16,7 @@ from typing import Final, TypeAlias
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Started, Undecodable
-from dispatcher.core.limits import (
-    US,
-    Ambiguous,
-    Lane,
-    Paused,
-    PostResult,
-    RateLimitedBySlack,
-    Receipt,
-    Rejected,
-    Retryable,
-    Scope,
-    all_scopes,
-)
+from dispatcher.core.limits import US, Lane, Scope, all_scopes
 from dispatcher.core.outcomes import (
     GRACE_US,
     LAST_SCAN,
@@ -43,6 +31,7 @@ from dispatcher.core.outcomes import (
     Settlement,
 )
 from dispatcher.core.ports import Overtaken
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter

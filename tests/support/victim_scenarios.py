@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from dispatcher.core.leased_event import Started
-from dispatcher.core.limits import US, Ambiguous, PostResult, RateLimitedBySlack, Retryable
+from dispatcher.core.limits import US
+from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Retryable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.operator_controls import Pausing
@@ -29,7 +30,9 @@ categories:
   waits: {{limits: [2/1m], on_limit: defer, channel: '#free', max_age: 1h}}
   hosts: {{limits: [], per_label: {{host: [2/1m]}}, on_limit: defer, channel: '#free', max_age: 1h}}
   storms: {{limits: [3/3m], on_limit: digest, digest_delay: 60s, channel: '#free', max_age: 1h}}
+  rests: {{limits: [2/1m], channel: '#free', max_age: 1h}}
   notes: {{limits: [2/3m], notice: true, digest_delay: 60s, channel: '#free', max_age: 1h}}
+quiet: {{morning: {{times: ["10:30-11:00"], zone: UTC, categories: [rests], then: defer}}}}
 """
 
 DOWN: Final = Retryable("connection_refused", "refused")
@@ -399,6 +402,14 @@ def behind_in_a_category(redis: Database) -> Scenario:
     return made.done("v")
 
 
+def waits_for_the_end_of_quiet_hours(redis: Database) -> Scenario:
+    """It waits between two others until quiet hours end."""
+    made = _Making(redis)
+    made.send("a", "v", "b", category="rests")
+    made.ann.run()
+    return made.done("v")
+
+
 def head_in_hands(redis: Database) -> Scenario:
     """It was the head of its category's line, and a worker holds it."""
     made = _Making(redis)
@@ -503,7 +514,8 @@ Make = Callable[[Database], Scenario]
 EVENTS: Final[tuple[Make, ...]] = (
     leased, leased_to_wait, leased_by_the_dead, requeued, candidate, given_back, in_a_channels_line, at_its_turn,
     posted, failed, cooled_down, posted_by_the_dead, on_a_timer, scheduled, unconfirmed, scanned, scanned_by_the_dead,
-    next_in_a_category, behind_in_a_category, head_in_hands, head_of_the_dead, of_a_paused_category, alone_suppressed,
+    next_in_a_category, behind_in_a_category, waits_for_the_end_of_quiet_hours,
+    head_in_hands, head_of_the_dead, of_a_paused_category, alone_suppressed,
     joined_by_a_second,
 )  # fmt: skip
 """Where an event can be."""

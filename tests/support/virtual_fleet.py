@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from dispatcher.core.limits import US, Message, PostResult
+from dispatcher.core.limits import US
 from dispatcher.core.outcomes import Parked, ScanResult, Search, Settlement
 from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.posts import Message, PostResult
 from tests.support.quiet_stage import QuietStage
 from tests.support.stage import Stage, Worker
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.app.documents.recent import MINUTES, Recent, recent_of
 from dispatcher.app.fleet import WorkerEntry, fleet
@@ -29,8 +29,7 @@ _SCOPES: Final = 200
 """Scopes in one look at the use of limits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shadowed:
+class Shadowed(NamedTuple):
     """How much of a shadow limit is used, and how many it would have refused."""
 
     usage: Usage

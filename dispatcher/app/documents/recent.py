@@ -20,6 +20,7 @@ CAUSES: Final[Mapping[str, str]] = {
     Reason.LIMIT_LABEL: "own",
     Reason.LIMIT_GLOBAL: "global",
     Reason.SILENCED: "silenced",
+    Reason.QUIET: "quiet",
 }
 """The words for the reasons for which most is suppressed; all others are ``_OTHER``."""
 
@@ -45,7 +46,7 @@ class Lately:
         """How many were suppressed (dropped, digested or kept as dead letters), by cause; the most frequent first."""
         found = dict.fromkeys([*CAUSES.values(), _OTHER], 0)
         for (outcome, reason), number in self.ended.items():
-            if _is_suppressed(outcome, reason):
+            if is_suppressed(outcome, reason):
                 found[CAUSES.get(reason, _OTHER)] += number
         return {cause: number for cause, number in sorted(found.items(), key=lambda item: -item[1]) if number}
 
@@ -101,7 +102,7 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
         for outcome in REASONED:
             for (category, reason), number in minute.by_reason(outcome).items():
                 _add(ended.setdefault(category, {}), {(outcome, reason): number})
-                if _is_suppressed(outcome, reason):
+                if is_suppressed(outcome, reason):
                     ages.setdefault(category, max(age, _JUST_NOW))
     over_s = (MINUTE_US + now_us % MINUTE_US) / US
     return Recent(
@@ -114,7 +115,8 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
     )
 
 
-def _is_suppressed(outcome: str, reason: str) -> bool:
+def is_suppressed(outcome: str, reason: str) -> bool:
+    """Whether a limit or a mute has ended it."""
     return outcome != "dead" or reason in _SUPPRESSED_DEAD
 
 

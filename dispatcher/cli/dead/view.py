@@ -1,4 +1,4 @@
-"""Dead letters as tables and text. Imports rich, so only for drawing."""
+"""Dead letters as tables and text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
-from dispatcher.cli.instants import local, span, zone
+from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import clock_of, ended, why
 from dispatcher.core.limits import NO_CATEGORY, US
 from dispatcher.core.rendering import one_line, text_of
@@ -38,17 +34,17 @@ def _in_lines(letters: Sequence[DeadLetter], *, is_whole: bool) -> Table:
     """A column that no letter fills is left out; where it is not whole, detail and tries too."""
     has_attempts = is_whole and any(letter.attempts for letter in letters)
     texts = [_text(letter) for letter in letters]
-    table = plain_table()
+    table = Table()
     for heading in (f"Died ({zone(_now_us() / US)})", "Id", "Category", "Reason"):
-        table.add_column(OneLine(heading), no_wrap=True)
+        table.add_column(OneLine(heading), breaks=False)
     if any(texts):
         table.add_column("Text")
     if is_whole:
         table.add_column("Detail")
     if has_attempts:
-        table.add_column("Tries", justify="right", no_wrap=True)
+        table.add_column("Tries", is_right=True, breaks=False)
     for letter, text in zip(letters, texts, strict=True):
-        row: list[RenderableType] = [OneLine(_short(letter.at_us)), OneLine(one_line(letter.name)), _category(letter)]
+        row: list[Part | str] = [OneLine(_short(letter.at_us)), OneLine(one_line(letter.name)), _category(letter)]
         row.append(OneLine(_reason(letter), "red"))
         row += [OneLine(text, shortest=_READABLE_TEXT)] if any(texts) else []
         row += [OneLine(_why(letter), "dim", _READABLE)] if is_whole else []
@@ -59,13 +55,13 @@ def _in_lines(letters: Sequence[DeadLetter], *, is_whole: bool) -> Table:
 
 
 def _in_blocks(letters: Sequence[DeadLetter]) -> Table:
-    table = plain_table()
-    table.add_column(f"Died ({zone(_now_us() / US)})", no_wrap=True)
-    table.add_column("Id, then category and reason, text, detail", overflow="fold")
+    table = Table()
+    table.add_column(f"Died ({zone(_now_us() / US)})", breaks=False)
+    table.add_column("Id, then category and reason, text, detail", folds=True)
     for letter in letters:
         facts = [_category(letter), Text(_reason(letter), "red")]
         facts += [Text(f"{letter.attempts} tries")] if letter.attempts else []
-        parts: list[RenderableType] = [Text(one_line(letter.name), "bold"), Text("  ").join(facts)]
+        parts: list[Part | str] = [Text(one_line(letter.name), "bold"), joined("  ", facts)]
         parts += [cut(text)] if (text := _text(letter)) else []
         table.add_row(_short(letter.at_us), Group(*parts, Text(_why(letter), "dim")))
     return table
@@ -76,10 +72,10 @@ def summary(letters: Sequence[DeadLetter]) -> Table:
     groups: defaultdict[tuple[str, str], list[DeadLetter]] = defaultdict(list)
     for letter in letters:
         groups[letter.category, letter.reason].append(letter)
-    table = plain_table()
+    table = Table()
     for heading in ("Category", "Reason"):
         table.add_column(heading)
-    table.add_column("Letters", justify="right")
+    table.add_column("Letters", is_right=True)
     table.add_column(f"Oldest ({zone(_now_us() / US)})")
     for _, group in sorted(groups.items()):
         oldest = min(letter.at_us for letter in group)
@@ -89,9 +85,9 @@ def summary(letters: Sequence[DeadLetter]) -> Table:
 
 def details(letter: DeadLetter) -> Table:
     """Everything but the payload."""
-    grid = Table.grid(padding=(0, 2))
+    grid = Table(is_grid=True)
     grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
+    grid.add_column(folds=True)
     rows: list[tuple[str, str | Text]] = [
         ("Id", letter.name),
         ("On the queue", letter.id if letter.id != letter.name else ""),

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
 
-from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Kind
-from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Filling, Fitting, cut, plain_table
+from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Filling, Fitting, Group, Part, Table, Text, cut
+from dispatcher.cli.live import OnRich
 from dispatcher.cli.status import balance
 from dispatcher.cli.status.use_view import most, say_how_many_more
 from dispatcher.cli.terminal import Terminal, console_on
@@ -74,7 +72,7 @@ class View(Protocol):
         """The latest."""
         ...
 
-    def end(self, parts: Iterable[RenderableType]) -> None:
+    def end(self, parts: Iterable[Part]) -> None:
         """What it came to; nothing is shown after it."""
         ...
 
@@ -108,13 +106,13 @@ class _Table:
     def show(self, moment: Moment) -> None:
         """Draw the table anew; the headline stays in sight where there is room for it."""
         height = self._live.console.height - len(_HEADLINE.splitlines()) - 1  # the cursor stands below
-        self._live.update(Filling(lambda rows: _page(moment, rows), height, _FEWEST), refresh=True)
+        self._live.update(OnRich(Filling(lambda rows: _page(moment, rows), height, _FEWEST)), refresh=True)
 
-    def end(self, parts: Iterable[RenderableType]) -> None:
+    def end(self, parts: Iterable[Part]) -> None:
         """In one piece: the table in place goes, and the parts come."""
         with self._live.console as console:
             self._live.stop()
-            console.print(*parts, sep="\n")
+            console.print(*map(OnRich, parts), sep="")
 
 
 class _Lines:
@@ -129,7 +127,7 @@ class _Lines:
             self._terminal.print(_figures(moment))
             self._due = now + _LINE_EVERY_S
 
-    def end(self, parts: Iterable[RenderableType]) -> None:
+    def end(self, parts: Iterable[Part]) -> None:
         """Below the lines."""
         self._terminal.draw(*parts)
 
@@ -138,7 +136,7 @@ class _Nothing:
     def show(self, moment: Moment) -> None:
         """Nothing."""
 
-    def end(self, parts: Iterable[RenderableType]) -> None:
+    def end(self, parts: Iterable[Part]) -> None:
         """Nothing."""
 
 
@@ -148,13 +146,13 @@ _HEADLINE: Final = (
 )
 
 
-def summary(moment: Moment, reasons: Counter[str]) -> Iterator[RenderableType]:
+def summary(moment: Moment, reasons: Counter[str]) -> Iterator[Part]:
     """The table and what it comes to."""
     totals = moment.snapshot.overall()
     by_category, together = reasons[Reason.LIMIT_CATEGORY], reasons[Reason.LIMIT_GLOBAL]
-    yield ""
+    yield Text()
     yield _table(moment)
-    yield ""
+    yield Text()
     yield Text(
         f"{totals['enqueued']} enqueued = {totals['sent']} sent + {totals['dropped']} dropped;"
         f" Slack received {moment.slack_received}.\n"
@@ -183,14 +181,14 @@ def _table(moment: Moment, rows: int = len(KINDS)) -> Fitting:
 
 def _drawn(moment: Moment, rows: int, *, has_bars: bool = True) -> Table:
     totals = moment.snapshot.overall()
-    table = plain_table(footer=True)
+    table = Table(has_footer=True)
     table.add_column("Category", "Total")
     table.add_column("Channel")
     if has_bars:
         table.add_column(f"Of {EACH}")
     for heading, count in (("Sent", totals["sent"]), ("Dropped", totals["dropped"])):
-        table.add_column(heading, str(count), justify="right")
-    table.add_column("At Slack", str(moment.slack_received), justify="right")
+        table.add_column(heading, str(count), is_right=True)
+    table.add_column("At Slack", str(moment.slack_received), is_right=True)
     chosen = most(list(KINDS), rows, lambda kind: moment.sent(kind) + moment.dropped(kind))
     for kind in chosen:
         sent, dropped, received = moment.sent(kind), moment.dropped(kind), moment.received(kind)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dispatcher.app.checks import NamespaceFacts
+from dispatcher.app.documents.instants import span
+from dispatcher.app.documents.pause_words import pause_in_words
 from dispatcher.app.limits import OwnFile
 from dispatcher.cli.context import near, origin
 from dispatcher.cli.doctor.finding import START, Finding, error, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
-from dispatcher.cli.instants import span
-from dispatcher.cli.pause_words import pause_in_words
 from dispatcher.cli.status import balance
 from dispatcher.core.limits import EVERYTHING, US
 from dispatcher.core.rendering import one_line

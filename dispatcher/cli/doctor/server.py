@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dispatcher.app.checks import ServerFacts
+from dispatcher.app.documents.instants import span
 from dispatcher.app.servers import OLDEST_SERVER
 from dispatcher.cli.doctor.finding import Finding, error, ok, warning
-from dispatcher.cli.instants import span
 
 MAX_AHEAD_S: Final = 2.0
 """Clocks further apart than this make heartbeats and ages look wrong; limits are counted by the server's alone."""

@@ -1,13 +1,11 @@
-"""A finding as it is drawn. Imports rich."""
+"""A finding as it is drawn."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from rich.table import Table
-from rich.text import Text
-
 from dispatcher.cli.doctor.finding import Finding, Level
+from dispatcher.cli.drawing import Table, Text
 from dispatcher.cli.terminal import visible
 
 _STYLES: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
@@ -17,10 +15,10 @@ _WIDTH_OF_ABOUT: Final = len("dead letters")
 
 def drawn(finding: Finding) -> Table:
     """The finding, and below it the remedy; all in columns that are the same for every finding."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=_WIDTH_OF_LEVEL, no_wrap=True)
-    grid.add_column(width=_WIDTH_OF_ABOUT, no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = Table(is_grid=True)
+    grid.add_column(width=_WIDTH_OF_LEVEL, breaks=False)
+    grid.add_column(width=_WIDTH_OF_ABOUT, breaks=False)
+    grid.add_column(folds=True)
     grid.add_row(Text(finding.level, _STYLES[finding.level]), finding.about, Text(visible(finding.said)))
     if finding.remedy is not None:
         grid.add_row("", Text("to do", "dim"), Text(visible(finding.remedy), "bold"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,10 @@ from dispatcher.cli.exits import DONE
 from dispatcher.cli.limits.change import apply, diff, rollback
 from dispatcher.cli.limits.history import history
 from dispatcher.cli.terminal import Terminal
+from dispatcher.core.units import US
 
 if TYPE_CHECKING:
+    from dispatcher.core.quiet import Span
     from dispatcher.settings.environment import Settings
     from dispatcher.store.versions import Version
 
@@ -38,9 +41,9 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
     """Print every rule of a limits file as a sentence; of the one in force, unless FILE is given.
 
     Every fault is named with its line and column; the exit code is 78 then. Without FILE it is also said which version
-    is in force, where a server can be asked.
+    is in force, where a server can be asked. Of quiet hours it is said when they begin and end next.
     """
-    from dispatcher.settings.describe import sentences
+    from dispatcher.settings.describe import next_quiet, next_quiet_sentences, sentences
     from dispatcher.settings.limits_file import load_limits
     from dispatcher.settings.limits_text import find_limits_file
 
@@ -49,12 +52,13 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
         settings = settings_in_force(terminal)
         file = find_limits_file(settings, Path.cwd())
     limits = load_limits(file)
-    rules = sentences(limits.policy)
+    rules, now_us = sentences(limits.policy), time.time_ns() // 1_000
     for warning in limits.warnings:
         terminal.warn(warning)
     version = None if settings is None else _version_there(settings)
     if as_json:
-        facts = {"file": str(file), "rules": rules, "warnings": list(limits.warnings)}
+        spans = {name: _in_seconds(span) for name, span in next_quiet(limits.policy, now_us).items()}
+        facts = {"file": str(file), "rules": rules, "quiet": spans, "warnings": list(limits.warnings)}
         terminal.print_json({**facts, "in_force": version and version.number})
         return
     terminal.say(f"limits in {near(file)}")
@@ -64,7 +68,7 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
             "which says the same" if same else f"which says something else: see 'dispatcher limits diff {near(file)}'"
         )
         terminal.say(f"in force is version {version.number}, {said}")
-    for rule in rules:
+    for rule in [*rules, *next_quiet_sentences(limits.policy, now_us)]:
         terminal.tell(rule)
 
 
@@ -78,16 +82,17 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
     """
     from dispatcher.app.documents.facts import read_status
     from dispatcher.app.limits import limits_to_look_at
-    from dispatcher.app.readers import build_readers, open_versions
+    from dispatcher.app.readers import build_readers
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         for warning in server.warnings:
             terminal.warn(warning)
-        in_force = limits_to_look_at(settings, open_versions(settings, server))
+        readers = build_readers(settings, server)
+        in_force = limits_to_look_at(settings, readers.versions())
         for warning in in_force.warnings:
             terminal.warn(warning)
-        status = read_status(build_readers(settings, server), in_force.policy, lately=False)
+        status = read_status(readers, in_force.policy, lately=False)
         shown = server.shown
     if as_json:
         from dispatcher.app.documents.status import limits_document, use_document
@@ -114,6 +119,11 @@ limits.add_command(diff)
 limits.add_command(apply)
 limits.add_command(history)
 limits.add_command(rollback)
+
+
+def _in_seconds(span: Span) -> dict[str, float | None]:
+    begins, ends = (None if at is None else at / US for at in span)
+    return {"begins": begins, "ends": ends}
 
 
 def _version_there(settings: Settings) -> Version | None:

@@ -1,4 +1,4 @@
-"""The use of limits, and their versions, as tables. Imports rich."""
+"""The use of limits, and their versions, as tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from dispatcher.app.documents.facts import Status
+from dispatcher.app.documents.instants import local, zone
 from dispatcher.cli.context import near
-from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table
-from dispatcher.cli.instants import local, zone
+from dispatcher.cli.drawing import Fitting, OneLine, Part, Table, Text, cut
 from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows, window
 from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import US
@@ -33,12 +29,12 @@ def use_of_limits(status: Status, policy: Policy) -> Fitting:
 
 def kept_versions(versions: Sequence[Version], in_force: str | None) -> Table:
     """One in each line, with a mark at the one whose name is ``in_force``."""
-    table = plain_table()
-    table.add_column("Version", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column(f"Published ({zone(time.time())})", no_wrap=True)
-    table.add_column("By", overflow="fold")
-    table.add_column("From", overflow="fold")
+    table = Table()
+    table.add_column("Version", is_right=True, breaks=False)
+    table.add_column("", breaks=False)
+    table.add_column(f"Published ({zone(time.time())})", breaks=False)
+    table.add_column("By", folds=True)
+    table.add_column("From", folds=True)
     for version in versions:
         mark = Text("in force", "green") if version.name == in_force else Text()
         at = f"{local(version.at_us / US):%Y-%m-%d %H:%M:%S}"
@@ -47,13 +43,13 @@ def kept_versions(versions: Sequence[Version], in_force: str | None) -> Table:
 
 
 def _table(status: Status, policy: Policy, *, has_bars: bool = True) -> Table:
-    def add(name: RenderableType, uses: list[UseRow], over_it: str = "", channel: str = "") -> None:
+    def add(name: Part | str, uses: list[UseRow], over_it: str = "", channel: str = "") -> None:
         table.add_row(name, *limit_cells(uses, has_bars=has_bars), over_it, cut(one_line(channel)))
 
-    table = plain_table()
+    table = Table()
     table.add_column("Category")
     add_use_columns(table, has_bars=has_bars)
-    table.add_column("Over it", no_wrap=True)
+    table.add_column("Over it", breaks=False)
     table.add_column("Channel")
     add(cut("all together", "bold"), use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE)))
     if status.shared is not None:

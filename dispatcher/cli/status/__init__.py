@@ -48,7 +48,7 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
         _refuse_unless_watchable(as_json=as_json, check=check)
     if check and (category or sort):
         raise click.UsageError("--check is about all categories together: leave out --category and --sort.")
-    from dispatcher.app.readers import build_readers, open_versions
+    from dispatcher.app.readers import build_readers
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
@@ -60,7 +60,7 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
         from dispatcher.app.documents.facts import read_status
         from dispatcher.app.limits import limits_to_look_at
 
-        versions = open_versions(settings, server)
+        versions = readers.versions()
         limits = limits_to_look_at(settings, versions)
         for warning in limits.warnings:
             terminal.warn(warning)

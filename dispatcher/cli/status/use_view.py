@@ -1,20 +1,15 @@
-"""What became of the events of each category, and how much of its limits is used: a table that fits. Imports rich."""
+"""What became of the events of each category, and how much of its limits is used: a table that fits."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import Any, Final, NamedTuple, TypeVar
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
+from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.recent import NOTHING, Lately
-from dispatcher.cli.drawing import Fitting, OneLine, cut, plain_table, share_bar
-from dispatcher.cli.instants import span
+from dispatcher.cli.drawing import EMPTY, Fitting, Group, OneLine, Part, Table, Text, cut, share_bar
 from dispatcher.core.limits import NO_CATEGORY, US, Kind, Limit, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.rendering import one_line
@@ -34,13 +29,12 @@ SHARED: Final = "shared"
 _Item = TypeVar("_Item")
 
 
-@dataclass(frozen=True, slots=True)
-class UseRow:
+class UseRow(NamedTuple):
     """How much of one limit is used."""
 
     figures: OneLine
-    bar: RenderableType = ""
-    room: RenderableType = ""
+    bar: Part = EMPTY
+    room: Part = EMPTY
 
 
 def categories(status: Status, rows: int) -> Fitting:
@@ -70,18 +64,18 @@ def _table(  # noqa: PLR0913 - what may give way, by name
     *,
     has_bars: bool = True,
     lately: bool = True,
-) -> RenderableType:
+) -> Part:
     together = status.recent.together()
     lately = lately and bool(together.suppressed())
 
-    def add(name: RenderableType, figures: Sequence[RenderableType], recent: Lately, uses: Sequence[UseRow]) -> None:
+    def add(name: Part | str, figures: Sequence[Part], recent: Lately, uses: Sequence[UseRow]) -> None:
         suppressed = [_suppressed(recent)] if lately else []
         table.add_row(name, *figures, *suppressed, *limit_cells(uses, has_bars=has_bars))
 
-    table = plain_table()
+    table = Table()
     table.add_column("Category")
     for name in shown:
-        table.add_column(name.capitalize(), justify="right", no_wrap=True)
+        table.add_column(name.capitalize(), is_right=True, breaks=False)
     if lately:
         table.add_column("Suppressed in 30m")
     add_use_columns(table, has_bars=has_bars)
@@ -101,7 +95,7 @@ def _table(  # noqa: PLR0913 - what may give way, by name
     use = use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE))
     add(cut("all together", "bold"), _figures(totals, shown), together, use)
     if status.shared is not None:
-        add(SHARED, [""] * len(shown), NOTHING, use_rows([status.shared]))
+        add(SHARED, [EMPTY] * len(shown), NOTHING, use_rows([status.shared]))
     if more := len(names) - len(chosen):
         what = "category" if more == 1 else "categories"
         return Group(table, Text(f"{more} more {what}: choose with --category GLOB or --sort", style="dim"))
@@ -157,7 +151,7 @@ def use_rows(
     rows = [_use_row(usage, "red") for usage in usages] or [rule_row("none")]
     if wider is not None and wider[1].wait_us > max((usage.wait_us for usage in usages), default=0):
         name, usage = wider
-        rows[0] = replace(rows[0], room=OneLine(f"{_room(usage)} ({name})", "red"))
+        rows[0] = rows[0]._replace(room=OneLine(f"{_room(usage)} ({name})", "red"))
     rows += [] if share is None else [_use_row(share, "", " kept")]
     return [*rows, *(_shadow_row(each) for each in shadows or ())]
 
@@ -189,10 +183,10 @@ def window(limit: Limit) -> str:
 def add_use_columns(table: Table, *, has_bars: bool) -> None:
     """Adds the columns of ``limit_cells``."""
     for heading in ("Use", "Limit", "Room") if has_bars else ("Limit", "Room"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, breaks=False)
 
 
-def limit_cells(rows: Sequence[UseRow], *, has_bars: bool) -> Sequence[RenderableType]:
+def limit_cells(rows: Sequence[UseRow], *, has_bars: bool) -> Sequence[Part]:
     """The rows as cells: a bar, unless that is not wanted, the figures, and when there is room."""
     cells = (Group(*(row.figures for row in rows)), Group(*(row.room for row in rows)))
     return (Group(*(row.bar for row in rows)), *cells) if has_bars else cells

@@ -1,22 +1,16 @@
-"""The status as tables. Imports rich, so only for drawing."""
+"""The status as tables."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
-
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import Final, NamedTuple
 
 from dispatcher.app.documents.facts import COUNTS, Status
+from dispatcher.app.documents.instants import clock, span
 from dispatcher.app.documents.recent import Recent
 from dispatcher.app.fleet import WorkerEntry
-from dispatcher.cli.drawing import Fitting, cut, plain_table
-from dispatcher.cli.instants import clock, span
-from dispatcher.cli.pause_words import pause_in_words
+from dispatcher.cli.drawing import Fitting, Part, Table, Text, cut, joined
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import EVERYTHING, US
 from dispatcher.core.rendering import one_line
@@ -28,15 +22,14 @@ _STATES: Final = {"started": "idle"}
 """RQ's words that say more of RQ than of the worker: one that has just started waits for work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """The most rows of each table; of those beyond, one says how many they are."""
 
     categories: int
     others: int
 
 
-def tables(status: Status, rows: Rows | None = None) -> Iterator[RenderableType]:
+def tables(status: Status, rows: Rows | None = None) -> Iterator[Part]:
     """What there is to show, in order; a table without rows is left out.
 
     With ``rows``, those that say most are shown, in their usual order.
@@ -56,7 +49,7 @@ def tables(status: Status, rows: Rows | None = None) -> Iterator[RenderableType]
 
 def _summary(status: Status) -> Table:
     snapshot, totals = status.snapshot, status.snapshot.overall()
-    grid = Table.grid(padding=(0, 2))
+    grid = Table(is_grid=True)
     grid.add_column(style="bold")
     grid.add_column()
     if status.refusal is not None:
@@ -64,7 +57,7 @@ def _summary(status: Status) -> Table:
         grid.add_row("To do", status.refusal.remedy)
     grid.add_row("Queue", f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
-    grid.add_row("Events", Text(", ").join([Text(f"{totals['enqueued']} enqueued"), *ended]))
+    grid.add_row("Events", joined(", ", [Text(f"{totals['enqueued']} enqueued"), *ended]))
     if said := _rates(status.recent):
         grid.add_row("Rate", said)
     for what, words in _kept(snapshot):
@@ -91,6 +84,8 @@ def _posting(snapshot: Snapshot) -> Iterator[tuple[str, Text]]:
     if by_hand is not None:
         yield "Posting", Text(_by_hand(snapshot, by_hand, "dispatcher resume"), style="bold red")
     elif snapshot.pause is not None:
+        from dispatcher.app.documents.pause_words import pause_in_words
+
         said, remedy = pause_in_words(snapshot.pause, snapshot)
         yield "Posting", Text(said, style="bold red")
         yield "To do", Text(remedy)
@@ -161,10 +156,10 @@ def _deferred(snapshot: Snapshot, rows: int) -> Table | None:
     lines = {name: line for name, line in sorted(snapshot.lines.items()) if line.scope is not None}
     if not lines and not snapshot.more_deferred:
         return None
-    table = plain_table()
+    table = Table()
     table.add_column("Deferred")
-    table.add_column("Waiting", justify="right", no_wrap=True)
-    table.add_column("Next", no_wrap=True)
+    table.add_column("Waiting", is_right=True, breaks=False)
+    table.add_column("Next", breaks=False)
     table.add_column("Waits for")
     chosen = most(list(lines), rows, lambda name: lines[name].waiting)
     for name in chosen:
@@ -182,11 +177,11 @@ def _channels(snapshot: Snapshot, rows: int) -> Table | None:
     channels = sorted(lines.keys() | snapshot.cooldowns.keys())
     if not channels and not snapshot.more_for_channels:
         return None
-    table = plain_table()
+    table = Table()
     table.add_column("Channel")
-    table.add_column("Waiting", justify="right", no_wrap=True)
+    table.add_column("Waiting", is_right=True, breaks=False)
     for heading in ("Next post", "Cool-down"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, breaks=False)
     chosen = most(channels, rows, lambda channel: lines[channel].waiting if channel in lines else 0)
     for channel in chosen:
         line, until_us = lines.get(channel), snapshot.cooldowns.get(channel, 0)
@@ -228,10 +223,10 @@ def _workers(status: Status, rows: int) -> Fitting | None:
 
 
 def _worker_table(status: Status, rows: int, headings: tuple[str, ...]) -> Table:
-    table = plain_table()
+    table = Table()
     table.add_column("Worker")
     for heading in (*headings, "State", "Heartbeat"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, breaks=False)
     chosen = most(list(status.workers), rows, lambda each: not each.alive)
     for each in chosen:
         ago = span(max(0.0, status.snapshot.now_us / US - each.last_heartbeat))

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.text import Text
 
 from dispatcher.app.documents.facts import Status
-from dispatcher.cli.drawing import Filling
-from dispatcher.cli.instants import clock
+from dispatcher.app.documents.instants import clock
+from dispatcher.cli.drawing import Filling, Group, Part, Text
 from dispatcher.cli.interruption import Interruption
+from dispatcher.cli.live import OnRich
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.terminal import console_on
 from dispatcher.core.rendering import one_line
@@ -80,15 +80,15 @@ class _Page:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As many rows of each table as the screen has room for."""
         height = console.height - 1 if self.is_last else options.height or console.height  # room for a prompt
-        yield Filling(partial(self._drawn, height), height, _FEWEST)
+        yield OnRich(Filling(partial(self._drawn, height), height, _FEWEST))
 
-    def _drawn(self, height: int, categories: int) -> RenderableType:
+    def _drawn(self, height: int, categories: int) -> Part:
         return Group(*self._head(), *tables(self.status, Rows(categories, max(_FEWEST, height // 8))))
 
     def _head(self) -> list[Text]:
         goes_on = "" if self.is_last else ", again every second; Ctrl-C ends it"
         lines = [
-            Text.assemble((clock(self.at), "bold"), (goes_on, "dim"), no_wrap=True, overflow="ellipsis"),
+            Text(pieces=((clock(self.at), "bold"), (goes_on, "dim")), breaks=False),
             Text(self.headline),
         ]
         if self.away is not None:

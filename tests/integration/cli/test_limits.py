@@ -28,6 +28,20 @@ def test_every_rule_is_printed_as_a_sentence() -> None:
     assert result.err == "dispatcher: limits in my.yaml\n"
 
 
+def test_of_quiet_hours_it_is_said_when_they_come_next() -> None:
+    text = "quiet: {nights: {times: ['22:00-07:00'], zone: Asia/Kolkata, then: drop}}\n"
+    Path("my.yaml").write_text(text, encoding="utf-8")
+    said = run("limits", "check", "my.yaml").out.splitlines()[-1]
+    date = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    assert re.fullmatch(
+        rf"Quiet hours nights: (next from|now, since) {date} 22:00,? until {date} 07:00 .Asia/Kolkata.\.", said
+    )
+    facts = json.loads(run("limits", "check", "my.yaml", "--json").out)["quiet"]
+    assert facts.keys() == {"nights"}
+    assert facts["nights"]["ends"] - facts["nights"]["begins"] == 9 * 3_600
+    assert facts["nights"]["begins"] % 86_400 == 16.5 * 3_600
+
+
 def test_without_a_file_it_is_the_one_in_force() -> None:
     Path("other.yaml").write_text("global: {limits: []}\n", encoding="utf-8")
     result = run("limits", "check", "--json", DISPATCHER_LIMITS_FILE="other.yaml", DISPATCHER_LIMTS="x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import signal
@@ -14,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from dispatcher.app.documents.facts import Status, natural
+from dispatcher.app.documents.instants import clock, span
 from dispatcher.app.documents.recent import recent_of
 from dispatcher.app.documents.status import status_document as document
 from dispatcher.app.fleet import WorkerEntry, fleet
-from dispatcher.cli.instants import clock, span
+from dispatcher.cli.drawing import Look, painted
 from dispatcher.cli.status.view import Rows, tables
-from dispatcher.cli.terminal import console_on
 from dispatcher.core.limits import US, Limit
 from dispatcher.limiter import Usage
 from dispatcher.producer.blocking import Producer
@@ -165,12 +164,8 @@ def test_an_embedded_server_that_ran_before_is_started_for_the_look() -> None:
 
 
 def drawn(status: Status, rows: Rows | None = None, width: int = 160) -> str:
-    stream = io.StringIO()
-    console = console_on(stream)
-    console.width = width
-    for table in tables(status, rows):
-        console.print(table)
-    return stream.getvalue()
+    look = Look(is_ascii=False, is_styled=False)
+    return "".join(f"{painted(line, look)}\n" for table in tables(status, rows) for line in table.lines(width))
 
 
 def snapshot_of(**facts: object) -> Snapshot:

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 from redis import Redis
 
@@ -69,6 +71,7 @@ def env(slack: StandIn, place: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
         "DISPATCHER_SLACK_BASE_URL": slack.base_url,
         "DISPATCHER_SLACK_TOKEN": slack.token,
         "DISPATCHER_SLACK_TIMEOUT": str(SLACK_TIMEOUT_S),
+        "DISPATCHER_SERVE_PORT": "0",
     }
 
 
@@ -110,6 +113,21 @@ def workers_of(command: Command) -> set[int]:
     return {int(line["worker"].rsplit(".", 2)[1]) for line in command.named("worker.started")}
 
 
+def http_pid(command: Command, place: Path) -> int:
+    """The child that serves."""
+    (pid,) = {pid for pid in processes_in(place) if parent_of(pid) == command.pid} - workers_of(command)
+    return pid
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def url_of(command: Command) -> str:
+    """Where it serves."""
+    return str(command.await_line("serve.started")["url"])
+
+
 def url_in(place: Path) -> str:
     return f"unix://{place}/.dispatcher/server.sock"
 
@@ -128,7 +146,7 @@ def blocked_clients(place: Path) -> int:
 
 
 def guard_pid(place: Path) -> int:
-    return int(Path(f"/proc/{server_pid(place)}/stat").read_text().rpartition(")")[2].split()[1])
+    return parent_of(server_pid(place))
 
 
 def send(place: Path, *ids: str, category: str = "errors") -> None:
@@ -195,6 +213,7 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
         "            And 5 more rules.",
         f"  posts to  Slack at {slack.base_url}, with a bot token",
         f"  workers   {pids[0]}, {pids[1]}; one that crashes is started again",
+        f"  HTTP      {url_of(command)}",
         "",
         f"In another terminal, in {place} and with the same variables:",
         '  send      dispatcher send deploys "hello"',
@@ -212,7 +231,13 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
     assert [run(*words, **env).code for words in commands] == [0, 0, 0, 0]
     until(lambda: [posted.text for posted in slack.ledger.posted()] == ["hello"], "the post")
     assert slack.token not in shown + command.stderr()
-    assert set(processes_in(place)) == {command.pid, *pids, server_pid(place), guard_pid(place)}
+    assert set(processes_in(place)) == {
+        command.pid,
+        *pids,
+        http_pid(command, place),
+        server_pid(place),
+        guard_pid(place),
+    }
 
 
 @pytest.mark.parametrize(
@@ -230,7 +255,9 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
 def test_a_server_that_is_set_is_used_and_none_started(
     redis_url: str, tmp_path: Path, env: dict[str, str], shown: str
 ) -> None:
-    with Command("up", env={"DISPATCHER_REDIS_URL": redis_url, **env}, cwd=tmp_path, name="up") as command:
+    with Command(
+        "up", env={"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SERVE_PORT": "0", **env}, cwd=tmp_path, name="up"
+    ) as command:
         command.await_line("worker.started")
         command.signal(signal.SIGTERM)
         out, _ = command.process.communicate(timeout=PATIENCE_S)
@@ -245,7 +272,7 @@ def test_on_a_terminal_it_is_drawn_and_the_log_stands_below(place: Path, env: di
     with terminal() as (stream, written):
         env |= {"TERM": "xterm-256color", "COLUMNS": "70"}
         with started_on(Streams(stdout=stream, stderr=stream), "up", **env) as process:
-            until(lambda: len(processes_in(place)) == 3 + default_processes(), "everything up")
+            until(lambda: len(processes_in(place)) == 4 + default_processes(), "everything up")
             send(place, "e1")
             await_sent(place, 1)
             process.send_signal(signal.SIGINT)
@@ -342,7 +369,7 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
     slack.faults.add(landed(Held(hold)))
     command = up()
     server, guard = server_pid(place), guard_pid(place)
-    everybody = {command.pid, *workers_of(command), server, guard}
+    everybody = {command.pid, *workers_of(command), http_pid(command, place), server, guard}
     assert set(processes_in(place)) == everybody
     send(place, "e1", *(f"more-{number}" for number in range(100)))
     hold.wait_for_arrival()
@@ -428,6 +455,50 @@ def test_a_worker_killed_with_kill_9_is_replaced_and_a_line_says_so(up: Up, plac
     until(lambda: len(slack.ledger) == 1, "the post")
 
 
+def test_events_come_in_over_http_also_after_its_process_was_killed(up: Up, place: Path, slack: StandIn) -> None:
+    command = up()
+    url = url_of(command)
+    assert httpx.post(f"{url}/v1/events/errors", content="one").status_code == 202
+    victim = http_pid(command, place)
+    os.kill(victim, signal.SIGKILL)
+    assert command.await_line("serve.crashed")["pid"] == victim
+    assert httpx.post(f"{url}/v1/events/errors", content="two", timeout=PATIENCE_S).status_code == 202
+    until(lambda: {posted.text for posted in slack.ledger.posted()} == {"one", "two"}, "both posts")
+
+
+def test_a_port_in_use_is_a_warning_and_the_workers_run(redis_url: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SINK": "console", "DISPATCHER_SERVE_PORT": str(port)}
+        with Command("up", env=env, cwd=tmp_path, name="up") as command:
+            warning = command.await_line("setting.warning")
+            command.await_line("worker.started")
+            command.signal(signal.SIGTERM)
+            out, _ = command.process.communicate(timeout=PATIENCE_S)
+    fault = f"127.0.0.1 port {port} cannot be listened on: Address already in use"
+    assert warning["detail"] == f"HTTP is off: {fault}; set DISPATCHER_SERVE_PORT to another, 0 for a free one"
+    assert f"  HTTP      no: {fault}\n" in out.decode()
+    assert command.process.returncode == 0
+
+
+def test_without_http_nothing_listens(redis_url: str, tmp_path: Path) -> None:
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SINK": "console"}
+    with Command("up", "--no-serve", env=env, cwd=tmp_path, name="up") as command:
+        command.await_line("worker.started")
+        command.signal(signal.SIGTERM)
+        out, _ = command.process.communicate(timeout=PATIENCE_S)
+    assert "  HTTP      no, as --no-serve says\n" in out.decode()
+    assert command.named("serve.started") == []
+
+
+def test_tokens_that_are_wrong_are_refused_before_anything_runs(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("olga everything secret\n", encoding="utf-8")
+    tokens = str(tmp_path / "tokens")
+    said = run("up", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_SINK="console", DISPATCHER_SERVE_TOKENS_FILE=tokens)
+    assert (said.code, said.out) == (78, "")
+    assert f"{tokens}, line 1: a scope that is not known" in said.err
+
+
 def test_the_server_stays_while_another_process_uses_it(up: Up, place: Path) -> None:
     command = up()
     with EmbeddedServer.join(place / ".dispatcher", start=False):
@@ -450,7 +521,7 @@ def test_a_closed_terminal_ends_everything(place: Path, env: dict[str, str]) -> 
     )
     os.close(theirs)
     try:
-        until(lambda: len(processes_in(place)) == 3 + default_processes(), "everything up")
+        until(lambda: len(processes_in(place)) == 4 + default_processes(), "everything up")
         os.close(ours)
         until(lambda: processes_in(place) == {}, "no process")
     finally:

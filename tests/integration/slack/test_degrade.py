@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dispatcher.core.leased_event import boottime_s
-from dispatcher.core.limits import (
+from dispatcher.core.posts import (
     Ambiguous,
     Identity,
     Message,

@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.leased_event import boottime_s
-from dispatcher.core.limits import Ambiguous, Message, PostResult, Receipt, Retryable
+from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Retryable
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.transport import IDLE_S, MAX_AGE_S, MOST_IDLE, ExchangeFailed, Transport

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dispatcher.core.limits import Receipt
+from dispatcher.core.posts import Receipt
 from dispatcher.errors import ConfigError
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import (
-    US,
+from dispatcher.core.limits import US
+from dispatcher.core.posts import (
     Ambiguous,
     Message,
     Paused,

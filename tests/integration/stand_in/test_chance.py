@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.limits import Ambiguous, PostResult, Receipt
+from dispatcher.core.posts import Ambiguous, PostResult, Receipt
 from dispatcher.slack.taxonomy import TABLE, Meaning, Row, problem, row_for
 from dispatcher.stand_in import (
     EVERY_ROW,

@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Lane, Rejected
+from dispatcher.core.limits import US, Lane
+from dispatcher.core.posts import Rejected
 from dispatcher.store.counts import Counts, read_minutes
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing
@@ -122,7 +123,7 @@ def test_an_event_is_received_once_in_a_category_however_often_it_is_parked_and_
 
 
 def test_an_event_keeps_its_name_in_the_books_whatever_limits_follow(stage: Stage, ann: Worker) -> None:
-    stage.redis.sadd(stage.keys.names, *(f"name{n}" for n in range(1_000)))
+    stage.redis.zadd(stage.keys.names, {f"name{n}": n for n in range(1_000)})
     instant = START_US / US + MINUTE_S
     send(stage, "a", "b", category="new", not_before=instant)
     run(ann)

@@ -10,9 +10,10 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Bounds, Limit, Reason, Receipt, Rejected
+from dispatcher.core.limits import US, Bounds, Limit, Reason
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit
+from dispatcher.core.posts import Receipt, Rejected
 from dispatcher.core.transitions import after_post
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions

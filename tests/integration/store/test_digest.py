@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import (
-    US,
+from dispatcher.core.limits import US, Limit
+from dispatcher.core.outcomes import Absent, ScanResult, Told, Unreadable
+from dispatcher.core.policy import OnAmbiguous, OnLimit
+from dispatcher.core.posts import (
     Ambiguous,
-    Limit,
     Message,
     Paused,
     PostResult,
@@ -22,8 +23,6 @@ from dispatcher.core.limits import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.outcomes import Absent, ScanResult, Told, Unreadable
-from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions

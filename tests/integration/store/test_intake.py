@@ -10,7 +10,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event, job_id_for
-from dispatcher.core.limits import Lane, Rejected, Retryable
+from dispatcher.core.limits import Lane
+from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.errors import ConfigError, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Script, connect
@@ -113,7 +114,7 @@ def test_a_dead_id_is_present_for_as_long_as_its_letter_is(stage: Stage, redis: 
     stage.worker().run()
     stage.clock.now_us += 10 * REMEMBER_US
     assert stage.send("x") == [DUPLICATE]
-    redis.delete(stage.keys.dead, stage.keys.dead_ids, stage.keys.dead_bytes)
+    redis.delete(stage.keys.dead, stage.keys.dead_ids, stage.keys.dead_bytes, stage.keys.metrics)
     assert stage.send("x") == [DONE]
 
 
@@ -236,7 +237,7 @@ def test_a_right_that_is_missing_for_the_lane_leaves_no_job_behind(own_server: R
 
 def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: Database) -> None:
     redis.set(stage.keys.layout, "7")
-    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '4'"):
+    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '5'"):
         stage.intake.enqueue([("x", Event("errors", "t", id="x"))])
     assert redis.keys() == [stage.keys.layout.encode()]
     with pytest.raises(ConfigError, match="layout '7'"):
@@ -246,7 +247,7 @@ def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: 
 def test_a_queue_belongs_to_the_first_namespace_that_claims_it(stage: Stage, redis: Database) -> None:
     claim_namespace(redis, stage.keys, stage.queue)
     claim_namespace(redis, stage.keys, stage.queue)
-    assert redis.get(stage.keys.layout) == b"4"
+    assert redis.get(stage.keys.layout) == b"5"
     with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'stage', not to 'other'"):
         claim_namespace(redis, Keys("other"), stage.queue)
     claim_namespace(redis, Keys("other"), QueueKeys("other"))

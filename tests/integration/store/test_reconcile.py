@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.leased_event import Leased, Started
-from dispatcher.core.limits import US, Ambiguous, Paused, Reason, Receipt, Retryable
+from dispatcher.core.limits import US, Reason
 from dispatcher.core.outcomes import (
     GRACE_US,
     MARGIN_US,
@@ -23,6 +23,7 @@ from dispatcher.core.outcomes import (
     Unreadable,
 )
 from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
+from dispatcher.core.posts import Ambiguous, Paused, Receipt, Retryable
 from dispatcher.core.reconciliation import MAX_RESENT
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US

@@ -8,9 +8,10 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased
-from dispatcher.core.limits import US, Bounds, Denied, Limit, Paused, Reason, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US, Bounds, Denied, Limit, Reason
 from dispatcher.core.outcomes import Dropped, Settlement, Slots
 from dispatcher.core.policy import OnLimit
+from dispatcher.core.posts import Paused, Receipt, Rejected, Retryable
 from dispatcher.core.transitions import after_post
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -68,7 +69,7 @@ def test_beyond_a_thousand_unknown_categories_others_are_counted_together(redis:
     dropped = stage.snapshot().by_category("dropped")
     assert (dropped["other"], dropped["errors"], dropped["c7"]) == (10, 1, 2)
     assert len(dropped) == 1_001  # 999 unknown ones, since c0 was admitted, `errors`, and the others
-    assert redis.scard(stage.keys.names) == 1_000
+    assert redis.zcard(stage.keys.names) == 1_000
 
 
 def test_an_outcome_that_is_said_twice_is_counted_once(stage: Stage, ann: Worker) -> None:
@@ -89,6 +90,7 @@ def test_a_settled_event_leaves_nothing_but_its_slots_and_its_records(
     keys = stage.keys
     kept = {
         keys.totals,
+        keys.metrics,
         keys.minute(START_US // (60 * US)),
         keys.seq,
         keys.beat,

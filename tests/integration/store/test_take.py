@@ -9,7 +9,8 @@ from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Undecodable
-from dispatcher.core.limits import US, Lane, Paused, Reason, Rejected, Retryable
+from dispatcher.core.limits import US, Lane, Reason
+from dispatcher.core.posts import Paused, Rejected, Retryable
 from dispatcher.store.enqueue import seal
 from dispatcher.store.leases import Taken
 from tests.support.servers import Database
@@ -207,7 +208,7 @@ def test_a_number_of_replays_that_is_none_ends_no_worker(stage: Stage, replays: 
 
 KEYS_OF_A_TAKE = (
     *("events", "leases", "requeued", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
-    *("deciding", "freed", "silences", "silencing", "endings", "names", "paused", "limits_version"),
+    *("deciding", "freed", "silencing", "endings", "names", "paused", "limits_version"),
 )
 
 

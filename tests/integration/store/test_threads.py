@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.leased_event import Started
-from dispatcher.core.limits import Ambiguous, Message, PostResult, Receipt, Rejected
+from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import REMEMBER_US, UNPACED, Stage, Worker, policy_of

@@ -24,9 +24,11 @@ from dispatcher.web import bounds
 from dispatcher.web.app import App
 from dispatcher.web.auth import Guard
 from dispatcher.web.ingest import Ingest
+from dispatcher.web.listening import listen
 from dispatcher.web.operating import Operating
+from dispatcher.web.page.routes import Page
 from dispatcher.web.reading import Reading
-from dispatcher.web.server import listen, server_of
+from dispatcher.web.server import server_of
 from dispatcher.web.threads import Threads
 from tests.support.processes import PATIENCE_S, until
 from tests.support.serving import Raw, Serving
@@ -51,11 +53,13 @@ def running(redis_url: str) -> Iterator[int]:
         client = Redis.from_url(redis_url)
         desk = Desk(settings, Server(redis_url, "nowhere"), timeout_s=0.2)
         log, threads = build_event_log(), Threads()
+        operating = Operating(desk, threads, log)
         app = App(
             guard=Guard(None),
             ingest=Ingest(open_intake(settings, client)),
             reading=Reading(desk, threads),
-            operating=Operating(desk, threads, log),
+            operating=operating,
+            page=Page(Guard(None), desk, operating, threads),
             readiness=Readiness(settings, client),
             log=log,
         ).build()

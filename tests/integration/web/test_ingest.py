@@ -159,7 +159,7 @@ def test_a_text_that_is_not_utf_8_or_has_a_label_without_value_is_refused(servin
     assert serving.post("/v1/events/errors", b"\xff").status_code == 400
     answer = serving.post("/v1/events/errors", b"x", X_Label="host")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/labels")
-    answer = serving.post("/v1/events/errors", b"x", X_Dedup_Key="db1")
+    answer = serving.post("/v1/events/errors", b"x", X_Status="resolved")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/dedup_key")
 
 
@@ -197,7 +197,7 @@ def test_json_lines_that_fill_the_queue_say_how_far_they_got(serving: Serving, r
 def test_unknown_paths_and_methods_are_problems_too(serving: Serving) -> None:
     with serving.client() as client:
         assert client.get("/v2/nothing").status_code == 404
-        answer = client.get("/v1/events")
+        answer = client.get("/v1/alertmanager")
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.headers["cache-control"] == "no-store"

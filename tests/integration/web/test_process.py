@@ -15,7 +15,7 @@ import pytest
 from dispatcher.cli import serve
 from dispatcher.errors import ConfigError
 from dispatcher.server.keys import Keys
-from dispatcher.web.server import listen
+from dispatcher.web.listening import listen
 from tests.integration.web.test_ingest import queued
 from tests.support.commands import run
 from tests.support.processes import until
@@ -162,3 +162,25 @@ def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "uvicorn" else object())
     with pytest.raises(ConfigError, match=r"needs uvicorn, .* pip install 'notification-dispatcher\[serve\]'"):
         serve.check_packages()
+
+
+def test_tokens_are_written_where_there_are_none_and_kept_where_there_are(tmp_path: Path, redis_url: str) -> None:
+    made = tmp_path / "tokens"
+    written = []
+    for _ in range(2):
+        with Serving(redis_url, tmp_path, "--tokens", "tokens", "--create-tokens") as serving:
+            serving.await_line("serve.started")
+            written.append(made.read_text(encoding="ascii"))
+            with serving.client(written[0].split()[2]) as client:
+                assert client.put("/v1/pause").status_code == 204
+    assert written[0].split()[:2] == ["operator", "ingest,read,operate,metrics"]
+    assert written[0] == written[1]
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir() if "tokens" in path.name] == ["tokens"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--tokens", "away/tokens")], ids=["no name", "no folder"])
+def test_tokens_that_cannot_be_written_are_told(redis_url: str, arguments: tuple[str, ...]) -> None:
+    said = run("serve", "--create-tokens", *arguments, DISPATCHER_REDIS_URL=redis_url)
+    assert said.code == 78
+    assert "tokens" in said.err

@@ -7,10 +7,11 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.event import new_event_id
-from dispatcher.core.limits import US, Limit, Receipt, Rejected
-from dispatcher.core.once import Once
+from dispatcher.core.event import Event, new_event_id
+from dispatcher.core.limits import US, Limit
+from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit
+from dispatcher.core.posts import Receipt, Rejected
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from tests.support.deferral import run
@@ -168,3 +169,111 @@ def test_a_dead_letter_that_is_a_repeat_becomes_one_again(stage: Stage, ann: Wor
     letters.replay(letters.find(Filter()))
     run(ann)
     assert [letter["reason"] for letter in stage.letters()] == ["repeat"]
+
+
+class TestEdit:
+    """``then: edit``: repeats are counted in the message of the first."""
+
+    @pytest.fixture
+    def stage(self, redis: Database) -> Stage:
+        rule = CategoryRule((), UNPACED, OnLimit.DROP, 24 * HOUR_US, once=replace(ONCE, then=Then.EDIT))
+        return Stage(redis, replace(policy_of("", ""), categories={"errors": rule}))
+
+    def test_repeats_are_counted_in_the_message_of_the_first(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        ((channel, ts, message),) = ann.desk.edits
+        assert (channel, ts) == (UNPACED, "1.000001")
+        assert message.text.startswith("text of a\n_x2, last <!date^")
+        assert stage.snapshot().counts.by_reason("digested") == {("errors", "repeat"): 1}
+        assert sentence(stage, "b").startswith("A repeat of a, which was posted at ")
+
+    def test_edits_of_one_message_are_half_a_minute_apart(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        for number in range(12):
+            stage.send(f"b{number}", dedup_key="db1")
+            ann.run()
+            stage.clock.now_us += 5 * US
+        ann.run()
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == [
+            "text of a\n_x2",
+            "text of a\n_x7",
+            "text of a\n_x13",
+        ]
+
+    def test_the_count_closes_with_the_window(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US
+        ann.run()
+        assert stage.snapshot().all_tallies == 0
+        stage.send("c", dedup_key="db1")
+        ann.run()
+        stage.send("d", dedup_key="db1")
+        ann.run()
+        assert ann.desk.posts == ["a", "c"]
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x2", "text of c\n_x2"]
+
+    def test_repeats_of_one_that_is_not_posted_yet_are_told_when_it_is(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        started = ann.go()
+        stage.send("b", "c", dedup_key="db1")
+        ann.go()
+        assert ann.desk.edits == []
+        ann.deliver(started)
+        ann.run()
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x3"]
+
+    def test_the_dead_letter_of_the_first_counts_its_repeats(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        (started,) = ann.go()
+        stage.send("b", "c", dedup_key="db1")
+        ann.go()
+        ann.answer(started, Rejected("channel_not_found", ""))
+        ann.run()
+        assert [letter.get("repeats") for letter in stage.letters()] == ["2"]
+        assert stage.snapshot().all_tallies == 0
+
+    def test_a_recovery_closes_the_count_and_tells_it(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.send("b", "c", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += 10 * US
+        stage.send("d", dedup_key="db1")
+        stage.send("r", dedup_key="db1", status="resolved")
+        ann.run()
+        stage.clock.now_us += 20 * US
+        ann.run()
+        assert ann.desk.edits[-1][2].text == ":white_check_mark: ~text of a~\nx4, after 10 s"
+        stage.clock.now_us += HOUR_US
+        ann.run()
+        assert len(ann.desk.edits) == 2
+        stage.send("e", dedup_key="db1")
+        ann.run()
+        assert ann.desk.posts == ["a", "e"]
+
+    def test_where_messages_cannot_be_edited_repeats_are_dropped(self, stage: Stage, ann: Worker) -> None:
+        ann.desk.can_update = False
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        assert repeats(stage) == 1
+
+    def test_edits_delay_no_post(self, stage: Stage, ann: Worker) -> None:
+        for number in range(45):
+            stage.intake.enqueue(
+                [(id_, Event("errors", "x", dedup_key=f"k{number}")) for id_ in (f"a{number}", f"b{number}")]
+            )
+        ann.run()
+        assert len(ann.desk.posts) == 45
+        assert len(ann.desk.edits) == 40
+        stage.clock.now_us += 60 * US
+        ann.run()
+        assert len(ann.desk.edits) == 45

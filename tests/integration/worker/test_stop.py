@@ -10,7 +10,7 @@ from typing import Any
 
 from dispatcher.app.building import build_outbox
 from dispatcher.app.servers import keys_of
-from dispatcher.core.limits import Message, PostResult, Receipt
+from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.settings.environment import Settings
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.worker import STOP_GRACE_S

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
-from dispatcher.core.limits import US, Paused, Reason, Receipt
+from dispatcher.core.limits import US, Reason
 from dispatcher.core.outcomes import (
     LAST_SCAN,
     MARGIN_US,
@@ -28,6 +28,7 @@ from dispatcher.core.outcomes import (
     Unreadable,
 )
 from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
+from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.reconciliation import MAX_RESENT, after_scan, scans
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.stage import policy_of

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Terms, Undecodable, Waiting
-from dispatcher.core.limits import Denied, LeftOut, Limit, Part, Reason, Receipt
+from dispatcher.core.limits import Denied, Limit, Reason
 from dispatcher.core.outcomes import (
     DeadLettered,
     Dropped,
@@ -25,6 +25,7 @@ from dispatcher.core.outcomes import (
     Step,
     Told,
 )
+from dispatcher.core.posts import LeftOut, Part, Receipt
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
 from dispatcher.logs.event_log import DIGEST_LINES, EventLog, build_event_log, build_log
 

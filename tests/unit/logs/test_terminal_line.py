@@ -9,8 +9,9 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Leased, Terms
-from dispatcher.core.limits import Denied, Limit, Reason, Receipt
+from dispatcher.core.limits import Denied, Limit, Reason
 from dispatcher.core.outcomes import DeadLettered, Dropped, Outcome, Parked, Place, Sent, Settlement
+from dispatcher.core.posts import Receipt
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.logs.terminal_line import TerminalLine
 

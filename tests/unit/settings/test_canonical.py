@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import MAX_WINDOW_US, Identity, format_duration, parse_duration
+from dispatcher.core.limits import MAX_WINDOW_US, format_duration, parse_duration
+from dispatcher.core.posts import Identity
 from dispatcher.data_files import data_file
 from dispatcher.settings.limits_file import read_limits
 
@@ -25,10 +26,15 @@ categories:
   audit: {limits: [{max: 3, window: 1d fixed, shadow: true}], per_label: {host: [{max: 3, window: 1m}]}}
   news: {on_ambiguous: dead-letter, username: "Nëws", icon_emoji: ":x:", allow_mentions: true}
   rare: {digest_delay: 90s, notice: true}
+  safe: {fallback: C0123ABCD}
   routed: {routes: [{match: host=db* a=ö|b, channel: "#db"}, {match: ["text=disk full", x!=y], channel: C0123ABCD}]}
   paths: {template: '{{ text }} C:\\U0001f600'}
   fires: {template: "*{{ category }}*\\n {{ text }} 🔥", icon_url: "https://x.example/a.png"}
   other:
+quiet:
+  nights: {times: ["22:00-07:00"], days: [mon-fri], zone: Europe/Berlin, categories: [rare, news], then: digest,
+           unless: {priority: high, severity: "crit*|ö"}}
+  noon: {times: ["13:00-14:00", "12:00-12:30"], zone: UTC, then: drop}
 unknown_categories: reject
 dead_letters: {max: 5, max_age: 1d, max_bytes: 1500MB}
 decisions: {max: 9, text: 0}
@@ -95,8 +101,12 @@ def test_another_template_is_another_content() -> None:
             "defaults: {routes: [{match: [a=b, x=d|c], channel: '#a'}]}",
             "defaults: {routes: [{channel: '#a', match: x=c|d a=b}]}",
         ),
+        (
+            "quiet: {n: {times: ['12:00-00:00', '01:00-02:00'], days: [fri-mon, tue-thu], zone: UTC, then: drop}}",
+            "quiet: {n: {then: drop, zone: UTC, times: ['01:00-02:00', '12:00-24:00'], unless: {}}}",
+        ),
     ],
-    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers"],
+    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers", "quiet"],
 )  # fmt: skip
 def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> None:
     assert read_limits(one, "x").content.digest == read_limits(other, "x").content.digest
@@ -112,6 +122,11 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
         ('channels: {"#a": {pace: none}}', 'channels: {"#a": {pace: 10/10s}}'),
         ("", "unknown_categories: reject"),
         ("", "dead_letters: {max: 7}"),
+        ("", "quiet: {n: {times: ['01:00-02:00'], zone: UTC, then: drop}}"),
+        (
+            "quiet: {n: {times: ['01:00-02:00'], zone: UTC, then: drop}}",
+            "quiet: {n: {times: ['01:00-02:00'], zone: Europe/London, then: drop}}",
+        ),
         ("", "defaults: {routes: [{match: a=b, channel: '#a'}]}"),
         (
             "defaults: {routes: [{match: a=b, channel: '#a'}, {match: x=y, channel: '#b'}]}",
@@ -119,6 +134,10 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
         ),
         ("", "dead_letters: {max_bytes: 2GB}"),
         ("", "decisions: {max: 7}"),
+        (
+            "defaults: {fallback: '#a'}\ncategories: {b: }",
+            "defaults: {fallback: '#a'}\ncategories: {b: {fallback: none}}",
+        ),
         ("", "decisions: {text: 0}"),
     ],
 )

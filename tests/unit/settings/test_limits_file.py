@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Bounds, Identity, Limit
+from dispatcher.core.limits import US, Bounds, Limit
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
+from dispatcher.core.posts import Identity
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
@@ -39,7 +40,7 @@ LABEL = "expected the name of a label, 1 to 64 printable characters without blan
 TRUTH = "expected true or false"
 GUARANTEE = "expected a whole number from 1 to 10000000, a part of the longest global window"
 RULE_KEYS = (
-    "limits, channel, routes, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, "
+    "limits, channel, routes, fallback, on_limit, max_age, max_parked, on_ambiguous, username, icon_emoji, icon_url, "
     "allow_mentions, template, per_label, digest_delay, notice, once, resolved, "
     "resolved_while_waiting"
 )
@@ -279,7 +280,7 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         pytest.param(
             "rules: {}",
             "1:1: rules: the key is not known, expected one of "
-            "global, channels, defaults, categories, unknown_categories, dead_letters, decisions",
+            "global, channels, defaults, categories, quiet, unknown_categories, dead_letters, decisions",
             id="unknown section unlike any",
         ),
         pytest.param(

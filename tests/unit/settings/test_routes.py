@@ -1,4 +1,4 @@
-"""Routes of the limits file: which channel an event goes to, what they say in words, and what is wrong with them."""
+"""Routes and fallbacks of the limits file: where an event goes, what they say in words, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -83,6 +83,18 @@ def test_each_route_is_a_sentence() -> None:
     assert [sentence for sentence in sentences(POLICY) if said in sentence] == [
         f"plain, {said}",
         f"Any other category, {said}",
+    ]
+
+
+def test_a_fallback_is_the_category_s_or_the_default_s_and_is_said() -> None:
+    text = "defaults: {fallback: '#ops'}\ncategories: {a: {fallback: C0123OPS}, b: {fallback: none}}"
+    policy = read_policy(text, "limits.yaml")[0]
+    assert {name: policy.rule(name).fallback for name in "abc"} == {"a": "C0123OPS", "b": None, "c": "#ops"}
+    said = "; if its channel is gone or archived, it is posted to "
+    assert [sentence.partition(said)[2].partition(";")[0] for sentence in sentences(policy)[1:4]] == [
+        "C0123OPS",
+        "",
+        "#ops",
     ]
 
 

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Lane, Message
+from dispatcher.core.limits import US, Lane
 from dispatcher.core.policy import Style, TemplateFailed
+from dispatcher.core.posts import Message
 from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, message_for, unescape, without_controls
 from dispatcher.settings.templating import InvalidTemplate, compile_template
 

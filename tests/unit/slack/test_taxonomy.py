@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.limits import US
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.slack.replies import MAX_COOL_DOWN_US, MAX_SAID, read_api_reply, read_webhook_reply, retry_after_us
-from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UNKNOWN, Meaning, Row, problem, row_for
+from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UNKNOWN, Meaning, problem, row_for
 
 # The error table, written down a second time: what each code and cause must come to.
 COOL_DOWN = "ratelimited rate_limited http_429"
@@ -128,30 +129,23 @@ def test_a_code_that_does_not_rule_out_a_post_is_ambiguous(code: str) -> None:
     assert isinstance(problem(code), Ambiguous)
 
 
-@pytest.mark.parametrize("code", PAUSED.split())
-def test_a_fault_that_an_operator_must_mend_pauses_posting(code: str) -> None:
-    assert isinstance(problem(code), Paused)
+def test_a_fault_that_an_operator_must_mend_pauses_posting() -> None:
+    assert [code for code in PAUSED.split() if not isinstance(problem(code), Paused)] == []
 
 
-@pytest.mark.parametrize("row", [*TABLE, UNKNOWN], ids=lambda row: " ".join(row.codes) or "unknown")
-def test_every_answer_that_can_pause_posting_says_what_it_means_and_what_to_do(row: Row) -> None:
-    if row.meaning in {Meaning.OPERATOR, Meaning.COOL_DOWN, Meaning.LATER, Meaning.MAYBE}:
+def test_every_answer_that_can_pause_posting_says_what_it_means_and_what_to_do() -> None:
+    can_pause = {Meaning.OPERATOR, Meaning.COOL_DOWN, Meaning.LATER, Meaning.MAYBE}
+    for row in (row for row in (*TABLE, UNKNOWN) if row.meaning in can_pause):
         assert min(len(row.told.split()), len(row.remedy.split())) >= 3
         result = problem(row.codes[0].replace("*", "99") if row.codes else "code_of_tomorrow")
         assert not isinstance(result, Rejected)
         assert result.detail == f"{row.told}: {row.remedy}"
 
 
-@pytest.mark.parametrize(
-    ("code", "meaning"),
-    [
-        *((code, Meaning.ROUTE) for code in WRONG_ROUTE.split()),
-        *((code, Meaning.CONTENT) for code in WRONG_CONTENT.split()),
-    ],
-)
-def test_a_message_that_can_never_be_posted_is_rejected(code: str, meaning: Meaning) -> None:
-    assert isinstance(problem(code), Rejected)
-    assert row_for(code).meaning is meaning
+@pytest.mark.parametrize(("codes", "meaning"), [(WRONG_ROUTE, Meaning.ROUTE), (WRONG_CONTENT, Meaning.CONTENT)])
+def test_a_message_that_can_never_be_posted_is_rejected(codes: str, meaning: Meaning) -> None:
+    assert [code for code in codes.split() if not isinstance(problem(code), Rejected)] == []
+    assert [code for code in codes.split() if row_for(code).meaning is not meaning] == []
 
 
 def test_no_code_stands_in_two_rows() -> None:
@@ -172,13 +166,11 @@ def test_every_code_that_slack_documents_has_a_row_and_is_tested_here(method: st
     assert [code for code in documented if tested.count(code) != 1] == []
 
 
-@pytest.mark.parametrize(
-    "code", [code for code in f"{COOL_DOWN} {PAUSED} {WRONG_ROUTE} {WRONG_CONTENT}".split() if is_slacks_own(code)]
-)
-def test_both_apis_answers_are_read_by_the_same_table(code: str) -> None:
-    by_api = read_api_reply(200, {}, {"ok": False, "error": code}, "#ops")
-    by_webhook = read_webhook_reply(400, {}, code, "#ops")
-    assert by_api == by_webhook == problem(code)
+def test_both_apis_answers_are_read_by_the_same_table() -> None:
+    for code in filter(is_slacks_own, f"{COOL_DOWN} {PAUSED} {WRONG_ROUTE} {WRONG_CONTENT}".split()):
+        by_api = read_api_reply(200, {}, {"ok": False, "error": code}, "#ops")
+        by_webhook = read_webhook_reply(400, {}, code, "#ops")
+        assert by_api == by_webhook == problem(code)
 
 
 def test_a_code_that_nobody_knows_is_a_refusal_where_slack_itself_says_no() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Unconfirmed
-from dispatcher.core.limits import US, PostResult, Reason, Receipt
+from dispatcher.core.limits import US, Reason
 from dispatcher.core.outcomes import GRACE_US, Absent, HistoryScan, Parked, ScanResult, Search, Sent, Settlement
 from dispatcher.core.pipeline import LATE
+from dispatcher.core.posts import PostResult, Receipt
 from dispatcher.core.reconciliation import after_scan
 from dispatcher.core.transitions import after_post
 from dispatcher.worker.post_pool import PostPool, Task

@@ -1,0 +1,312 @@
+"""The routes of the page: what is read for a view, how it is answered, and the forms that change something."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from dispatcher.app.documents.events import explained_document, parked_document, payload_document
+from dispatcher.app.operating import Desk
+from dispatcher.core.explain import clock_of, ended
+from dispatcher.core.rendering import text_of
+from dispatcher.core.units import US
+from dispatcher.errors import ConfigError, GateUnavailable
+from dispatcher.store.dead_letters import DeadLetter
+from dispatcher.web.asked import Asked
+from dispatcher.web.auth import Guard, Scope, caller_of
+from dispatcher.web.bounds import bounded
+from dispatcher.web.operating import Operating
+from dispatcher.web.page import views
+from dispatcher.web.page.looks import Looks
+from dispatcher.web.page.rendering import asset, render, whole
+from dispatcher.web.problems import HEADERS, Problem, unavailable_by
+from dispatcher.web.reading import dead_filter, decision_filter, letter_of, parked_filter
+from dispatcher.web.searching import search
+from dispatcher.web.threads import Threads
+
+SHOWN: Final = 50
+"""Rows of a list."""
+
+MOST_ID: Final = 400
+LIVE: Final = "x-live"
+"""The header of a request for the part that changes alone."""
+
+_ASSETS: Final = {"style.css": "text/css", "page.js": "text/javascript", "favicon.svg": "image/svg+xml"}
+_HTML_HEADERS: Final = {
+    **HEADERS,
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",  # without any, a browser would send the Origin null with a form
+    "Vary": "X-Live",
+}
+_CHALLENGE: Final = 'Basic realm="dispatcher", charset="UTF-8"'
+"""A browser asks a person for a token at this one alone."""
+
+_FILTERS: Final = ("category", "reason", "code", "since", "before", "text")
+
+Facts: TypeAlias = dict[str, Any]
+View: TypeAlias = Callable[[Request], Facts]
+"""What a view shows; blocking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that is done to dead letters, behind a question that names how many they are."""
+
+    name: str
+    verb: str
+    done: str
+    run: Callable[[Request, Asked], Awaitable[dict[str, Any]]]
+
+
+class Page:
+    """The page for operators."""
+
+    def __init__(self, guard: Guard, desk: Desk, operating: Operating, threads: Threads) -> None:
+        self._guard = guard
+        self._desk = desk
+        self._threads = threads
+        self._looks = Looks(desk)
+        self._acts = (
+            Act("replay", "Replay", "replayed", operating.replay_letters),
+            Act("purge", "Remove for good", "purged", operating.purge_letters),
+        )
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        read: Mapping[str, View] = {
+            "now": self._now,
+            "suppressed": self._suppressed,
+            "explain": self._explain,
+            "waiting": self._waiting,
+            "dead": self._dead,
+            "silences": self._silences,
+            "limits": self._limits,
+            "audit": self._audit,
+        }
+        return [
+            *(self._at(views.VIEWS[name][0], self._shows(name, view)) for name, view in read.items()),
+            *(self._at(f"/dead/{act.name}", self._asks(act), "POST", Scope.OPERATE) for act in self._acts),
+            self._at("/dead/{id:path}", self._shows("letter", self._letter, of="dead")),
+            *(Route(f"/page/{name}", _asset(name, kind)) for name, kind in _ASSETS.items()),
+            Route("/favicon.ico", _asset("favicon.svg", _ASSETS["favicon.svg"])),
+        ]
+
+    def _at(
+        self, path: str, answer: Callable[[Request, bytes], Awaitable[Response]], method: str = "GET",
+        scope: Scope = Scope.READ,
+    ) -> Route:  # fmt: skip
+        way = self._guard.opens(scope)(bounded(answer))
+
+        async def endpoint(request: Request) -> Response:
+            request.state.whence = "page"
+            try:
+                response = await way(request)
+            except Problem as problem:
+                response = _told(problem)
+            except (ConfigError, GateUnavailable) as error:
+                response = _told(unavailable_by(error))
+            response.headers.update(_HTML_HEADERS)
+            return response
+
+        return Route(path, endpoint, methods=[method])
+
+    def _shows(self, name: str, view: View, of: str | None = None) -> Callable[[Request, bytes], Awaitable[Response]]:
+        """The page of a view, or its part that changes; 304 where the viewer has that already."""
+
+        async def answer(request: Request, _body: bytes) -> Response:
+            may_operate = Scope.OPERATE in caller_of(request).scopes
+            facts = _frame(of or name, may_operate=may_operate, needs_tokens=not self._guard.has_tokens)
+
+            def read() -> str:
+                shown = {**facts, **view(request)}
+                return render(name, {**shown, "books": views.books(self._looks.look().status.snapshot)})
+
+            live = await self._threads.run(read)
+            if LIVE not in request.headers:
+                return HTMLResponse(whole(live, facts))
+            tag = f'"{blake2b(live.encode(), digest_size=12).hexdigest()}"'
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+            return HTMLResponse(live, headers={"ETag": tag})
+
+        return answer
+
+    def _asks(self, act: Act) -> Callable[[Request, bytes], Awaitable[Response]]:
+        """Counts first, and asks; what is done is told on the list of dead letters."""
+
+        async def answer(request: Request, body: bytes) -> Response:
+            asked = Asked.in_form(body)
+            confirmed = asked.flag("confirmed")
+            fields = asked.given()
+            done = await act.run(request, Asked({**fields, "dry_run": not confirmed}))
+            if confirmed:
+                said = {act.done: done[act.done], "more": "true"} if done["more"] else {act.done: done[act.done]}
+                return RedirectResponse(f"/dead?{urlencode(said)}", HTTPStatus.SEE_OTHER)
+            facts = _frame("dead", may_operate=True, needs_tokens=False)
+            shown = {**facts, "act": act, "fields": fields, "matched": done["matched"], "more": done["more"]}
+
+            def read() -> str:
+                return render("confirm", {**shown, "books": views.books(self._looks.look().status.snapshot)})
+
+            return HTMLResponse(whole(await self._threads.run(read), facts | {"is_live": False}))
+
+        return answer
+
+    def _now(self, request: Request) -> Facts:
+        Asked.in_query(request).done()
+        look = self._looks.look()
+        return views.now(look, self._looks.history(look.status.snapshot.now_us))
+
+    def _suppressed(self, request: Request) -> Facts:
+        asked = Asked.in_search(request)
+        category = asked.text("category")
+        asked.done()
+        found = (each for each in self._desk.decisions.suppressed() if category in {None, each.category})
+        causes, newest, is_all = views.causes(found, SHOWN)
+        recent = self._looks.look().status.recent
+        return {
+            "causes": causes,
+            "newest": newest,
+            "is_all": is_all,
+            "category": category,
+            "kept_since_us": self._desk.decisions.kept_since_us(),
+            "lately": {name: lately.causes() for name, lately in recent.categories.items() if lately.suppressed()},
+        }
+
+    def _explain(self, request: Request) -> Facts:
+        given = {name: value for name, value in request.query_params.items() if value.strip()}
+        if "id" in given:
+            return {"asked": given, **self._of_one(Asked(dict(given)))}
+        if not given:
+            return {"asked": given, "told": None, "rows": None}
+        asked = Asked(dict(given))
+        wanted = decision_filter(asked)
+        asked.done()
+        parked = parked_filter(Asked({name: given[name] for name in ("category", "text") if name in given}))
+        events = self._desk.parked(self._looks.look().limits.policy)
+        waits = search(events.pages(parked(events)), SHOWN)
+        decisions = self._desk.decisions
+        found = search(decisions.pages(wanted(decisions)), SHOWN)
+        return {
+            "asked": given,
+            "told": None,
+            "rows": found.rows,
+            "waits": [parked_document(each) for each in waits.rows],
+            "more": found.more or waits.more,
+            "kept_since_us": decisions.kept_since_us(),
+        }
+
+    def _of_one(self, asked: Asked) -> Facts:
+        id_ = asked.text("id", MOST_ID)
+        asked.done()
+        told = explained_document(self._desk.explanations.explain_beginning(id_ or ""))
+        return {"told": told, "facts": views.facts_of(told), "instants": views.instants_of(told), "rows": None}
+
+    def _waiting(self, request: Request) -> Facts:
+        asked = Asked.in_search(request)
+        wanted = parked_filter(asked)
+        asked.done()
+        look = self._looks.look()
+        events = self._desk.parked(look.limits.policy)
+        found = search(events.pages(wanted(events)), SHOWN)
+        rows = [{**parked_document(each), "expires_us": each.deadline_us} for each in found.rows]
+        return {
+            **views.waiting(look.status.snapshot),
+            "rows": rows,
+            "more": found.more,
+            "asked": dict(request.query_params),
+            "us": US,
+        }
+
+    def _dead(self, request: Request) -> Facts:
+        asked = Asked.in_search(request)
+        wanted = dead_filter(asked)
+        done = {act.done: asked.count(act.done, 10**9, 0) for act in self._acts if asked.has(act.done)}
+        is_more = asked.flag("more")
+        asked.done()
+        letters = self._desk.dead_letters
+        groups, newest, counted, is_all = views.groups(letters.pages(wanted(letters), newest_first=True), SHOWN)
+        return {
+            "groups": groups,
+            "letters": newest,
+            "counted": counted,
+            "is_all": is_all,
+            "kept": letters.count(),
+            "asked": {
+                name: request.query_params[name] for name in _FILTERS if request.query_params.get(name, "").strip()
+            },
+            "done": done,
+            "done_more": is_more,
+            "text_of": _text_of,
+        }
+
+    def _letter(self, request: Request) -> Facts:
+        Asked.in_query(request).done()
+        id_ = request.path_params["id"]
+        letter = letter_of(self._desk.dead_letters, id_)
+        if letter is None:
+            raise Problem(HTTPStatus.NOT_FOUND, f"there is no dead letter of the id {id_!r}")
+        sentence = ended(letter.decision(), clock_of(self._looks.look().status.snapshot.now_us))
+        return {"letter": letter, "sentence": sentence, **payload_document(letter)}
+
+    def _silences(self, request: Request) -> Facts:
+        Asked.in_query(request).done()
+        return {"silences": list(views.silenced(self._looks.look().status.snapshot))}
+
+    def _limits(self, request: Request) -> Facts:
+        asked = Asked.in_search(request)
+        number = asked.count("version", 10**15, 0)
+        asked.done()
+        return views.limits(self._looks.look(), self._desk.versions.kept(), number or None)
+
+    def _audit(self, request: Request) -> Facts:
+        Asked.in_query(request).done()
+        return {"entries": self._desk.audit.newest(), "us": US}
+
+
+def _text_of(letter: DeadLetter) -> str:
+    """What its event says; '' where there is none."""
+    event = letter.event()
+    return "" if event is None else text_of(event)
+
+
+def _frame(name: str, *, may_operate: bool, needs_tokens: bool) -> Facts:
+    """What every page has around its view."""
+    return {
+        "views": views.VIEWS,
+        "current": name,
+        "title": views.VIEWS[name][1] if name in views.VIEWS else name,
+        "may_operate": may_operate,
+        "needs_tokens": needs_tokens,
+        "is_live": True,
+        "url_of": lambda id_: quote(id_, safe=""),
+    }
+
+
+def _told(problem: Problem) -> Response:
+    """A problem as a page; its part that changes is asked for again."""
+    facts = _frame("problem", may_operate=False, needs_tokens=False)
+    shown = {**facts, "status": int(problem.status), "phrase": HTTPStatus(problem.status).phrase}
+    live = render("problem", {**shown, "detail": problem.detail, "books": None})
+    headers = dict(problem.headers or {})
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = _CHALLENGE
+    return HTMLResponse(whole(live, facts), problem.status, headers)
+
+
+def _asset(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    content = asset(name)
+
+    async def endpoint(request: Request) -> Response:
+        kept = "public, max-age=31536000, immutable" if "v" in request.query_params else "no-cache"
+        return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": kept})
+
+    return endpoint

@@ -1,0 +1,297 @@
+"""What each view shows, as values for its template."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
+from dispatcher.app.documents.instants import span
+from dispatcher.app.documents.status import said_and_remedy
+from dispatcher.app.documents.wellness import wellness
+from dispatcher.core.explain import Decision
+from dispatcher.core.limits import EVERYTHING, Kind, Limit, format_duration
+from dispatcher.core.policy import GLOBAL_SCOPE
+from dispatcher.core.units import US
+from dispatcher.limiter import Usage
+from dispatcher.settings.content import Content
+from dispatcher.settings.describe import sentences
+from dispatcher.store.dead_letters import DeadLetter
+from dispatcher.store.snapshot import Snapshot
+from dispatcher.store.versions import Version
+from dispatcher.web.page.chart import chart
+from dispatcher.web.page.looks import Look, Minute
+
+VIEWS: Final = {
+    "now": ("/", "Now"),
+    "suppressed": ("/suppressed", "Suppressed"),
+    "explain": ("/explain", "Explain"),
+    "waiting": ("/waiting", "Waiting"),
+    "dead": ("/dead", "Dead letters"),
+    "silences": ("/silences", "Silences"),
+    "limits": ("/limits", "Limits"),
+    "audit": ("/audit", "Audit"),
+}
+"""Of each view its address and its name, in the order of the navigation."""
+
+GROUPED_S: Final = 0.25
+"""How long events are counted for a view."""
+
+_MOST_CATEGORIES: Final = 100
+_MOST_LINES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """How much of a limit is used: ``part`` in percent; ``alarm`` where it is full and keeps events from being sent."""
+
+    figures: str
+    part: float
+    room: str
+    alarm: bool
+    note: str = ""
+
+
+def books(snapshot: Snapshot) -> dict[str, Any]:
+    """The footer: what the books say."""
+    totals = snapshot.overall()
+    return {
+        "counts": {
+            "received": totals["received"],
+            **{name: totals[name] for name in ("sent", "dropped", "digested", "dead", "duplicate")},
+            "parked": snapshot.parked,
+            "in flight": snapshot.in_flight,
+        },
+        "balanced": not snapshot.imbalances(),
+    }
+
+
+def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
+    """Whether it is well, what waits, what limits are used, what is stopped."""
+    status, snapshot = look.status, look.status.snapshot
+    names = list(status.categories)
+    shown = sorted(names, key=lambda name: _weight(status, name), reverse=True)[:_MOST_CATEGORIES]
+    return {
+        "wellness": wellness(status),
+        "rates": {name: rate for name, rate in status.recent.rates.items() if rate},
+        "together": [_bar(usage) for usage in status.together],
+        "together_shadows": [_shadow(each) for each in status.shadows.get(GLOBAL_SCOPE, ())],
+        "shared": None if status.shared is None else _bar(status.shared, "shared by all beside the guarantees"),
+        "counts": [name for name in COUNTS if name != "duplicate"],
+        "categories": [_category(status, name) for name in names if name in set(shown)],
+        "more_categories": len(names) - len(shown),
+        "stopped": list(_stopped(snapshot)),
+        "lines": _lines(snapshot),
+        "workers": status.workers,
+        "chart": chart(minutes),
+        "snapshot": snapshot,
+    }
+
+
+def _weight(status: Status, name: str) -> tuple[float, ...]:
+    """Which categories are shown where there is not room for all: of which something was suppressed last."""
+    recent = status.recent.of(name)
+    used = max((usage.used / usage.limit.max for usage in status.categories[name]), default=0.0)
+    return (-(recent.age or 1_000), recent.suppressed(), used)
+
+
+def _category(status: Status, name: str) -> dict[str, Any]:
+    recent = status.recent.of(name)
+    share = status.shares.get(name)
+    bars = [_bar(usage) for usage in status.categories[name]]
+    bars += [] if share is None else [_bar(share, "kept for it", alarms=False)]
+    bars += [_shadow(each) for each in status.shadows.get(f"category:{name}", ())]
+    return {
+        "name": name,
+        "counts": {count: status.snapshot.by_category(count).get(name, 0) for count in COUNTS},
+        "causes": recent.causes(),
+        "suppressed": recent.suppressed(),
+        "bars": bars,
+    }
+
+
+def _bar(usage: Usage, note: str = "", *, alarms: bool = True) -> Bar:
+    room = ""
+    if usage.wait_us:
+        held = usage.wait_us > usage.limit.window_us
+        room = "held by events that are yet to be posted" if held else f"next in {span(usage.wait_us / US)}"
+    figures = f"{usage.used:,} of {usage.limit.max:,} in {_window(usage.limit)}"
+    return Bar(figures, _part(usage), room, alarm=alarms and bool(usage.wait_us), note=note)
+
+
+def _shadow(shadowed: Shadowed) -> Bar:
+    over = f"{shadowed.would_deny:,} over it" if shadowed.would_deny else ""
+    usage = shadowed.usage
+    figures = f"{usage.used:,} of {usage.limit.max:,} in {_window(usage.limit)}"
+    return Bar(figures, _part(usage), over, alarm=False, note="not enforced")
+
+
+def _part(usage: Usage) -> float:
+    return round(100 * min(1.0, usage.used / usage.limit.max), 1) if usage.limit.max else 100.0
+
+
+def _window(limit: Limit) -> str:
+    return f"{format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
+
+
+def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    """What is paused, cooling down or silenced, and until when."""
+    for name, paused in sorted(snapshot.paused.items()):
+        what = "All posting" if name == EVERYTHING else name
+        yield {"what": what, "how": "paused", "by": paused.by, "why": paused.why, "since_us": paused.since_us}
+    if snapshot.pause is not None:
+        said, _ = said_and_remedy(snapshot.pause)
+        yield {
+            "what": "All posting", "how": snapshot.pause.kind, "by": snapshot.pause.code, "why": said,
+            "since_us": snapshot.pause.since_us, "until_us": snapshot.pause.probe_us,
+        }  # fmt: skip
+    for channel, until_us in sorted(snapshot.cooldowns.items()):
+        yield {"what": channel, "how": "cools down", "by": "Slack", "why": "429", "until_us": until_us}
+    yield from silenced(snapshot)
+
+
+def silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    """The silences that are in force, the one that ends first comes first."""
+    for each in reversed(snapshot.silences.in_force(snapshot.now_us)):
+        yield {
+            "what": each.muted or str(each.matchers), "how": "silenced", "by": each.who, "why": each.why,
+            "since_us": each.from_us, "until_us": each.until_us, "id": each.id,
+            "suppressed": snapshot.suppressed.get(each.id, 0),
+        }  # fmt: skip
+
+
+def _lines(snapshot: Snapshot) -> dict[str, Any]:
+    """Each line with what it waits for; those in which most wait."""
+    rows = [
+        {
+            "name": name.removeprefix("channel:").removeprefix("category:").removeprefix("label:"),
+            "is_channel": line.scope is None,
+            "waiting": line.waiting,
+            "next_us": line.next_us,
+            "waits_for": line.scope or "its turn in the channel",
+        }
+        for name, line in sorted(snapshot.lines.items(), key=lambda item: -item[1].waiting)
+    ]
+    return {
+        "rows": rows[:_MOST_LINES],
+        "more": max(0, len(rows) - _MOST_LINES),
+        "elsewhere": snapshot.more_deferred + snapshot.more_for_channels,
+    }
+
+
+def waiting(snapshot: Snapshot) -> dict[str, Any]:
+    """What waits, and in which lines."""
+    return {
+        "lines": _lines(snapshot),
+        "on_lanes": snapshot.waiting,
+        "in_flight": snapshot.in_flight,
+        "parked": snapshot.parked,
+        "scheduled": snapshot.scheduled,
+    }
+
+
+@dataclass(slots=True)
+class Cause:
+    """What one limit did to one category: how many events, from the first to the last that were counted."""
+
+    category: str | None
+    outcome: str
+    reason: str
+    scope: str | None
+    limit: str | None
+    newest: Decision
+    count: int = 0
+    first_us: int = 0
+
+
+def causes(decisions: Iterator[Decision], most: int) -> tuple[list[Cause], list[Decision], bool]:
+    """Who is suppressed by which limit, those first that were last; the newest ones; whether all were counted."""
+    ends_s = time.monotonic() + GROUPED_S
+    found: dict[tuple[str | None, ...], Cause] = {}
+    newest: list[Decision] = []
+    for place, each in enumerate(decisions):
+        if place % 100 == 0 and time.monotonic() > ends_s:
+            return list(found.values()), newest, False
+        if place < most:
+            newest.append(each)
+        key = (each.category, each.outcome, each.reason, each.scope, each.limit)
+        cause = found.setdefault(key, Cause(*key[:3], each.scope, each.limit, each))
+        cause.count += 1
+        cause.first_us = each.at_us
+    return list(found.values()), newest, True
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Dead letters of one reason and code; ``newest_us`` is when the last of them died."""
+
+    reason: str
+    code: str | None
+    count: int
+    newest_us: int
+
+
+def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], list[DeadLetter], int, bool]:
+    """The groups, the newest first; the newest letters; how many were counted; whether these are all."""
+    ends_s = time.monotonic() + GROUPED_S
+    counts: Counter[tuple[str, str | None]] = Counter()
+    newest_us: dict[tuple[str, str | None], int] = {}
+    letters: list[DeadLetter] = []
+    is_all = True
+    for page in pages:
+        for letter in page:
+            key = (letter.reason, letter.code)
+            counts[key] += 1
+            newest_us.setdefault(key, letter.at_us)
+        letters += page[: most - len(letters)]
+        if time.monotonic() > ends_s:
+            is_all = False
+            break
+    found = [Group(*key, count, newest_us[key]) for key, count in counts.items()]
+    return found, letters, counts.total(), is_all
+
+
+def limits(look: Look, kept: Sequence[Version], number: int | None) -> dict[str, Any]:
+    """The rules in force as sentences, the versions, and what the newest, or a chosen one, changed."""
+    from dispatcher.settings.differences import changes
+
+    versions = list(kept)
+    chosen = next((each for each in versions if each.number == number), versions[0] if versions else None)
+    before = next((each for each in versions if chosen is not None and each.number < chosen.number), None)
+    found = [] if chosen is None or before is None else changes(_content(before), _content(chosen))
+    return {
+        "sentences": sentences(look.limits.policy),
+        "version": look.limits.version,
+        "file": str(look.limits.path),
+        "versions": versions,
+        "chosen": chosen,
+        "before": before,
+        "changes": found,
+    }
+
+
+def _content(version: Version) -> Content:
+    return Content(version.content, version.digest, version.source)
+
+
+def facts_of(explained: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an explanation stands in its table; what is not known is left out."""
+    names = {
+        "state": "State", "outcome": "Outcome", "reason": "Reason", "category": "Category", "channel": "Channel",
+        "scope": "Limit of", "limit": "Limit", "used": "Used", "place": "Place in line", "before": "Before it",
+        "attempts": "Attempts", "replays": "Replays", "worker": "Worker", "code": "Code", "detail": "Detail",
+        "ts": "Message", "job_id": "Id on the queue",
+    }  # fmt: skip
+    return {said: explained[name] for name, said in names.items() if explained.get(name) not in {None, "", 0}}
+
+
+def instants_of(explained: Mapping[str, Any]) -> dict[str, float]:
+    """The instants of an explanation in microseconds, those that are known."""
+    names = {
+        "first_seen": "First seen", "at": "Ended", "next_at": "Goes on", "expected_at": "Expected",
+        "fits_at": "The limit had room",
+    }  # fmt: skip
+    return {said: explained[name] * US for name, said in names.items() if explained.get(name)}

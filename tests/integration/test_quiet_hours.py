@@ -1,0 +1,442 @@
+"""Quiet hours: what comes in them is dropped, digested into one message, or waits and then goes within the limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from dispatcher.core.digests import clock_of
+from dispatcher.core.limits import US, Lane, Reason
+from dispatcher.core.outcomes import Hushed
+from dispatcher.core.posts import Rejected, Retryable
+from dispatcher.logs.event_log import facts_of
+from dispatcher.store.dead_letters import DeadLetters, Filter
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.explanations import Explanations
+from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from tests.support.deferral import category_line, opens_at, run, send
+from tests.support.doubles import START_US
+from tests.support.servers import Database
+from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, policy_from
+
+LIMITS: Final = """\
+global: {limits: []}
+channels: {default: {pace: none}}
+defaults: {limits: [3/30m], channel: "#free", max_age: 1d}
+categories:
+  drops: {}
+  later: {on_limit: defer}
+  kept: {on_limit: dead-letter}
+  chatter: {on_limit: digest, digest_delay: 60s}
+  hosts: {limits: [], per_label: {host: [1/30m]}}
+quiet:
+  noon: {times: ["10:00-12:00"], zone: UTC, categories: [drops], unless: {priority: high, severity: crit*}, then: drop}
+  siesta: {times: ["10:30-12:30"], zone: UTC, categories: [later, kept, hosts, errors], then: defer}
+  tea: {times: ["10:00-12:00"], days: [mon-fri], zone: UTC, categories: [chatter, talk], then: digest}
+"""
+"""The stage begins on a Wednesday at 10:53:20, UTC."""
+
+NOON_US: Final = START_US + 4_000 * US
+HALF_PAST_US: Final = NOON_US + 1_800 * US
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis, policy_from(LIMITS))
+
+
+def until(stage: Stage, at_us: int) -> None:
+    stage.clock.now_us = at_us
+
+
+def sentence(stage: Stage, id_: str) -> str:
+    explanations = Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock)
+    return explanations.explain(id_).sentence
+
+
+# What is dropped
+
+
+def test_in_quiet_hours_that_drop_an_event_is_dropped_without_a_slot(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", "b", category="drops")
+    run(ann)
+    assert stage.snapshot().by_category("dropped") == {"drops": 2}
+    assert stage.slots("category:drops") == {}
+    decision = Decisions(stage.redis, stage.keys).find("a")
+    assert decision is not None
+    assert (decision.outcome, decision.reason, decision.detail, decision.since_us, decision.fits_at_us) == (
+        "dropped", "quiet", "noon", NOON_US - 7_200 * US, NOON_US,
+    )  # fmt: skip
+    assert (decision.scope, decision.limit) == ("quiet:noon", None)
+    assert sentence(stage, "a") == "Dropped at 10:53:20: quiet hours noon from 10:00:00 until 12:00:00."
+    assert facts_of(ann.told.settlements[0]) == {
+        "outcome": "dropped", "reason": "quiet", "detail": "noon",
+        "since": NOON_US / US - 7_200, "until": NOON_US / US,
+    }  # fmt: skip
+    assert stage.redis.hexists(stage.keys.decisions[0], "a")
+
+
+def test_an_event_that_the_hours_exempt_is_posted(stage: Stage, ann: Worker) -> None:
+    send(stage, "high", category="drops", priority=Lane.HIGH)
+    send(stage, "critical", category="drops", labels={"severity": "critical"})
+    send(stage, "other", category="drops", labels={"severity": "low"})
+    run(ann)
+    assert ann.desk.posts == ["high", "critical"]
+    assert stage.total("dropped") == 1
+
+
+def test_quiet_hours_end_to_the_microsecond(stage: Stage, ann: Worker) -> None:
+    until(stage, NOON_US - 1)
+    send(stage, "a", category="drops")
+    run(ann)
+    until(stage, NOON_US)
+    send(stage, "b", category="drops")
+    run(ann)
+    assert (ann.desk.posts, stage.total("dropped")) == (["b"], 1)
+
+
+def test_an_event_admitted_before_is_posted_in_quiet_hours(stage: Stage, ann: Worker) -> None:
+    until(stage, NOON_US - 7_200 * US - 1)
+    send(stage, "a", category="drops")
+    (a,) = ann.go()
+    ann.answer(a, Retryable("http_502", "bad gateway"))
+    stage.clock.forward(BACKOFF_US / US)
+    run(ann)
+    assert stage.total("sent") == 1
+
+
+def test_a_replayed_dead_letter_becomes_one_again_where_others_are_dropped(stage: Stage, ann: Worker) -> None:
+    until(stage, NOON_US)
+    ann.desk.reply = lambda _: Rejected("no_text", "empty")
+    send(stage, "a", category="drops")
+    run(ann)
+    until(stage, NOON_US + 79_200 * US)
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.replay(letters.find(Filter()))
+    run(ann)
+    (letter,) = letters.find(Filter())
+    assert (letter.reason, letter.replays, stage.total("dropped")) == ("quiet", 1, 0)
+    assert (
+        sentence(stage, "a").startswith("Dead letter at 2024-11-21 10:00:00: quiet hours noon from")
+        or sentence(stage, "a") == "Dead letter at 10:00:00: quiet hours noon from 10:00:00 until 12:00:00."
+    )
+
+
+# What waits
+
+
+def test_in_quiet_hours_that_defer_an_event_waits_for_their_end_in_a_line_of_its_own(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", "b", category="errors")
+    run(ann)
+    assert category_line(stage, "quiet:category:errors") == ["a", "b"]
+    assert category_line(stage) == []
+    assert opens_at(stage, "quiet:siesta") == HALF_PAST_US
+    assert [(each.reason, each.scope) for each in ann.told.waits] == [(Reason.QUIET, "quiet:siesta")] * 2
+    assert sentence(stage, "a") == "Waits: quiet hours siesta from 10:30:00 until 12:30:00."
+    assert sentence(stage, "b").endswith("until 12:30:00; it is behind 1 other.")
+    until(stage, HALF_PAST_US - 1)
+    run(ann)
+    assert stage.total("sent") == 0
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert ann.desk.posts == ["a", "b"]
+    assert stage.slots("category:errors").keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("category", ["errors", "later", "kept"])
+def test_after_the_end_what_waited_goes_within_the_limits_whatever_on_limit_says(
+    stage: Stage, ann: Worker, category: str
+) -> None:
+    ids = [f"e{n}" for n in range(8)]
+    send(stage, *ids, category=category)
+    run(ann)
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert ann.desk.posts == ids[:3]
+    assert category_line(stage, f"quiet:category:{category}") == ids[3:]
+    assert opens_at(stage, f"category:{category}") == HALF_PAST_US + 1_800 * US
+    assert sentence(stage, "e3").startswith(
+        f"Waits for room: category {category} has used 3 of 3 in 30 min; first in line"
+    )
+    until(stage, HALF_PAST_US + 1_800 * US)
+    run(ann)
+    assert ann.desk.posts == ids[:6]
+    assert (stage.total("dropped"), stage.total("dead")) == (0, 0)
+
+
+def test_what_comes_after_the_end_follows_on_limit_while_others_still_wait(stage: Stage, ann: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(5)), category="errors")
+    run(ann)
+    until(stage, HALF_PAST_US)
+    run(ann)
+    send(stage, "new", category="errors")
+    run(ann)
+    assert stage.snapshot().by_category("dropped") == {"errors": 1}
+    assert category_line(stage, "quiet:category:errors") == ["e3", "e4"]
+
+
+def test_what_waits_for_the_end_goes_by_priority(stage: Stage, ann: Worker) -> None:
+    send(stage, "low", category="errors", priority=Lane.LOW)
+    send(stage, "normal", category="errors")
+    send(stage, "high", category="errors", priority=Lane.HIGH)
+    run(ann)
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert ann.desk.posts == ["high", "normal", "low"]
+
+
+def test_of_limited_labels_none_waits_for_another_after_the_end(stage: Stage, ann: Worker) -> None:
+    for host in ("x", "y"):
+        send(stage, f"{host}1", f"{host}2", category="hosts", labels={"host": host})
+    run(ann)
+    assert category_line(stage, "quiet:label:hosts:host=x") == ["x1", "x2"]
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert sorted(ann.desk.posts) == ["x1", "y1"]
+    assert category_line(stage, "quiet:label:hosts:host=y") == ["y2"]
+
+
+def test_an_event_deferred_before_waits_at_its_turn_for_the_end(stage: Stage, ann: Worker) -> None:
+    until(stage, NOON_US - 5_400 * US - 600 * US)
+    send(stage, *(f"e{n}" for n in range(5)), category="later")
+    run(ann)
+    assert category_line(stage, "category:later") == ["e3", "e4"]
+    until(stage, NOON_US - 3_600 * US)
+    run(ann)
+    assert category_line(stage, "quiet:category:later") == ["e3", "e4"]
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert ann.desk.posts == [f"e{n}" for n in range(5)]
+
+
+def test_an_event_that_is_too_old_before_the_end_expires(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", category="errors", max_age=60)
+    run(ann)
+    stage.clock.forward(60)
+    run(ann)
+    (letter,) = stage.letters()
+    assert letter["reason"] == "expired"
+    assert category_line(stage, "quiet:category:errors") == []
+
+
+def test_a_replayed_dead_letter_waits_where_others_do(stage: Stage, ann: Worker) -> None:
+    until(stage, HALF_PAST_US)
+    ann.desk.reply = lambda _: Rejected("no_text", "empty")
+    send(stage, "a", category="errors")
+    run(ann)
+    until(stage, NOON_US + 84_600 * US)
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.replay(letters.find(Filter()))
+    run(ann)
+    assert category_line(stage, "quiet:category:errors") == ["a"]
+
+
+def test_what_waits_for_the_end_can_be_seen_and_cancelled(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", "b", category="errors")
+    run(ann)
+    parked = ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=REMEMBER_US, clock=stage.clock
+    )
+    found = list(parked.find(ParkedFilter(reason="quiet")))
+    assert [each.id for each in found] == ["a", "b"]
+    parked.cancel(found, "ed")
+    stage.check()
+    assert (stage.total("dropped"), category_line(stage, "quiet:category:errors")) == (2, [])
+
+
+def test_a_worker_that_dies_with_a_head_leaves_it_in_its_line(stage: Stage, ann: Worker, bob: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(5)), category="errors")
+    run(ann)
+    until(stage, HALF_PAST_US)
+    ann.take()
+    ann.give_back()
+    run(bob)
+    assert bob.desk.posts == ["e0", "e1", "e2"]
+    assert category_line(stage, "quiet:category:errors") == ["e3", "e4"]
+
+
+# What is digested
+
+
+def digests(worker: Worker) -> list[tuple[str, list[str]]]:
+    return [(each.channel, each.text.splitlines()) for each in worker.desk.messages if "quiet hours" in each.text]
+
+
+@pytest.mark.parametrize("category", ["talk", "chatter"])
+def test_what_quiet_hours_digest_is_told_in_one_message_at_their_end(stage: Stage, ann: Worker, category: str) -> None:
+    send(stage, "a", "b", category=category)
+    run(ann)
+    stage.clock.forward(600)
+    send(stage, "c", category=category)
+    run(ann)
+    assert stage.snapshot().by_category("digested") == {category: 3}
+    assert isinstance(ann.told.settlements[0].outcome, Hushed)
+    assert sentence(stage, "a") == "Counted into a digest at 10:53:20: quiet hours tea from 10:00:00 until 12:00:00."
+    assert ann.desk.posts == []
+    until(stage, NOON_US - 1)
+    run(ann)
+    assert digests(ann) == []
+    until(stage, NOON_US)
+    run(ann)
+    assert digests(ann) == [
+        (
+            UNPACED,
+            [
+                f"3 *{category}* in quiet hours (tea) from {clock_of(START_US)} to {clock_of(START_US + 600 * US)}",
+                "• text of a", "• text of b", "• text of c",
+            ],
+        )
+    ]  # fmt: skip
+    assert (stage.total("notices"), stage.snapshot().events, len(stage.snapshot().tallies)) == (1, 0, 0)
+    until(stage, NOON_US + 3_600 * US)
+    run(ann)
+    assert len(digests(ann)) == 1
+
+
+def test_it_tells_how_many_of_the_things_that_it_counts_are_over(stage: Stage, ann: Worker) -> None:
+    for id_, key in (("a", "db1"), ("a2", "db1"), ("b", "db2"), ("c", "db3"), ("d", "db4")):
+        send(stage, id_, category="talk", dedup_key=key)
+        run(ann)
+        stage.clock.forward(1)
+    for id_, key in (("b-over", "db2"), ("c-over", "db3"), ("c-over-again", "db3"), ("x-over", "other")):
+        send(stage, id_, category="talk", dedup_key=key, status="resolved")
+        run(ann)
+        stage.clock.forward(1)
+    send(stage, "c2", category="talk", dedup_key="db3")
+    run(ann)
+    send(stage, "d-over", category="talk", dedup_key="db4", status="resolved")
+    run(ann)
+    until(stage, NOON_US)
+    run(ann)
+    ((_, lines),) = digests(ann)
+    assert lines[0].startswith("6 *talk* in quiet hours (tea)")
+    assert lines[0].endswith(", 2 resolved meanwhile")
+    assert stage.snapshot().by_category("dropped") == {"talk": 5}
+
+
+def test_what_waits_for_the_end_and_is_over_before_is_never_posted(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", category="errors", dedup_key="db1")
+    send(stage, "b", category="errors", dedup_key="db2")
+    run(ann)
+    send(stage, "a-over", category="errors", dedup_key="db1", status="resolved")
+    run(ann)
+    assert category_line(stage, "quiet:category:errors") == ["b"]
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert ann.desk.posts == ["b"]
+
+
+def test_that_message_waits_for_room(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", category="talk")
+    run(ann)
+    until(stage, NOON_US)
+    stage.gate.try_acquire_many([(f"x{n}", stage.policy.scopes("talk")) for n in range(3)])
+    run(ann)
+    assert digests(ann) == []
+    until(stage, NOON_US + 1_800 * US)
+    run(ann)
+    assert len(digests(ann)) == 1
+
+
+def test_each_span_has_a_message_of_its_own(stage: Stage, ann: Worker) -> None:
+    for day in range(2):
+        until(stage, START_US + day * 86_400 * US)
+        send(stage, f"d{day}", category="talk")
+        run(ann)
+        until(stage, NOON_US + day * 86_400 * US)
+        run(ann)
+    assert [lines[1] for _, lines in digests(ann)] == ["• text of d0", "• text of d1"]
+
+
+def test_a_worker_that_dies_with_that_message_leaves_it_to_be_posted_once(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    send(stage, "a", category="talk")
+    run(ann)
+    until(stage, NOON_US)
+    ann.take()
+    ann.give_back()
+    run(bob)
+    assert len(digests(bob)) == 1
+
+
+def test_what_the_dispatcher_says_of_a_category_waits_for_the_end(stage: Stage, ann: Worker) -> None:
+    until(stage, NOON_US - 7_200 * US - 30 * US)
+    send(stage, *(f"e{n}" for n in range(5)), category="chatter")
+    run(ann)
+    assert stage.total("digested") == 3
+    until(stage, NOON_US - 3_600 * US)
+    run(ann)
+    assert ann.desk.posts == ["e0", "e1"]
+    until(stage, NOON_US)
+    run(ann)
+    assert len(ann.desk.posts) == 3
+
+
+# Beside other things
+
+
+def test_of_several_quiet_hours_those_that_end_last_count(redis: Database) -> None:
+    text = LIMITS + '  long: {times: ["10:00-13:00"], zone: UTC, categories: [drops], then: defer}\n'
+    stage = Stage(redis, policy_from(text))
+    ann = stage.worker("ann")
+    send(stage, "a", category="drops")
+    send(stage, "b", category="drops", priority=Lane.HIGH)
+    run(ann)
+    assert category_line(stage, "quiet:category:drops") == ["b", "a"]
+
+
+def test_the_pre_check_leaves_out_what_is_quiet(stage: Stage, ann: Worker) -> None:
+    until(stage, NOON_US - 7_200 * US - 60 * US)
+    version = stage.put_in_force(LIMITS)
+    ann.follow(version)
+    send(stage, *(f"e{n}" for n in range(5)), category="drops")
+    run(ann)
+    send(stage, "checked", category="drops")
+    run(ann)
+    assert [each.names for each in ann.prefiltered] == [["checked"]]
+    until(stage, NOON_US - 7_200 * US)
+    send(stage, "quiet", category="drops")
+    send(stage, "exempt", category="drops", priority=Lane.HIGH)
+    run(ann)
+    send(stage, "quiet2", category="drops")
+    run(ann)
+    assert len(ann.prefiltered) == 1
+    decisions = Decisions(stage.redis, stage.keys)
+    reasons = {id_: found.reason for id_ in ("checked", "quiet", "exempt", "quiet2") if (found := decisions.find(id_))}
+    assert reasons == {"checked": "limit:category", "quiet": "quiet", "exempt": "limit:category", "quiet2": "quiet"}
+
+
+def test_limits_without_quiet_hours_let_what_waits_go_at_once(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force(LIMITS))
+    send(stage, "a", category="errors")
+    run(ann)
+    assert category_line(stage, "quiet:category:errors") == ["a"]
+    ann.follow(stage.put_in_force(LIMITS.partition("quiet:")[0]))
+    for _ in range(3):
+        run(ann)
+    assert ann.desk.posts == ["a"]
+
+
+def test_of_an_event_that_a_dead_worker_may_have_been_admitted_with_the_slots_go_back(
+    stage: Stage, ann: Worker
+) -> None:
+    send(stage, "a", category="drops")
+    send(stage, "b", category="errors")
+    assert len(ann.take().batch) == 2
+    stage.gate.try_acquire_many([("1", stage.policy.scopes("drops")), ("2", stage.policy.scopes("errors"))])
+    ann.give_back()
+    run(stage.worker("bob"))
+    assert (stage.slots("category:drops"), stage.slots("category:errors")) == ({}, {})

@@ -1,0 +1,304 @@
+"""The page over HTTP, without a browser: what each view says, that it is escaped, and what its forms do."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from dispatcher.core.limits import Reason
+from dispatcher.core.outcomes import DeadLettered
+from dispatcher.core.policy import OnLimit
+from dispatcher.web.page.views import VIEWS
+from tests.support.dead_letters import EXHAUSTED, KEYS, buried, bury, numbered, on_lanes
+from tests.support.deferral import run as work
+from tests.support.html import Node, read_html
+from tests.support.processes import until
+from tests.support.servers import Database, RedisServer
+from tests.support.serving import TOKENS, Serving
+from tests.support.stage import UNPACED, Stage, policy_of
+
+LIMITS: Final = 'defaults: {limits: [1/1d], on_limit: defer, channel: "#all"}\n'
+NASTY: Final = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>"""
+SEES: Final = ["/", "/suppressed", "/explain", "/waiting", "/dead", "/silences", "/limits", "/audit"]
+
+
+@pytest.fixture(scope="module")
+def desk(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    cwd: Path = tmp_path_factory.mktemp("page")
+    (cwd / "tokens").write_text(TOKENS, encoding="utf-8")
+    (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    with Serving(shared_server.url, cwd, "--tokens", "tokens", DISPATCHER_LIMITS_FILE="limits.yaml") as serving:
+        yield serving
+
+
+@pytest.fixture
+def browser(desk: Serving, redis_url: str) -> Iterator[httpx.Client]:
+    """As a browser in which an operator has given her token, on an empty database."""
+    del redis_url
+    with desk.client() as client:
+        client.auth = ("", "secret-of-olga")
+        yield client
+
+
+@pytest.fixture(scope="module")
+def staged(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """What shows the namespace of a stage, without tokens."""
+    cwd: Path = tmp_path_factory.mktemp("staged")
+    with Serving(shared_server.url, cwd, DISPATCHER_NAMESPACE="stage", DISPATCHER_QUEUE="q") as serving:
+        yield serving
+
+
+@pytest.fixture
+def audience(staged: Serving, redis_url: str) -> Iterator[httpx.Client]:
+    """A viewer of the stage."""
+    del redis_url
+    with staged.client() as client:
+        yield client
+
+
+def at_now(redis: Database, on_limit: OnLimit) -> Stage:
+    """A stage at the present time, with one place for each category."""
+    stage = Stage(redis, policy_of("", "1/30m", on_limit=on_limit))
+    stage.clock.now_us = time.time_ns() // 1_000
+    return stage
+
+
+def seen(client: httpx.Client, path: str, status: int = 200) -> Node:
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    return read_html(answer.text)
+
+
+def inputs(form: Node) -> dict[str, str]:
+    return {each.attributes["name"]: each.attributes["value"] for each in form.all("input")}
+
+
+def test_every_view_is_a_whole_page_with_the_books_and_its_own_name(browser: httpx.Client) -> None:
+    for path, (address, name) in zip(SEES, VIEWS.values(), strict=True):
+        page = seen(browser, path)
+        assert path == address
+        assert page.one("title").text == f"{name} · dispatcher"
+        assert page.one("h1").text == name
+        (current,) = [link for link in page.one("nav").all("a") if "aria-current" in link.attributes]
+        assert (current.text, current.attributes["href"]) == (name, path)
+        assert page.one("footer").text == (
+            "received 0 sent 0 dropped 0 digested 0 dead 0 duplicate 0 parked 0 in flight 0 the books balance"
+        )
+
+
+def test_pages_run_nothing_inline_and_load_nothing_from_elsewhere(browser: httpx.Client) -> None:
+    for path in SEES:
+        answer = browser.get(path)
+        page = read_html(answer.text)
+        assert not list(page.all("style"))
+        assert [script.parts for script in page.all("script")] == [[]]
+        for node in page.all():
+            assert not [name for name in node.attributes if name.startswith("on") or name == "style"]
+            for name in ("src", "href", "action", "formaction"):
+                assert node.attributes.get(name, "/")[0] in "/#"
+        assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_what_a_page_names_is_there_and_may_be_kept(browser: httpx.Client) -> None:
+    page = seen(browser, "/")
+    named = [node.attributes.get("src") or node.attributes["href"] for node in page.all("script", "link")]
+    assert [re.sub(r"\?v=[0-9a-f]{12}$", "", name) for name in named] == [
+        "/page/favicon.svg",
+        "/page/style.css",
+        "/page/page.js",
+    ]
+    for name in named:
+        answer = httpx.get(browser.base_url.join(name))  # needs no token
+        assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
+    assert httpx.get(browser.base_url.join("/favicon.ico")).headers["content-type"] == "image/svg+xml"
+    assert len(httpx.get(browser.base_url.join("/page/page.js")).text.splitlines()) < 150
+
+
+def test_foreign_text_is_shown_and_never_markup(browser: httpx.Client, redis: Database) -> None:
+    event = {"category": "errors", "text": NASTY, "id": NASTY, "labels": {"host": NASTY}, "channel": "#ops"}
+    bury(redis, [event], DeadLettered(Reason.REJECTED, NASTY, NASTY))
+    redis.hset(KEYS.totals, f"dead {NASTY}", 0)
+    browser.put("/v1/pause/errors", json={"why": NASTY})
+    browser.put("/v1/mutes/errors", json={"for": "2h", "why": NASTY})
+    paths = [*SEES, "/explain?text=script", f"/dead/{NASTY}", "/suppressed?category=" + NASTY]
+    shown = 0
+    for path in [*paths, f"/explain?id={NASTY}", f"/dead?text={NASTY}", f"/nothing?{NASTY}"]:
+        page = read_html(browser.get(path).text)
+        assert [node.attributes.get("src", "")[:14] for node in page.all("script", "img")] in ([], ["/page/page.js?"])
+        shown += page.text.count("<script>alert(1)</script>")
+    assert shown > 10
+
+
+def test_characters_that_no_screen_shows_are_made_visible(browser: httpx.Client, redis: Database) -> None:
+    bury(redis, [{"category": "errors", "text": "a\x1b[31mb\u202ec\nnext", "id": "e"}])
+    page = seen(browser, "/dead/e")
+    assert page.one("main").text.count("a\\x1b[31mb\\u202ec next") == 1
+    assert "\x1b" not in page.text + seen(browser, "/dead").text
+
+
+def test_a_viewer_gets_the_part_that_changes_only_when_it_has(browser: httpx.Client, redis: Database) -> None:
+    first = browser.get("/audit", headers={"X-Live": "1"})
+    assert first.text.startswith("<main")
+    known = {"X-Live": "1", "If-None-Match": first.headers["etag"]}
+    again = browser.get("/audit", headers=known)
+    assert (again.status_code, again.content) == (304, b"")
+    bury(redis, numbered(1))
+    assert browser.post("/v1/dead/purge", json={"all": True}).status_code == 200
+    assert browser.get("/audit", headers=known).status_code == 200
+
+
+def test_it_says_who_is_suppressed_by_which_limit_and_since_when(audience: httpx.Client, redis: Database) -> None:
+    stage = at_now(redis, OnLimit.DROP)
+    for id_ in "abc":
+        stage.send(id_, channel=UNPACED)
+        stage.worker("ann").run()
+    page = seen(audience, "/suppressed")
+    (cause,) = [row for row in page.rows() if len(row) == 6]
+    assert cause[:4] == ["errors", "dropped", "1/30m of category:errors", "2"]
+    assert [row[1] for row in page.rows() if len(row) == 5] == ["c", "b"]
+    assert "errors 2 by its own limit" in page.text
+    assert "No suppressed event is on record for news." in seen(audience, "/suppressed?category=news").text
+
+
+def test_an_event_is_found_by_its_id_by_a_beginning_of_it_and_by_words(audience: httpx.Client, redis: Database) -> None:
+    stage = at_now(redis, OnLimit.DEFER)
+    stage.send("early-disk-db1", "late-disk-db2")
+    work(stage.worker("ann"))
+    for asked in ("late-disk-db2", "late"):
+        told = seen(audience, f"/explain?id={asked}").one("main")
+        assert told.one("pre").text == "text of late-disk-db2"
+        assert "late-disk-db2 Waits for room" in told.text
+    assert [row[0] for row in seen(audience, "/explain?text=DISK-DB2&category=errors").rows()] == ["late-disk-db2"]
+    assert [row[0] for row in seen(audience, "/waiting?text=db2").rows() if len(row) == 6]
+    assert seen(audience, "/explain?text=nobody").rows() == []
+
+
+def test_what_waits_is_shown_with_the_instant_at_which_it_is_expected(audience: httpx.Client, redis: Database) -> None:
+    stage = at_now(redis, OnLimit.DEFER)
+    stage.send("one", "two", "three")
+    work(stage.worker("ann"))
+    page = until(lambda: page if (page := seen(audience, "/waiting")).text.count("2 parked") else None, "a new look")
+    (line,) = [row for row in page.rows() if len(row) == 4]
+    events = [row for row in page.rows() if len(row) == 6]
+    assert (line[0], line[1], line[3]) == ("errors", "2", "category:errors")
+    assert {row[1] for row in events} == {"two", "three"}
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d", row[0]) for row in events)
+
+
+def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
+    redis: Database, redis_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
+    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    bury(redis, numbered(3), EXHAUSTED)
+    with (
+        Serving(redis_url, tmp_path, "--tokens", "tokens", DISPATCHER_LIMITS_FILE="limits.yaml") as serving,
+        serving.client("secret-of-olga") as olga,
+    ):
+        olga.put("/v1/pause/errors", json={"why": "a move"})
+        page = seen(olga, "/")
+    assert page.one("main").text.startswith("Now No worker runs. Nothing waits. Start a worker: none runs.")
+    (stopped,) = [row for row in page.rows() if len(row) == 6]
+    assert stopped[:4] == ["errors", "paused", "olga", "a move"]
+    (category,) = [row for row in page.rows() if row[0] == "errors" and len(row) > 6]
+    assert category[1] == "0 of 1 in 1d"
+    assert "dead 3" in page.one("figcaption").text
+    assert next(page.all("polyline")).attributes["points"]
+
+
+def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx.Client, redis: Database) -> None:
+    bury(redis, numbered(5))
+    bury(redis, [{"category": "deploys", "text": "x", "id": "d"}], EXHAUSTED)
+    groups = [row[:3] for row in seen(browser, "/dead").rows() if len(row) == 5]
+    assert groups == [["exhausted", "connection", "1"], ["rejected", "channel_not_found", "5"]]
+    (form,) = [form for form in seen(browser, "/dead").all("form") if inputs(form).get("reason") == "rejected"]
+    asked = browser.post(form.attributes["action"], data=inputs(form))
+    assert asked.status_code == 200
+    question = read_html(asked.text).one("main")
+    assert "5 dead letters match." in question.text
+    assert on_lanes(redis) == []
+    (sure,) = question.all("form")
+    done = browser.post(sure.attributes["action"], data=inputs(sure))
+    assert (done.status_code, done.headers["location"]) == (303, "/dead?replayed=5")
+    assert "5 replayed." in seen(browser, "/dead?replayed=5").text
+    assert (len(on_lanes(redis)), buried(redis)) == (5, ["d"])
+    (entry,) = seen(browser, "/audit").rows()
+    assert entry[1:] == ["olga", "dead replay", "", "5", "", "page"]
+
+
+def test_one_dead_letter_or_those_of_a_filter_are_removed(browser: httpx.Client, redis: Database) -> None:
+    bury(redis, numbered(4))
+    (form,) = seen(browser, "/dead/e1").all("form")
+    sure = {**inputs(form), "confirmed": "true"}
+    assert browser.post("/dead/purge", data=sure).headers["location"] == "/dead?purged=1"
+    assert buried(redis) == ["e0", "e2", "e3"]
+    ids = browser.post("/dead/purge", data={"text": "text 3", "category": "errors", "reason": "", "confirmed": "true"})
+    assert ids.headers["location"] == "/dead?purged=1"
+    assert buried(redis) == ["e0", "e2"]
+    assert "No dead letter matches any more." in browser.post("/dead/purge", data={"ids": "e1"}).text
+    assert browser.post("/dead/purge", data={}).status_code == 422
+
+
+def test_without_the_scope_nothing_is_offered_and_nothing_done(desk: Serving, redis: Database) -> None:
+    bury(redis, numbered(2))
+    with desk.client() as eve:
+        eve.auth = ("", "secret-of-eve")
+        page = seen(eve, "/dead")
+        assert [form.attributes.get("method") for form in page.all("form")] == [None]
+        assert "Your token has not the scope operate." in page.text
+        refused = eve.post("/dead/replay", data={"all": "true", "confirmed": "true"})
+    assert (refused.status_code, refused.headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert len(buried(redis)) == 2
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://elsewhere"}, {"Origin": "null"}]
+)
+def test_a_form_of_another_site_changes_nothing(
+    browser: httpx.Client, redis: Database, headers: dict[str, str]
+) -> None:
+    bury(redis, numbered(2))
+    answer = browser.post("/dead/purge", data={"all": "true", "confirmed": "true"}, headers=headers)
+    assert (answer.status_code, len(buried(redis))) == (403, 2)
+
+
+def test_a_browser_is_asked_for_a_token(desk: Serving) -> None:
+    answer = httpx.get(desk.url)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (
+        401,
+        'Basic realm="dispatcher", charset="UTF-8"',
+    )
+    assert read_html(answer.text).one("h1").text == "Unauthorized"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/dead/none", 404), ("/dead?since=soon", 422), ("/limits?version=x", 422), ("/?x=1", 422)]
+)
+def test_what_cannot_be_shown_is_told_on_a_page(browser: httpx.Client, path: str, status: int) -> None:
+    assert len(list(seen(browser, path, status).one("nav").all("a"))) == len(VIEWS)
+
+
+def test_versions_of_the_limits_and_what_each_has_changed_are_shown(browser: httpx.Client) -> None:
+    for limit in ("1/1d", "2/1d"):
+        body = LIMITS.replace("1/1d", limit)
+        assert browser.post("/v1/limits/apply", content=body).status_code == 200
+    page = seen(browser, "/limits")
+    assert [row[0] for row in page.rows()] == ["2", "1"]
+    assert "at most 1 in any 24 hours" in next(page.all("del")).text
+    assert "at most 2 in any 24 hours" in next(page.all("ins")).text
+    assert "No version before it is kept." in seen(browser, "/limits?version=1").text
+
+
+def test_a_server_that_is_away_is_told_on_a_page(own_server: RedisServer, tmp_path: Path) -> None:
+    with Serving(own_server.url, tmp_path) as serving, serving.client() as client:
+        assert client.get("/").status_code == 200
+        own_server.stop()
+        assert client.get("/audit").status_code == 503
+        own_server.start()
