@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from re import escape, fullmatch
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from dispatcher.core.limits import US, Lane
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved
+from dispatcher.errors import GateUnavailable
 from dispatcher.store.explanations import Explanations
-from dispatcher.store.leases import Taken
+from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.silences import Silencing, Wanted
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -75,6 +77,18 @@ class Silence:
 
     def matches(self, event: Sent, now_us: int) -> bool:
         return self.from_us <= now_us < self.until_us and all(map(event.has, self.matchers))
+
+
+class _Dying:
+    """The outbox of a worker that dies before it makes an end durable, or starts a post."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the outbox has
+        if name in {"settle", "start"}:
+            raise GateUnavailable("killed")
+        return getattr(self._outbox, name)
 
 
 class Walk:
@@ -268,12 +282,16 @@ class Walk:
         worker.decided()
 
     def die(self) -> None:
-        """A worker that holds an event gives it back, as a dead one does."""
+        """A worker dies that holds an event: before it decides, or before what it decided is durable."""
         event = self.event()
         self.enqueue(event)
         worker = self.random.choice(self.workers)
-        worker.take()
+        taken = worker.take()
         self.settle()
+        if self.random.random() < 0.5:
+            dispatcher = replace(worker.dispatcher, outbox=_Dying(worker.outbox))
+            with suppress(GateUnavailable):
+                dispatcher.dispatch(taken.batch, taken.now_us, 1, taken.silences)
         worker.give_back()
         self.decide(event, self.in_force(), self.now_us)
 
