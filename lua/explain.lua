@@ -5,7 +5,7 @@
 --             take.lua and settle.lua
 --          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
 --          15 16 17 18  HASH  the index of the decision record (include/accounting.lua)
---          19 muted     HASH  category -> JSON (mute.lua)
+--          19 silences  HASH  id -> JSON (include/silences.lua)
 --          20 paused    HASH  '*' or category -> JSON, what is paused by hand
 --          21 failures  HASH  channel -> its posts in a row without a clear answer
 --          22 scheduled  ZSET  as in take.lua
@@ -15,7 +15,7 @@
 --          28 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
--- Returns   [JSON {"now", "pause": {field: value}, "muted", "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
+-- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
 --           "version", "limits": of those in force and what it says, with "limits" and an event that waits for room},
 --           payload of each | '', ...]; facts, those that there are:
 --             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
@@ -199,7 +199,7 @@ end
 return { cjson.encode({
   now = digits(now),
   pause = hash_of(KEYS[7]),
-  muted = hash_of(KEYS[19]),
+  silences = hash_of(KEYS[19]),
   paused = hash_of(KEYS[20]),
   found = found,
   version = version,

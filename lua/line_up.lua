@@ -1,12 +1,15 @@
 -- Deferred events stand in line: newcomers behind those that wait already, and whoever the gate refused.
 --
 -- @keys events leased parked lines timers totals names wake awaited deferred deciding freed limits_version seq tallies
--- @keys guarantees requeued posting scheduled editable
+-- @keys guarantees requeued posting scheduled editable silences endings
 -- KEYS      as in take.lua; and then the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject": prefixes of keys, "version": of the limits | absent,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject", "tally", "firing": prefixes of keys,
+--           "version": of the limits | absent,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its
 --             category that may wait, "deadline": string,
---             "scope": what refused it and "wait_us": until that has room; absent: not asked for yet,
+--             "scope": what refused it and "wait_us": until that has room; or the scope of a silence and until that ends; absent: not
+--             asked for yet,
+--             "silenced": as in include/silences.lua, if it waits for the end of a silence | absent,
 --             "release": [KEYS position, ...] its slots in these go back | absent,
 --             "once": [KEYS position, window in us] of the scope of what it is about, which it holds while it stands in line | absent,
 --             "tally": {"id", "key": KEYS position, "delay_us", "why", "samples"} | absent: counts it, if it stands for the first
@@ -28,6 +31,7 @@
 -- @include leases
 -- @include digest
 -- @include subjects
+-- @include silences
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -37,6 +41,7 @@ if is_stale then
 end
 at.now = microseconds(call.now)
 at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
+at.tally, at.firing = call.tally, call.firing
 local before = lines.first_instant(at)
 
 local function place_of(line)
@@ -52,6 +57,21 @@ local function waits_before(event)
 end
 
 local released = {}
+
+-- Whether it stands or stood in a line for room: one that waited for the end of a silence has not asked for room yet.
+local function stood(header)
+  return header.line and not string.find(header.line, '^silence:')
+end
+
+-- Counts an event that waits for the end of a silence, once for each silence. It keeps no slot meanwhile. Returns until when it
+-- waits.
+local function silence(event, header)
+  leases.let_go(at, event.id, header)
+  if header.line ~= event.line then
+    silences.count(at, event.silenced, event.about, header.seq)
+  end
+  return plan.hget(at.silences, event.silenced.ids[1]) and at.now + event.wait_us or at.now
+end
 
 -- The answer for an event that is about the same thing as another one; nil if it is not.
 local function repeated(event, member)
@@ -73,7 +93,7 @@ local function line_up(event)
   end
   local over = event.about and subjects.over(at, event.about, header.seq)
   local member = event.once and slots.member(KEYS[event.once[1]], record.slot(header), event.id)
-  local answer = over and '["over",' .. over .. ']' or member and not header.line and repeated(event, member)
+  local answer = over and '["over",' .. over .. ']' or member and not stood(header) and repeated(event, member)
   if answer then
     return answer
   end
@@ -83,11 +103,11 @@ local function line_up(event)
   end
   plan.srem(at.leased, event.id)
   for _, scope in ipairs(event.release or {}) do
-    if slots.release(KEYS[scope], record.slot(header)) then
+    if slots.release(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id)) then
       released[#released + 1] = string.sub(KEYS[scope], #call.scope + 1)
     end
   end
-  if event.tally and not header.line then
+  if event.tally and not stood(header) then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why, event.tally.samples)
   end
@@ -100,8 +120,9 @@ local function line_up(event)
   end
   header.category, header.deadline = event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)
+  local instant = event.scope and (event.silenced and silence(event, header) or at.now + event.wait_us)
   header.line, header.rank = event.line, deferred.RANKS[event.priority]
-  deferred.line_up(at, event.id, header, payload, event.scope, event.scope and at.now + event.wait_us)
+  deferred.line_up(at, event.id, header, payload, event.scope, instant)
   return place_of(event.line)
 end
 

@@ -2,9 +2,9 @@
 -- about it is to be edited, and the keys that it took are free.
 --
 -- @keys events leased parked lines timers totals names awaited deferred deciding freed wake seen limited limited_older limited_log
--- @keys guarantees scheduled editable tallies seq
+-- @keys guarantees scheduled editable silences silencing endings tallies seq
 -- KEYS      as in take.lua, and editable ZSET subject -> when its message was posted (include/subjects.lua)
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject", "tally": prefixes of keys, "remember_us",
+-- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject", "tally", "firing": prefixes of keys, "remember_us",
 --           "most_decisions": as in settle.lua, "events": [{"id", "about": as in include/subjects.lua, "category", "configured",
 --             "deadline": string, "cancels": true: what waits is not posted any more, "edits": true: messages can be edited,
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
@@ -24,6 +24,7 @@
 -- @include leases
 -- @include digest
 -- @include subjects
+-- @include silences
 
 local AGAIN_US = 30000000 -- an event in flight may end or be parked without a word to who waits for that
 local PATIENCE_US = 300000000 -- an edit waits no longer for the line of its channel
@@ -32,7 +33,7 @@ local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
 at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
-at.remember_us, at.most_decisions, at.tally = call.remember_us, call.most_decisions, call.tally
+at.remember_us, at.most_decisions, at.tally, at.firing = call.remember_us, call.most_decisions, call.tally, call.firing
 local before = lines.first_instant(at)
 local cancelled = {}
 
@@ -143,6 +144,9 @@ local function resolve(event)
   if not over or subjects.is_before(over, instant, seq) then
     plan.hset(key, 'over', about[subjects.INSTANT] .. ' ' .. digits(seq))
     plan.keep_alive(key, about[subjects.SPAN], 2 * about[subjects.SPAN])
+  end
+  if not is_newer then
+    silences.resolve(at, about[subjects.NAME], instant)
   end
   if is_in_flight or is_told_by_another(key, seq) then
     return park(event, key, header, payload, at.now + AGAIN_US)

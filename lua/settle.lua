@@ -3,7 +3,7 @@
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older limited_log others others_older others_log deciding freed failures failing denials posted places limits_version seq
--- @keys tallies guarantees turns scheduled editable metrics
+-- @keys tallies guarantees turns scheduled editable metrics silences endings
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
 --           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
@@ -12,14 +12,15 @@
 --           metrics     HASH    what is counted beside the books (include/accounting.lua); permanent
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
---           "most_decisions", "line", "scope", "tally", "waits", "minute", "subject": prefixes of keys, "version": of the limits | absent; if another one is in
+--           "most_decisions", "line", "scope", "tally", "waits", "minute", "subject", "firing": prefixes of keys, "version": of the limits | absent; if another one is in
 --             force, what waits for a limit or a channel asks again now,
 --           "channels": as in pace.lua,
---           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told",
+--           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told" | "reported",
 --             "scopes": [...], "holds": [...], "guarantee", "priority" as in pace.lua,
 --             "slots": "keep" | "hold" | "release",
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
---             "why": JSON text for the decision record | absent, "shown": text and labels for it | absent, "limited": true: a limit or a mute suppressed it,
+--             "why": JSON text for the decision record | absent, "shown": text and labels for it | absent, "limited": true: a limit or a silence suppressed it,
+--             "silenced": as in include/silences.lua, of an event that a silence suppressed | absent, "reported": as there, of a report,
 --             "channel": position | absent, "replied": true: the channel answered, "arrived": true: the post may have
 --               arrived, charge the channel's pace,
 --             "cooldown_us": no post to the channel for so long, "scan_wait_us": no history scan for so long,
@@ -65,6 +66,7 @@
 -- @include threads
 -- @include digest
 -- @include subjects
+-- @include silences
 
 local MOST_TRIMMED = 200 -- dead letters that one call deletes for their bounds
 
@@ -72,7 +74,7 @@ local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
 at.waits, at.line, at.scope, at.tally, at.minute = call.waits, call.line, call.scope, call.tally, call.minute
-at.remember_us, at.most_decisions, at.subject = call.remember_us, call.most_decisions, call.subject
+at.remember_us, at.most_decisions, at.subject, at.firing = call.remember_us, call.most_decisions, call.subject, call.firing
 local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
@@ -282,6 +284,8 @@ local function settle(event)
     park(event, header, payload)
   elseif event.outcome == 'told' then
     digest.tell(at, event.id, KEYS[event.tally.key], event.told, header)
+  elseif event.outcome == 'reported' then
+    silences.report(at, event.id, event.reported, header)
   elseif is_digest_message then -- a digest message ends only with its tally
     digest.begin_anew(at, event.id)
   else
@@ -305,6 +309,9 @@ local function settle(event)
     if event.outcome == 'sent' and event.since then
       accounting.count_delivery(at, header, event.priority, tonumber(event.since))
     end
+  end
+  if event.silenced then
+    silences.count(at, event.silenced, event.about, header.seq)
   end
   if event.remember then
     accounting.remember(at, { event.id })

@@ -1,11 +1,11 @@
 -- One look at everything status shows and --check verifies, at one instant. Read-only.
 --
--- It looks at each owner of a lease, each category and each mute, and at a bounded number of everything else: of many lines,
+-- It looks at each owner of a lease, each category and each silence, and at a bounded number of everything else: of many lines,
 -- tallies and cool-downs it tells of some, and how much there is in all.
 --
 -- KEYS      1 events 2 leases 3 requeued 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
---           (include/deferred.lua), 19 paused, 20 muted (mute.lua), 21 tallies (include/tally.lua), 22 scheduled; and where "named" is
+--           (include/deferred.lua), 19 paused, 20 silences (include/silences.lua), 21 tallies (include/digest.lua), 22 scheduled; and where "named" is
 --           given, 23 metrics (include/accounting.lua), 24 shadowed, 25 names
 -- ARGV[1]   JSON {"now": us | absent, "leased", "line", "waits", "tally": prefixes of keys, "named": how many names | absent}
 -- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null, "scheduled", "next_scheduled": us | null,
@@ -15,7 +15,7 @@
 --           "tallies": {id: [count, first instant, "buffered" | where its digest message is: "timer" | "line" | "hands"]},
 --           "all_tallies", "has_all_tallies",
 --           "leases": {owner: end}, "cooldowns": {channel: until}, those that end soonest, "all_cooldowns",
---           "pause": {...}, "paused": {"*" | category: JSON}, "muted": {category: JSON},
+--           "pause": {...}, "paused": {"*" | category: JSON}, "silences": {id: JSON}, "suppressed": {id: how many},
 --             and where "named" is given "lanes": [ids waiting, ...] of each lane, "heads": [when the job that is next of each was
 --             enqueued, in RQ's form | false, ...], "named": the first so many names of categories that no limits file knew},
 --           the books: [field, count, ...]; and where "named" is given metrics and shadowed, alike]; instants are strings
@@ -89,6 +89,11 @@ for _, id in ipairs(told_tallies) do
   end
 end
 
+local silences, suppressed = pairs_of(redis.call('HGETALL', KEYS[20])), {}
+for id in pairs(silences) do
+  suppressed[id] = tonumber(redis.call('HGET', call.tally .. 'silence:' .. id, 'count') or 0)
+end
+
 local cooling = '(' .. digits(now)
 local facts = {
   now = digits(now),
@@ -115,7 +120,8 @@ local facts = {
   all_cooldowns = redis.call('ZCOUNT', KEYS[7], cooling, '+inf'),
   pause = pairs_of(redis.call('HGETALL', KEYS[8])),
   paused = pairs_of(redis.call('HGETALL', KEYS[19])),
-  muted = pairs_of(redis.call('HGETALL', KEYS[20])),
+  silences = silences,
+  suppressed = suppressed,
 }
 if not call.named then
   return { cjson.encode(facts), redis.call('HGETALL', KEYS[9]) }

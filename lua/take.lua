@@ -3,7 +3,7 @@
 --
 -- @keys events leases leased requeued parked lines timers posting pause beat seq totals seen dead_ids suspended
 -- @keys lane_high lane_normal lane_low later_high later_normal later_low awaited deferred deciding wake limited limited_older
--- @keys limited_log others others_older others_log freed paused cooldowns places limits_version muted tallies names guarantees reopening turns failures scheduled
+-- @keys limited_log others others_older others_log freed paused cooldowns places limits_version silences silencing endings tallies names guarantees reopening turns failures scheduled
 -- KEYS      events      HASH    id -> record (include/record.lua) of an event, from its first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
 --           leased      SET     ids that this owner holds; gone when empty
@@ -35,7 +35,7 @@
 --           cooldowns   ZSET    channel -> end of its cool-down; also of history scans
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           limits_version STRING the limits in force (include/prelude.lua)
---           muted       HASH    category -> JSON (mute.lua); absent unless something is muted
+--           silences    HASH    id -> JSON; silencing HASH, endings ZSET: see include/silences.lua
 --           tallies     SET     see include/digest.lua
 --           names       ZSET    category that the books count by name -> its place by first sight; permanent
 --           guarantees  SET     scopes of guarantees that lines wait for
@@ -44,7 +44,7 @@
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
 --           and then    ZSET    the scopes of ARGV[2] (include/slots.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
---           due, "leased", "line", "waits", "tally", "scope", "minute": prefixes of keys, "most_decisions", "grace_us": from
+--           due, "leased", "line", "waits", "tally", "scope", "minute", "firing": prefixes of keys, "most_decisions", "grace_us": from
 --           an unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: for each scope that this owner has asked about its last batch, the
 --             instant from which on one more event may pass, and how many may pass at once,
@@ -55,10 +55,11 @@
 --           "fingerprint": of the credential that the owner posts with from now on (include/pause.lua) | absent: as before,
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; both are ignored if another is in force,
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of new events from the lanes,
+--           "silences": version of the silences that the worker knows | absent: it knows none,
 --           "wordless": true: the record keeps no texts of what the pre-check drops | absent, "remember_us": as in settle.lua}
 -- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken), "more": there
---           is more to take, "suspended", "muted": {category: JSON} | absent, "duplicates": [id, ...],
+--           is more to take, "suspended", "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
 --             by the pre-check,
 --           "from": no event that is taken here or later has a lower seq; null if this batch must be decided before the owner
@@ -81,6 +82,7 @@
 -- @include leases
 -- @include digest
 -- @include decide
+-- @include silences
 -- @include intake
 -- @include due
 
@@ -93,7 +95,7 @@ local at = K
 at.now = microseconds(call.now)
 at.owner, at.new, at.due, at.undecided, at.grace_us = call.owner, call.new, call.due, call.undecided, call.grace_us
 at.line, at.waits, at.tally, at.scope, at.leased_prefix = call.line, call.waits, call.tally, call.scope, call.leased
-at.minute = call.minute
+at.minute, at.firing = call.minute, call.firing
 at.remember_us, at.most_decisions, at.is_wordless = call.remember_us, call.most_decisions, call.wordless
 
 -- Reads keys, so that an ACL without rq:job:*, or a key of another type, raises here and not after the first write.
@@ -128,14 +130,13 @@ local function low_share(room)
 end
 
 -- Takes new events from the lanes. Returns whether the lanes hold more.
-local function take_new(any, closed)
-  local is_left, prefilter_call = false, nil
-  local function is_muted(category)
-    return any.muted and redis.call('HEXISTS', at.muted, category) == 1
-  end
+local function take_new(closed)
+  local is_left, prefilter_call, is_silenced = false, nil, nil
   local function refusal_of(mark, about)
-    prefilter_call = prefilter_call or cjson.decode(closed)
-    return intake.refusal(at, prefilter_call, mark, about, #KEYS - #prefilter_call.scopes, is_muted)
+    if not prefilter_call then
+      prefilter_call, is_silenced = cjson.decode(closed), silences.names(at)
+    end
+    return intake.refusal(at, prefilter_call, mark, about, #KEYS - #prefilter_call.scopes, is_silenced)
   end
   local room = at.new - intake.count()
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room
@@ -201,14 +202,21 @@ local function mark_undecided(mark)
   return freed, nth
 end
 
+-- All silences, if the worker knows another version of them.
+local function silences_of(known)
+  local version = silences.version(at)
+  return version ~= known and { version = version, rows = plan.hgetall(at.silences) } or nil
+end
+
 look_at_keys()
-local any = intake.look(at)
+intake.look(at)
 leases.renew(at, call.owner, call.lease_us)
 local grace = leases.grace(at)
 local version = redis.call('GET', at.limits_version)
 local is_stale = call.version and version ~= call.version
 local opened = not is_stale and call.opened or nil
 local mark = deferred.decided(at, call.owner, opened, call.undecided)
+silences.end_due(at)
 if call.starts then -- its limits may differ from those by which the instants were found: each scope is asked again
   plan.hset(at.reopening, 'scopes', digits(at.now) .. ' 0')
 end
@@ -233,7 +241,7 @@ end
 if call.adopt then
   adopt()
 elseif may_hand_out and not due.is_alone() then
-  more = take_new(any, not is_stale and ARGV[2] or nil) or more
+  more = take_new(not is_stale and ARGV[2] or nil) or more
 end
 more = more or due.is_alone()
 local has_put, later_at = put_on_lanes()
@@ -261,7 +269,7 @@ local facts = {
   from = has_to_decide and cjson.null or digits(intake.undecided() or record.last_seq(at) + 1),
   freed = freed,
   nth = nth,
-  muted = any.muted and plan.hgetall(at.muted) or nil,
+  silences = silences_of(call.silences),
 }
 intake.write(at)
 local records = intake.told(facts)

@@ -20,8 +20,9 @@ from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.enqueue import text_of, wrong_layout
 from dispatcher.store.explanations import Explanations
-from dispatcher.store.operator_controls import Muting, Pausing
+from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents
+from dispatcher.store.silences import Silencing
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Versions
 
@@ -67,9 +68,9 @@ class Desk:
         return Pausing(self._client, self._keys)
 
     @cached_property
-    def muting(self) -> Muting:
-        """What mutes categories."""
-        return Muting(self._client, self._keys)
+    def silencing(self) -> Silencing:
+        """The silences."""
+        return Silencing(self._client, self._keys)
 
     @cached_property
     def versions(self) -> Versions:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from dispatcher.store.dead_letters import DeadLetters
     from dispatcher.store.decisions import Decisions
     from dispatcher.store.explanations import Explanations
-    from dispatcher.store.operator_controls import Muting, Pausing
+    from dispatcher.store.operator_controls import Pausing
     from dispatcher.store.parked_events import ParkedEvents
+    from dispatcher.store.silences import Silencing
     from dispatcher.store.snapshot import Books
     from dispatcher.store.versions import Versions
 
@@ -122,12 +123,12 @@ def open_pausing(settings: AnySettings, server: Server) -> Pausing:
     return Pausing(client_of_namespace(settings, server), keys)
 
 
-def open_muting(settings: AnySettings, server: Server) -> Muting:
-    """What mutes categories of the namespace; raises as ``build_readers`` does."""
-    from dispatcher.store.operator_controls import Muting
+def open_silencing(settings: AnySettings, server: Server) -> Silencing:
+    """The silences of the namespace; raises as ``build_readers`` does."""
+    from dispatcher.store.silences import Silencing
 
     keys, _ = keys_of(settings)
-    return Muting(client_of_namespace(settings, server), keys)
+    return Silencing(client_of_namespace(settings, server), keys)
 
 
 def open_parked_events(settings: Settings, server: Server, policy: Policy) -> ParkedEvents:

@@ -124,7 +124,7 @@ def _decide(taken: Taken, limits: FleetLimits) -> list[Started]:
     batch: Sequence[Leased | Undecodable] = taken.batch
     while True:
         try:
-            return limits.dispatcher.dispatch(batch, taken.now_us, 1, muted=taken.muted)
+            return limits.dispatcher.dispatch(batch, taken.now_us, 1, silences=taken.silences)
         except Overtaken as error:
             batch = error.undecided
             limits.follow(error.version)

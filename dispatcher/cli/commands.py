@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "resume": ("dispatcher.cli.pause", "Let posting go on."),
     "send": ("dispatcher.cli.send", "Put events on the queue, and print their ids."),
     "serve": ("dispatcher.cli.serve", "Take events over HTTP, and let operators look."),
+    "silence": ("dispatcher.cli.silence", "Suppress what matches for a time."),
     "simulate": ("dispatcher.cli.simulate", "Show what limits would have done to recorded events."),
     "slack-stand-in": ("dispatcher.cli.stand_in", "Run a local Slack that shows what is posted to it."),
     "status": ("dispatcher.cli.status", "Show what waits, what was sent, and what limits are used."),

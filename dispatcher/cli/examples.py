@@ -52,6 +52,19 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "dispatcher send --stdin < events.jsonl",
     ),
     "serve": ("dispatcher serve", "dispatcher serve --host 0.0.0.0 --tokens tokens.txt"),
+    "silence": (
+        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'db1 moves'",
+        "dispatcher silence list",
+    ),
+    "silence add": (
+        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'db1 moves'",
+        "dispatcher silence add team=db --start 2026-11-21T22:00 --for 8h --why 'the upgrade' --end-if-idle 1h",
+        "dispatcher silence add alertname=DiskFull --for 7d --why 'a disk is ordered' --until-resolved",
+    ),
+    "silence expire": ("dispatcher silence expire 7",),
+    "silence list": ("dispatcher silence list", "dispatcher silence list --json"),
+    "silence preview": ("dispatcher silence preview 'host=db*' priority=low",),
+    "silence show": ("dispatcher silence show 7",),
     "simulate": (
         "dispatcher simulate events.jsonl --limits new.yaml --against live",
         "dispatcher simulate --from-redis 48h --suggest 'lose 1%' > suggested.yaml",

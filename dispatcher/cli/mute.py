@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
-from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import CATEGORY_NAME, SPAN_US, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.servers import Server
     from dispatcher.settings.plain import AnySettings
-    from dispatcher.store.operator_controls import Muting
+    from dispatcher.store.silences import Silencing
 
 
 @click.command()
@@ -28,18 +28,26 @@ if TYPE_CHECKING:
 def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | None, as_json: bool) -> int:
     """Post nothing of a category for a time; then it goes on by itself.
 
-    Its events follow the category's on_limit, with the reason "muted": they are dropped, kept as dead letters, or wait
-    until the mute ends. What was admitted before is posted. Muting a category again replaces its mute.
+    It is the short form of a silence with the matcher category=CATEGORY: see "dispatcher silence". Its events follow
+    the category's on_limit, with the reason "silenced": they are dropped, kept as dead letters, or wait until the mute
+    ends. What was admitted before is posted. Muting a category again replaces its mute.
     """
     if for_us is None:
         raise click.UsageError("A mute without an end: say --for how long, such as --for 2h.")
     if why is None:
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
-    with _open(terminal, category, quiet=as_json) as (muting, settings, server):
-        until_us = muting.mute(category, for_us, operator(), why)
+    with _open(terminal, category, quiet=as_json) as (silencing, settings, server):
+        from dispatcher.store.silences import TooManySilences
+
+        try:
+            until_us = silencing.mute(category, for_us, operator(), why)
+        except TooManySilences as error:
+            raise Ended(DOES_NOT_HOLD, str(error)) from error
+        except ValueError as error:
+            raise click.UsageError(f"{category} cannot be muted so: {error}.") from error
         audited(settings, server, "mute", about=category, why=why)
     from dispatcher.app.documents.instants import clock
-    from dispatcher.core.limits import US
+    from dispatcher.core.units import US
 
     if as_json:
         terminal.print_json({"category": category, "until": until_us / US, "who": operator(), "why": why})
@@ -57,8 +65,8 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
     Exit 1 if the category is not muted.
     """
-    with _open(terminal, category, quiet=as_json) as (muting, settings, server):
-        was_muted = muting.unmute(category)
+    with _open(terminal, category, quiet=as_json) as (silencing, settings, server):
+        was_muted = silencing.unmute(category)
         if was_muted:
             audited(settings, server, "unmute", about=category)
     if as_json:
@@ -71,10 +79,10 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
 
 @contextmanager
-def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[tuple[Muting, AnySettings, Server]]:
-    from dispatcher.app.readers import open_muting
+def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[tuple[Silencing, AnySettings, Server]]:
+    from dispatcher.app.readers import open_silencing
 
     with namespace_named(terminal, quiet=quiet) as (settings, server):
         if not quiet:
             warn_if_unfamiliar(terminal, settings, server, category)
-        yield open_muting(settings, server), settings, server
+        yield open_silencing(settings, server), settings, server

@@ -33,7 +33,7 @@ _WAITING: Final = (
     Reason.LIMIT_GLOBAL,
     Reason.LIMIT_CATEGORY,
     Reason.LIMIT_LABEL,
-    Reason.MUTED,
+    Reason.SILENCED,
     Reason.QUIET,
     Reason.PACE,
     Reason.COOLDOWN,

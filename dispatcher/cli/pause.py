@@ -12,7 +12,7 @@ from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import CATEGORY_NAME, as_json, operator, words
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING
 
 if TYPE_CHECKING:
     from dispatcher.app.servers import Server

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple, assert_never
 from dispatcher.core import transitions
 from dispatcher.core.leased_event import Candidate, Leased, Started
 from dispatcher.core.limits import US, Demand, Denied, Reason
-from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, Policy, limit_reason
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import MAX_TEXT, cut, escape, gone_line, without_controls
+from dispatcher.core.silences import Silence, Silences
 from dispatcher.core.tally import PATIENCE_US, Counting, Tally, Telling, repeats_of
 
 _BEING: Final = {
@@ -117,13 +117,13 @@ def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate |
     return Settlement(leased, policy.terms(leased), told, slots)
 
 
-def muted(candidate: Candidate, mute: Mute, now_us: int) -> Settlement | None:
-    """It waits until the mute ends: nobody is to be told of the category meanwhile. None of one admitted before."""
+def silenced(candidate: Candidate, silence: Silence, now_us: int) -> Settlement | None:
+    """It waits until the silence ends: nobody is to be told of the category meanwhile. None of one admitted before."""
     leased, terms = candidate
     if leased.was_admitted or terms.channel == EDITS:
         return None
     slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
-    waits = Parked(Place.TIMER, Reason.MUTED, max(0, mute.until_us - now_us), detail=mute.detail)
+    waits = Parked(Place.TIMER, Reason.SILENCED, max(0, silence.until_us - now_us), detail=silence.detail)
     return Settlement(leased, terms, waits, slots)
 
 
@@ -337,9 +337,10 @@ class DigestMessages:
         del now_us
         return on_arrival(leased, self.policy, can_edit=self.sink.can_update)
 
-    def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | None:
-        """A digest message waits."""
-        return muted(candidate, mute, now_us)
+    def silenced(self, candidate: Candidate, silences: Silences, now_us: int) -> Settlement | None:
+        """A digest message waits while its whole category is silenced: it has no labels of its own."""
+        found = silences.of_whole_category(candidate.leased.event.category, now_us)
+        return silenced(candidate, found[0], now_us) if found else None
 
     def quiet(self, candidate: Candidate, now_us: int) -> Settlement | None:
         """A digest message waits."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, format_duration
 from dispatcher.core.once import is_repeat
+from dispatcher.core.silences import SILENCE_PREFIX, Silence
 
 Clock: TypeAlias = Callable[[int], str]
 """An instant as people read it."""
@@ -24,6 +25,9 @@ _SCOPES: Final = {"global": "all events together", "shared": "what the guarantee
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
 _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel", "instead_of")
 """What a log line has of a decision as it is."""
+MUTED: Final = "muted"
+"""The reason in old records of what is a silence now."""
+
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
 _HOLDING: Final = "admitted events hold the limit and are yet to be posted"
@@ -34,10 +38,11 @@ class Decision:
     """What became of one event, at ``at_us``. ``fits_at_us`` is when the limit that refused it would have let it pass.
 
     ``copies`` of it may stand in Slack, beside what was sent: posts with an unknown delivery status that could not be
-    found in the history. ``since_us`` is since when what expired has waited. ``shadow`` are limits that would have
-    refused it and are not enforced. ``instead_of`` is the channel it was meant for, which is gone: ``channel`` is its
-    category's fallback. ``text`` is the beginning of the event's text, as far as it is kept. Of a
-    duplicate whose first decision is no longer kept only ``outcome`` and ``reason`` are known.
+    found in the history. ``since_us`` is since when what expired has waited, or since when there is the silence that
+    suppressed it. ``shadow`` are limits that would have refused it and are not enforced. ``instead_of`` is the channel
+    it was meant for, which is gone: ``channel`` is its category's fallback. ``text`` is the beginning of the event's
+    text, as far as it is kept; ``priority`` is known where the labels are. Of a duplicate whose first decision is no
+    longer kept only ``outcome`` and ``reason`` are known.
     """
 
     id: str
@@ -57,6 +62,7 @@ class Decision:
     since_us: int | None = None
     text: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    priority: str | None = None
     instead_of: str | None = None
 
 
@@ -198,8 +204,10 @@ def why(decision: Decision, at: Clock) -> str:
         return _recovery(decision, at)
     if decision.reason == Reason.QUIET and decision.since_us is not None and decision.fits_at_us is not None:
         return quiet_words(decision.detail or "", decision.since_us, decision.fits_at_us, at)
-    if decision.reason == Reason.MUTED and decision.fits_at_us is not None:
-        return f"category {decision.category} was muted until {at(decision.fits_at_us)}{_words(decision.detail)}"
+    if decision.reason in {Reason.SILENCED, MUTED} and decision.fits_at_us is not None:
+        what = f"category {decision.category} was muted" if decision.reason == MUTED else "silenced"
+        since = "" if decision.since_us is None else f" from {at(decision.since_us)}"
+        return f"{what}{since} until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
         return f"{_used_up(decision.scope or '', decision.limit or '')}; {_fits(decision, at)}"
     return (decision.detail or "").removesuffix(".")
@@ -254,18 +262,19 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
     ``next_us`` is when the next may pass, None while that is decided.
     """
     room = f"Waits for room: {_scope(scope)} had used up a limit"
+    if scope.startswith(SILENCE_PREFIX):
+        room = f"Waits: it was silenced (silence {scope.removeprefix(SILENCE_PREFIX)})"
     if scope.startswith("quiet:"):
         room = f"Waits: quiet hours {scope.partition(':')[2]}"
-    if scope.startswith("muted:"):
-        room = "Waits: its category was muted"
     if before:
         return f"{room}; it is behind {_others(before)}."
     return f"{room}; as the next of its line it is expected {'now' if next_us is None else f'at {at(next_us)}'}."
 
 
-def muted(category: str, before: int, until: str) -> str:
-    """An event that waits for the end of a mute; ``until`` as ``mute_words`` has it."""
-    return f"Waits: category {category} is muted {until}{f'; it is behind {_others(before)}' if before else ''}."
+def silenced(silence: Silence, before: int, at: Clock) -> str:
+    """An event that waits for the end of a silence."""
+    behind = f"; it is behind {_others(before)}" if before else ""
+    return f"Waits: it is silenced from {at(silence.from_us)} until {at(silence.until_us)} {silence.detail}{behind}."
 
 
 def quiet_words(name: str, since_us: int, until_us: int, at: Clock) -> str:
@@ -276,11 +285,6 @@ def quiet_words(name: str, since_us: int, until_us: int, at: Clock) -> str:
 def quiet(words: str, before: int) -> str:
     """An event that waits for the end of quiet hours."""
     return f"Waits: {words}{f'; it is behind {_others(before)}' if before else ''}."
-
-
-def mute_words(until_us: int, who: str, why: str, at: Clock) -> str:
-    """``until 14:00:00 by ops@host: maintenance``."""
-    return f"until {at(until_us)} by {who}: {why}"
 
 
 def for_channel(channel: str, before: int, hindrance: str) -> str:
@@ -399,7 +403,7 @@ def _repeat(decision: Decision, at: Clock) -> str:
     return f"a repeat of {first}, which was posted at {at(decision.since_us)}{following}"
 
 
-_SAID_IN_FULL: Final = frozenset({Reason.QUIET, Reason.MUTED, Reason.RESOLVED, Reason.UNPOSTED})
+_SAID_IN_FULL: Final = frozenset({Reason.QUIET, Reason.SILENCED, MUTED, Reason.RESOLVED, Reason.UNPOSTED})
 """Reasons of which ``why`` says all."""
 
 

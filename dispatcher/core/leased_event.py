@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Demand, Limit, Reason, Scope
+from dispatcher.core.silences import SILENCE_PREFIX, Ended
 from dispatcher.core.tally import Tally, Telling
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none; its monotonic clock stops
-_TELLINGS: Final = tuple(f"{telling}:" for telling in Telling)
+_OWN: Final = (*(f"{telling}:" for telling in Telling), SILENCE_PREFIX)
 
 
 class Trouble(StrEnum):
@@ -87,7 +88,7 @@ class Leased(NamedTuple):
     attempt; ``why`` is the reason and code for which it last waited on a timer. ``code`` is what its last post was
     answered with, if it did not arrive. ``counted`` is its name in the books, once it has one. ``edits`` is the message
     that it edits instead of posting one: it tells of a recovery. ``gone`` is
-    the channel for which its fallback stands in, once it does.
+    the channel for which its fallback stands in, once it does. ``report`` is what the report of a silence tells of.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Leased(NamedTuple):
     counted: str | None = None
     edits: Posted | None = None
     gone: Gone | None = None
+    report: Ended | None = None
 
     @property
     def was_admitted(self) -> bool:
@@ -148,8 +150,13 @@ class Leased(NamedTuple):
 
     @property
     def is_digest_message(self) -> bool:
-        """Whether it is one of the dispatcher's own, a digest or a notice."""
-        return self.tally is not None
+        """Whether it is one of the dispatcher's own: a digest, a notice, or the report of a silence."""
+        return self.tally is not None or self.report is not None
+
+    @property
+    def has_left_silence(self) -> bool:
+        """Whether it has waited for the end of a silence, and not asked for room yet."""
+        return self.line is not None and self.line.startswith(SILENCE_PREFIX)
 
     @property
     def name(self) -> str:
@@ -232,4 +239,4 @@ def boottime_s() -> float:
 
 def is_digest_message(event_id: str) -> bool:
     """Whether it is the id of a digest message: no other one on the queue holds a colon."""
-    return event_id.startswith(_TELLINGS)
+    return event_id.startswith(_OWN)

@@ -19,6 +19,7 @@ from dispatcher.core.units import DAY_US, US, Lane, format_duration, is_utf8, pa
 
 __all__ = [
     "DEFAULT_BOUNDS",
+    "EVERYTHING",
     "MAX_LIMIT",
     "MAX_NAME",
     "MAX_WINDOW_US",
@@ -290,7 +291,7 @@ class Reason(StrEnum):
     EXHAUSTED = "exhausted"
     OVERFLOW = "overflow"
     DUPLICATE = "duplicate"
-    MUTED = "muted"
+    SILENCED = "silenced"
     QUIET = "quiet"
     CANCELLED = "cancelled"
     REPEAT = "repeat"
@@ -300,6 +301,9 @@ class Reason(StrEnum):
 
 NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
+
+EVERYTHING: Final = "*"
+"""In place of a category: posting is paused by hand for all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,8 @@ class Recovered(NamedTuple):
 class Dropped:
     """Discarded: by a limit, with what would have let it pass, or by hand.
 
-    Then ``detail`` says by whom, and of a mute ``until_us`` when that ends. Of a repeat ``detail`` is the id of the
-    event that it repeats, and ``since_us`` when that was posted.
+    Then ``detail`` says by whom; of a silence ``since_us`` and ``until_us`` say from when until when. Of a repeat
+    ``detail`` is the id of the event that it repeats, and ``since_us`` when that was posted.
     """
 
     denied: Denied | None
@@ -65,6 +65,19 @@ class Dropped:
     until_us: int | None = None
     counting: Counting | None = None
     since_us: int | None = None
+
+
+class Until(NamedTuple):
+    """The end of something that keeps off events whatever the limits say: its scope, and how long it still lasts."""
+
+    scope: str
+    wait_us: int
+
+
+class Silenced(NamedTuple):
+    """The silences that match an event; the first of them suppresses it."""
+
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +97,24 @@ class Hushed:
 class Deferral:
     """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
 
-    ``most`` of its category may wait. ``muted_us`` is how long its category is still muted, and ``hushed`` the scope of
-    the quiet hours that hold and how long they do; then the gate is not asked.
-    ``counting`` where somebody is told of it.
+    ``most`` of its category may wait. ``until`` is set where the gate was not asked: what it waits for, a silence or
+    quiet hours. ``silenced`` says which silences match it. ``counting`` where somebody is told of it.
     """
 
     candidate: Candidate
     line: str
     most: int
     denied: Denied | None = None
-    muted_us: int | None = None
+    until: Until | None = None
+    silenced: Silenced | None = None
     counting: Counting | None = None
-    hushed: tuple[str, int] | None = None
 
     @property
     def once(self) -> Scope | None:
         """The scope of what it is about, which it holds while it stands in line; None where it may take none."""
         first = self.candidate.terms.scopes[:1]
         scope = first[0] if first and isinstance(first[0], Scope) else None
-        asks = self.muted_us is None and self.hushed is None
-        return scope if scope is not None and is_once(scope) and asks else None
+        return scope if scope is not None and is_once(scope) and self.until is None else None
 
 
 class Repeat(NamedTuple):
@@ -170,9 +181,9 @@ class Turn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """Kept for a human. ``until_us`` is when the mute ends that suppressed it, ``counting`` who is told of it.
+    """Kept for a human. ``until_us`` is when the silence ends that suppressed it, ``counting`` who is told.
 
-    ``since_us`` is since when an expired one has waited.
+    ``since_us`` is since when an expired one has waited, or since when there is the silence.
     """
 
     reason: Reason
@@ -192,7 +203,7 @@ def _can_bury(reason: Reason) -> bool:
             return True
         case Reason.OK | Reason.PACE | Reason.COOLDOWN | Reason.PAUSED | Reason.RETRY | Reason.RECONCILE:
             return False
-        case Reason.MUTED | Reason.QUIET | Reason.REPEAT | Reason.RESOLVED:
+        case Reason.SILENCED | Reason.QUIET | Reason.REPEAT | Reason.RESOLVED:
             return True
         case Reason.DUPLICATE | Reason.CANCELLED | Reason.SCHEDULED | Reason.UNPOSTED:
             return False
@@ -272,7 +283,20 @@ class Prefiltered(NamedTuple):
     seen_us: int
 
 
-Outcome: TypeAlias = Sent | Digested | Dropped | Hushed | DeadLettered | Parked | Told
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a report of a silence has done: it was posted, there was nothing to tell, or it could not be posted.
+
+    With ``wait_us`` it tries again after that; else that is its end.
+    """
+
+    receipt: Receipt | None = None
+    wait_us: int | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+Outcome: TypeAlias = Sent | Digested | Dropped | Hushed | DeadLettered | Parked | Told | Reported
 
 
 class Slots(StrEnum):
@@ -291,6 +315,7 @@ class Settlement(NamedTuple):
     long; ``scan_wait_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post
     succeeded, a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``failed_scans`` counts
     history scans that broke off, None where nothing is to be reconciled; ``resent`` posts made again.
+    ``silenced`` says which silences match it, where one has suppressed it.
     ``template_fault``: what was wrong with the category's template, of which nothing depends. ``text`` is what was
     posted, where that may be edited later; ``uneditable`` says that a message cannot be edited.
     """
@@ -314,6 +339,7 @@ class Settlement(NamedTuple):
     is_scan: bool = False
     text: str | None = None
     uneditable: bool = False
+    silenced: Silenced | None = None
 
     @property
     def is_posted(self) -> bool:

@@ -1,4 +1,4 @@
-"""Instants of the past as people type them."""
+"""Instants as people type them: of the past, and of a beginning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from dispatcher.core.units import US, parse_duration
 
 When: TypeAlias = Callable[[int], int]
-"""An instant of the past as somebody typed it: given the present instant it returns the one that is meant."""
+"""An instant as somebody typed it: given the present instant it returns the one that is meant."""
 
 _DAYS_BACK: Final = {"today": 0, "yesterday": 1}
 
@@ -38,3 +38,14 @@ def read_when(text: str, zone: tzinfo | None = None) -> When:
         expected = "2h (that long ago), 2026-11-21, 2026-11-21T08:00, yesterday or today"
         raise ValueError(f"{text!r}, expected a time such as {expected}") from None
     return lambda _: at_us
+
+
+def read_start(text: str, zone: tzinfo | None = None) -> When:
+    """The instant in ``30m`` (that long from now), ``2026-11-21T22:00`` or ``2026-11-21``, as ``read_when`` has it."""
+    with suppress(ValueError):
+        span_us = parse_duration(text)
+        return lambda now_us: now_us + span_us
+    if text not in _DAYS_BACK:
+        with suppress(ValueError):
+            return read_when(text, zone)
+    raise ValueError(f"{text!r}, expected a time such as 30m (from now), 2026-11-21T22:00 or 2026-11-21")

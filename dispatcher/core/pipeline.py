@@ -6,16 +6,14 @@ Two steps are never mixed. The *budget* (limits of global, category and label) d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, assert_never
 
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Terms, Undecodable, Waiting, boottime_s
 from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes
-from dispatcher.core.mutes import MUTED_SCOPE, Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
     GRACE_US,
@@ -36,10 +34,11 @@ from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
 from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
+from dispatcher.core.silence_reports import SilenceReports
+from dispatcher.core.silences import NOTHING_SILENCED, ROOM, SILENCE_PREFIX, Silence, Silences
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits
 
-NOTHING_MUTED: Final[Mapping[str, Mute]] = MappingProxyType({})
 POST_S: Final = 10.0
 """How long a post may take, unless the settings say otherwise."""
 
@@ -93,24 +92,26 @@ class Dispatcher:
     clock: Callable[[], float] = boottime_s
     _events: Kind = field(init=False)
     _digests: Kind = field(init=False)
+    _reports: Kind = field(init=False)
 
     def __post_init__(self) -> None:
         events = ProducerEvents(self.policy, self.sink, self.backoff, self.grace_us)
         object.__setattr__(self, "_events", events)
         object.__setattr__(self, "_digests", DigestMessages(self.policy, self.sink, self.backoff, self.grace_us))
+        object.__setattr__(self, "_reports", SilenceReports(self.policy, self.sink, self.backoff, self.grace_us))
 
     def dispatch(
         self,
         batch: Sequence[Leased | Undecodable],
         now_us: int,
         free: int,
-        muted: Mapping[str, Mute] = NOTHING_MUTED,
+        silences: Silences = NOTHING_SILENCED,
         begin: Callable[[Started], None] = lambda _: None,
     ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
-        ``free`` is how many posts can start; further admitted events wait in their lines for any worker. ``muted`` are
-        the categories of which only events that were admitted before are posted. ``begin`` gets each post as soon as
+        ``free`` is how many posts can start; further admitted events wait in their lines for any worker. Of
+        what ``silences`` match only events that were admitted before are posted. ``begin`` gets each post as soon as
         it is marked: no log line is written between a mark and its post. Events to be reconciled are left to ``scans``.
 
         Raises ``GateUnavailable`` with nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the
@@ -120,7 +121,7 @@ class Dispatcher:
         parts = recovery.parts_of(batch)
         for place, part in enumerate(parts):
             try:
-                started += self._dispatch(part, now_us, free - len(started), muted, begin)
+                started += self._dispatch(part, now_us, free - len(started), silences, begin)
             except Overtaken as error:
                 rest = [each for later in parts[place + 1 :] for each in later]
                 raise Overtaken([*error.undecided, *rest], error.version) from error
@@ -131,14 +132,14 @@ class Dispatcher:
         batch: Sequence[Leased | Undecodable],
         now_us: int,
         free: int,
-        muted: Mapping[str, Mute],
+        silences: Silences,
         begin: Callable[[Started], None],
     ) -> list[Started]:
         """As ``dispatch``, of events of which no two are the failure and the recovery of one thing."""
         found = self._arrive(batch, now_us)
         try:
             found = self._recover(found)
-            found = self._hold_muted(found, muted, now_us)
+            found = self._hold_silenced(found, silences, now_us)
             found = self._hold_quiet(found, now_us)
             found = self._line_up_newcomers(found)
             found = self._ask_gate(found)
@@ -198,6 +199,8 @@ class Dispatcher:
             self.observer.trimmed(done.trimmed)
 
     def _kind_of(self, leased: Leased) -> Kind:
+        if leased.report is not None:
+            return self._reports
         return self._digests if leased.is_digest_message else self._events
 
     def _arrive(self, batch: Sequence[Leased | Undecodable], now_us: int) -> Batch:
@@ -259,25 +262,28 @@ class Dispatcher:
         ]
         return replace(batch, candidates=others, ended=[*batch.ended, *ended], admitted=edits)
 
-    def _hold_muted(self, batch: Batch, muted: Mapping[str, Mute], now_us: int) -> Batch:
-        """An event that a mute suppresses ends, or waits in line until the mute ends."""
-        if not muted:
+    def _hold_silenced(self, batch: Batch, silences: Silences, now_us: int) -> Batch:
+        """An event that a silence suppresses ends, or waits in line until the silence ends."""
+        came = {
+            each.leased.line.split(":")[1]
+            for each in batch.candidates
+            if each.leased.line is not None and each.leased.has_left_silence
+        }
+        if came:
+            self.outbox.expect([_opening(silences.get(each), each, now_us) for each in sorted(came)])
+        if not silences.each:
             return batch
         left: list[Candidate] = []
         ended: list[Settlement] = []
         waiting: list[Deferral] = []
         for candidate in batch.candidates:
-            mute = muted.get(candidate.leased.event.category)
-            match mute and self._kind_of(candidate.leased).muted(candidate, mute, now_us):
+            match self._kind_of(candidate.leased).silenced(candidate, silences, now_us):
                 case Settlement() as settlement:
                     ended.append(settlement)
                 case Deferral() as deferral:
                     waiting.append(deferral)
                 case None:
                     left.append(candidate)
-        self.outbox.expect(
-            [Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0) for category, mute in muted.items() if waiting]
-        )
         return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
 
     def _hold_quiet(self, batch: Batch, now_us: int) -> Batch:
@@ -295,7 +301,7 @@ class Dispatcher:
                     waiting.append(deferral)
                 case None:
                     left.append(candidate)
-        opens = dict(each.hushed for each in waiting if each.hushed is not None)
+        opens = {each.until.scope: each.until.wait_us for each in waiting if each.until is not None}
         self.outbox.expect([Opening(scope, now_us + left_us, 0) for scope, left_us in opens.items()])
         return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
 
@@ -430,6 +436,13 @@ class Dispatcher:
         return started
 
 
+def _opening(silence: Silence | None, silence_id: str, now_us: int) -> Opening:
+    """When more of those may ask that wait for the end of a silence, of which some have come to ask."""
+    if silence is not None and silence.is_in_force(now_us):
+        return Opening(silence.scope, silence.until_us, 0)
+    return Opening(SILENCE_PREFIX + silence_id, now_us, ROOM)
+
+
 class Kind(Protocol):
     """The seam between events of producers and the dispatcher's own messages: what happens to one at each step.
 
@@ -440,8 +453,8 @@ class Kind(Protocol):
         """The event with its terms, or what happens to it before the gate is asked. Raises nothing."""
         ...
 
-    def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
-        """What happens to the event while its category is muted; None if it goes on."""
+    def silenced(self, candidate: Candidate, silences: Silences, now_us: int) -> Settlement | Deferral | None:
+        """What happens to the event while there are silences; None if it goes on."""
         ...
 
     def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
@@ -486,9 +499,10 @@ class ProducerEvents:
         """The event ends if it is too old, was tried too often, or its category is rejected."""
         return transitions.on_arrival(leased, self.policy, now_us)
 
-    def muted(self, candidate: Candidate, mute: Mute, now_us: int) -> Settlement | Deferral | None:
-        """The category's ``on_limit`` decides."""
-        return transitions.muted(candidate, mute, self.policy, now_us)
+    def silenced(self, candidate: Candidate, silences: Silences, now_us: int) -> Settlement | Deferral | None:
+        """If one matches the event, the category's ``on_limit`` decides."""
+        found = silences.matching(candidate.leased.event, now_us)
+        return transitions.silenced(candidate, found, self.policy, now_us) if found else None
 
     def quiet(self, candidate: Candidate, now_us: int) -> Settlement | Deferral | None:
         """The quiet hours' own ``then`` decides."""

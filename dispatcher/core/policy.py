@@ -193,7 +193,7 @@ _REASONS: Final = {
     "guarantee": Reason.LIMIT_GLOBAL,
     "kept": Reason.LIMIT_GLOBAL,
     "label": Reason.LIMIT_LABEL,
-    "muted": Reason.MUTED,
+    "silence": Reason.SILENCED,
     "quiet": Reason.QUIET,
     "once": Reason.REPEAT,
 }
@@ -388,6 +388,8 @@ class Policy:
         """
         event = leased.event
         rule = self.rule(event.category)
+        if leased.report is not None:
+            return self.report_terms(leased)
         if leased.is_digest_message:
             category = event.category
             return self.digest_terms(leased, (*self.scopes(category, tells=True), *self.scopes(category)))
@@ -425,6 +427,15 @@ class Policy:
 
         category = leased.event.category
         channel = leased.channel or self.rule(category).channel
+        return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
+
+    def report_terms(self, leased: Leased) -> Terms:
+        """The terms of the report of a silence: it goes where most of what it tells of would have gone."""
+        from dispatcher.core.leased_event import Terms
+
+        report = leased.report
+        channel = leased.channel or (report.channel if report is not None else None) or self.defaults.channel
+        scopes = tuple(self._global_demands(leased.event.category, tells=False))
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
 
     def line(self, event: Event) -> str:
@@ -470,7 +481,7 @@ def again_after_us(event_id: str, nth: int) -> int:
 def limit_reason(scope: str) -> Reason:
     """The reason that names a denying scope; guarantees and what they leave are parts of the global limit.
 
-    ``muted:CATEGORY`` is what lines of a muted category wait for.
+    ``silence:ID`` is what lines of silenced events wait for.
     """
     kind = scope.partition(":")[0]
     return _REASONS.get(kind, Reason.LIMIT_CATEGORY)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.core.leased_event import Candidate, Fallback, Leased, Started, Terms, Undecodable
 from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
-from dispatcher.core.mutes import Mute
 from dispatcher.core.once import is_repeat
 from dispatcher.core.outcomes import (
     GRACE_US,
@@ -20,18 +20,18 @@ from dispatcher.core.outcomes import (
     Repeat,
     Sent,
     Settlement,
+    Silenced,
     Slots,
+    Until,
 )
 from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QuietThen
+from dispatcher.core.silences import Silence
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3
 """Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""
-
-_DISCARDS: Final = (OnLimit.DROP, OnLimit.DIGEST)
-"""A replayed event is never discarded in these ways."""
 
 GONE: Final = frozenset({"channel_not_found", "is_archived"})
 """Slack's answers where a channel is gone or archived: the event goes to its category's fallback."""
@@ -101,7 +101,8 @@ def _scheduled(candidate: Candidate, now_us: int) -> Settlement | None:
 def _waited_for(leased: Leased, terms: Terms) -> str:
     """What the event waited for last, in words."""
     if leased.line is not None:
-        return f"for room in a limit (in the line {leased.line})"
+        awaited = "the end of a silence" if leased.has_left_silence else "room in a limit"
+        return f"for {awaited} (in the line {leased.line})"
     reason, code = leased.why or (None, None)
     match reason:
         case None:
@@ -128,7 +129,8 @@ def newcomer(candidate: Candidate, policy: Policy) -> Deferral | None:
     """The event as one that waits behind earlier ones, if its category defers and the event is new; else None."""
     leased = candidate.leased
     rule = policy.rule(leased.event.category)
-    if rule.on_limit is not OnLimit.DEFER or leased.line or leased.was_admitted:
+    stands = leased.line is not None and not leased.has_left_silence
+    if rule.on_limit is not OnLimit.DEFER or stands or leased.was_admitted:
         return None
     counting = policy.counting(leased.event.category)
     return Deferral(candidate, policy.line(leased.event), rule.max_parked, counting=counting)
@@ -142,27 +144,33 @@ def overflow(deferral: Deferral) -> Settlement:
     return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
 
 
-def muted(candidate: Candidate, mute: Mute, policy: Policy, now_us: int) -> Settlement | Deferral | None:
-    """What happens to an event of a muted category, which takes no slot; None if it was admitted before.
+def silenced(
+    candidate: Candidate, silences: Sequence[Silence], policy: Policy, now_us: int
+) -> Settlement | Deferral | None:
+    """What happens to an event that silences match, which takes no slot; None if it was admitted before.
 
-    As with a denial, the category's ``on_limit`` decides. A deferred event waits until the mute ends. No message is
-    posted about the category meanwhile, so with ``digest`` the event is dropped.
+    The first of them suppresses it, the one that ends last. As with a denial, the category's ``on_limit`` decides. A
+    deferred event waits until the silence ends. With ``digest`` it is dropped: nobody is to be told of it. A dead
+    letter that was replayed is one again.
     """
     leased, terms = candidate.leased, candidate.terms
     if leased.was_admitted:
         return None
     slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
-    left_us = max(0, mute.until_us - now_us)
-    rule = policy.rule(leased.event.category)
-    on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit in _DISCARDS else rule.on_limit
+    last, matched = silences[0], Silenced(tuple(each.id for each in silences))
+    category = leased.event.category
+    rule = policy.rule(category)
+    on_limit = OnLimit.DEAD_LETTER if leased.replays else rule.on_limit
     match on_limit:
         case OnLimit.DROP | OnLimit.DIGEST:
-            return Settlement(leased, terms, Dropped(None, Reason.MUTED, mute.detail, mute.until_us), slots)
+            dropped = Dropped(None, Reason.SILENCED, last.detail, last.until_us, since_us=last.from_us)
+            return Settlement(leased, terms, dropped, slots, silenced=matched)
         case OnLimit.DEFER:
-            return Deferral(candidate, policy.line(leased.event), rule.max_parked, muted_us=left_us)
+            until = Until(last.scope, max(0, last.until_us - now_us))
+            return Deferral(candidate, last.line(category), rule.max_parked, until=until, silenced=matched)
         case OnLimit.DEAD_LETTER:
-            letter = DeadLettered(Reason.MUTED, mute.detail, until_us=mute.until_us)
-            return Settlement(leased, terms, letter, slots)
+            letter = DeadLettered(Reason.SILENCED, last.detail, until_us=last.until_us, since_us=last.from_us)
+            return Settlement(leased, terms, letter, slots, silenced=matched)
         case _:
             assert_never(on_limit)
 
@@ -179,9 +187,10 @@ def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | Def
         return None
     slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
     if hush.then is QuietThen.DEFER:
-        line = quiet_line(leased.line or policy.line(event))
+        stands = None if leased.has_left_silence else leased.line
+        line = quiet_line(stands or policy.line(event))
         most = policy.rule(event.category).max_parked
-        return Deferral(candidate, line, most, hushed=(hush.scope, hush.until_us - now_us))
+        return Deferral(candidate, line, most, until=Until(hush.scope, hush.until_us - now_us))
     if leased.replays:
         letter = DeadLettered(Reason.QUIET, hush.name, until_us=hush.until_us, since_us=hush.since_us)
         return Settlement(leased, terms, letter, slots)

@@ -28,6 +28,7 @@ from dispatcher.core.outcomes import (
     Parked,
     Prefiltered,
     Recovered,
+    Reported,
     Sent,
     Settlement,
     Step,
@@ -37,6 +38,7 @@ from dispatcher.core.outcomes import (
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
+from dispatcher.core.silences import Ended
 from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer
@@ -52,6 +54,7 @@ _WARNINGS: Final = {
     "jobs.removed",
     "notice.failed",
     "redis.lost",
+    "silence.failed",
     "slack.paused",
     "slack.scope_missing",
     "template.failed",
@@ -242,8 +245,8 @@ class EventLog:
         told: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
         for settlement in settlements:
-            if isinstance(settlement.subject, Leased) and settlement.subject.tally is not None:
-                if (line := digest_line(settlement.subject.tally, settlement)) is not None:
+            if isinstance(settlement.subject, Leased) and settlement.subject.is_digest_message:
+                if (line := own_line(settlement.subject, settlement)) is not None:
                     self.say(line[0], **line[1])
                 continue
             entry = {**subject_facts(settlement.subject), **facts_of(settlement)}
@@ -314,8 +317,11 @@ class EventLog:
                 entry["text"] = self._text(each.candidate.leased.event)
         self._write_all("event.parked", entries)
         for each in own:
-            telling = each.candidate.leased.id.partition(":")[0]
-            self.say(f"{telling}.parked", category=each.candidate.leased.event.category, reason=each.reason.value)
+            leased, reason = each.candidate.leased, each.reason.value
+            if leased.report is not None:
+                self.say("silence.parked", silence=leased.report.id, reason=reason)
+            else:
+                self.say(f"{leased.id.partition(':')[0]}.parked", category=leased.event.category, reason=reason)
 
     def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         """``lease.lost``: another worker has the event, nothing was changed here."""
@@ -468,7 +474,7 @@ def waiting_facts(waiting: Waiting) -> dict[str, object]:
 def facts_of(settlement: Settlement) -> dict[str, object]:
     """What became of an event, and why; ``perhaps_copies`` messages of it may stand in Slack."""
     facts = _facts_of(settlement)
-    if settlement.perhaps_posted and not isinstance(settlement.outcome, Parked | Told):
+    if settlement.perhaps_posted and not isinstance(settlement.outcome, Parked | Told | Reported):
         facts["perhaps_copies"] = settlement.perhaps_posted
     return facts
 
@@ -506,6 +512,8 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:
             return {**facts, **{name: words for name, words in said.items() if words}}
         case Told(step):
             return {"outcome": step.value}
+        case Reported():
+            return {}
         case _:
             assert_never(settlement.outcome)
 
@@ -525,8 +533,9 @@ def _suppressed_facts(outcome: Hushed | Digested | Dropped) -> dict[str, object]
             return {"outcome": outcome.outcome, "reason": Reason.QUIET.value, **told}
         case Digested(reason, of):
             return {"outcome": "digested", "reason": reason.value, **({} if of is None else {"detail": of})}
-        case Dropped(denied, reason, detail, until_us):
-            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us)}
+        case Dropped(denied, reason, detail, until_us, _, since_us):
+            since = {"since": since_us / US} if reason is Reason.SILENCED and since_us is not None else {}
+            return {**dropped_facts(denied, reason), **_by_hand(detail, until_us), **since}
         case _:
             assert_never(outcome)
 
@@ -541,6 +550,29 @@ def _left_out(parts: tuple[LeftOut, ...]) -> dict[str, object]:
 def dropped_facts(denied: Denied | None, reason: Reason, outcome: str = "dropped") -> dict[str, object]:
     """An event that was dropped, or digested."""
     return {"outcome": outcome, "reason": reason.value, **_denial(denied)}
+
+
+def own_line(leased: Leased, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
+    """The line about what a message of the dispatcher's own has done, or None."""
+    if leased.report is not None:
+        return report_line(leased.report, settlement)
+    return None if leased.tally is None else digest_line(leased.tally, settlement)
+
+
+def report_line(report: Ended, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
+    """The line about what the report of a silence has done, or None of one that had nothing to tell."""
+    facts: dict[str, object] = {"silence": report.id, "matchers": report.matchers, "count": report.suppressed}
+    if settlement.terms is not None:
+        facts["channel"] = settlement.terms.channel
+    match settlement.outcome:
+        case Reported(receipt, _, code, detail) if code is not None:
+            return "silence.failed", {**facts, "code": code, "detail": detail}
+        case Reported(receipt) if receipt is not None:
+            return "silence.reported", facts
+        case Parked(_, reason, wait_us):
+            return "silence.parked", {**facts, "reason": reason.value, "retry_after_s": wait_us / US}
+        case _:
+            return None
 
 
 def digest_line(tally: Tally, settlement: Settlement) -> tuple[str, dict[str, object]] | None:

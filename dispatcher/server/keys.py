@@ -165,9 +165,28 @@ class Keys:
         return self._key("pause")
 
     @cached_property
-    def muted(self) -> str:
-        """HASH, category -> until when, since when, by whom and why it is muted; lives as long as the longest mute."""
-        return self._key("muted")
+    def silences(self) -> str:
+        """HASH, id -> JSON of a silence that is in force or begins later (lua/include/silences.lua); empty."""
+        return self._key("silences")
+
+    @cached_property
+    def silencing(self) -> str:
+        """HASH, the version of the silences, the number of the last one, the categories they name; permanent."""
+        return self._key("silencing")
+
+    @cached_property
+    def endings(self) -> str:
+        """ZSET, id of a silence -> when it ends (us); empty."""
+        return self._key("endings")
+
+    @cached_property
+    def firing_prefix(self) -> str:
+        """What the keys of ``firing`` begin with."""
+        return self._key("firing:")
+
+    def firing(self, silence_id: str) -> str:
+        """ZSET, subject -> instant (us), what a silence has suppressed and is not over; until its report is told."""
+        return self.firing_prefix + silence_id
 
     @cached_property
     def paused(self) -> str:
@@ -302,7 +321,7 @@ class Keys:
 
     @cached_property
     def tallies(self) -> str:
-        """SET, ``digest:errors`` and the like: categories of which something was suppressed and not told; empty."""
+        """SET, ``digest:errors`` and the like: of what something was suppressed and not told; empty."""
         return self._key("tallies")
 
     @cached_property

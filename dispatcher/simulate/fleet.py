@@ -212,7 +212,7 @@ class Worker:
             return None
         if self._taken is not None:
             taken, self._taken = self._taken, None
-            self._started = self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders, taken.muted)
+            self._started = self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders, taken.silences)
             return None
         taken = self.outbox.take(self._batch, self._senders)
         if taken.prefiltered:

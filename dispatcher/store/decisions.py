@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from dispatcher.core.explain import Decision
-from dispatcher.core.units import US
+from dispatcher.core.units import US, Lane
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import Keys
@@ -163,18 +163,23 @@ def _decision(pair: bytes, line: bytes, event_id: str | None = None) -> Decision
         scope, limit, retry_after_us = denied
         more = {"scope": scope, "limit": limit or None, "fits_at_us": int(instant) + retry_after_us}
     more |= said
-    id_, text, labels = _read_line(line)
-    return Decision(event_id or id_, int(instant), outcome, reason, category, text=text, labels=labels, **more)
+    id_, text, labels, priority = _read_line(line)
+    told: dict[str, Any] = {"text": text, "labels": labels, "priority": priority, **more}
+    return Decision(event_id or id_, int(instant), outcome, reason, category, **told)
 
 
-def _read_line(line: bytes) -> tuple[str, str | None, dict[str, str]]:
-    """Id, text and labels; of a line that somebody else has spoilt, what of its id can be read."""
+def _read_line(line: bytes) -> tuple[str, str | None, dict[str, str], str | None]:
+    """Id, text, labels and priority; of a line that somebody else has spoilt, what of its id can be read."""
     try:
         match decode_answer(line):
             case [str(id_)]:
-                return id_, None, {}
-            case [str(id_), str(text), dict(labels)] if all(isinstance(value, str) for value in labels.values()):
-                return id_, text or None, labels
+                return id_, None, {}, None
+            case [str(id_), str(text), dict(labels), *rest] if all(isinstance(value, str) for value in labels.values()):
+                return id_, text or None, labels, _priority(rest)
     except ValueError:
         pass
-    return line.decode("utf-8", "replace").strip('[]"').partition('"')[0], None, {}
+    return line.decode("utf-8", "replace").strip('[]"').partition('"')[0], None, {}, None
+
+
+def _priority(rest: list[Any]) -> str:
+    return str(rest[0]) if rest and rest[0] in set(Lane) else Lane.NORMAL.value

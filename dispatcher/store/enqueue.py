@@ -44,7 +44,9 @@ def seal(event: Event) -> str:
 
 
 def shown_of(event: Event, chars: int = SHOWN_CHARS) -> str:
-    """The text and labels of an event as the decision record keeps them: JSON without brackets.
+    """The text, labels and, unless it is normal, priority of an event as the decision record keeps them.
+
+    It is JSON without brackets.
 
     Of the text ``chars`` characters at most, 0 or ``SHOWN_CHARS``. Long labels are left out.
     """
@@ -52,7 +54,9 @@ def shown_of(event: Event, chars: int = SHOWN_CHARS) -> str:
     labels = dict(event.labels)
     if sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS:
         labels = {}
-    return encode([text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", labels]).decode()[1:-1]
+    priority = () if event.priority is Lane.NORMAL else (event.priority.value,)
+    parts = [text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", labels, *priority]
+    return encode(parts).decode()[1:-1]
 
 
 def _about(event: Event) -> str:

@@ -11,10 +11,10 @@ from dispatcher.core import explain
 from dispatcher.core.event import MAX_ID, Event, job_id_for
 from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
 from dispatcher.core.limits import US, Lane, Reason, is_utf8, shown
-from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.core.policy import Policy, limit_reason
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
+from dispatcher.core.silences import SILENCE_PREFIX, Silence, Silences, read_silences
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode, decode_answer
@@ -75,7 +75,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found at one instant, by the server's clock, with the pauses and the mutes that were in force.
+    """What was found at one instant, by the server's clock, with the pauses and the silences that were in force.
 
     ``limits`` is the content of the limits in force, where it was asked for, and ``policy`` what they mean. ``rooms``
     says of events that wait for room what a ``Forecast`` has found.
@@ -84,7 +84,7 @@ class Findings:
     now_us: int
     pause: Pause | None
     by_hand: Mapping[str, PausedByHand]
-    muted: Mapping[str, Mute]
+    silences: Silences
     found: Sequence[Found]
     limits: str | None = None
     rooms: Mapping[str, Room] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class ExplainCalls:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
-            keys.muted, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
+            keys.silences, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
             keys.removed, *keys.decision_logs,
         ]  # fmt: skip
         self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
@@ -144,8 +144,8 @@ class ExplainCalls:
         now_us = int(facts["now"])
         by_hand = {name: read_by_hand(row) for name, row in facts.get("paused", {}).items()}
         limits = content_of(facts["version"], facts["limits"]) if "limits" in facts else None
-        pause, muted = read_pause(facts.get("pause")), read_mutes(facts.get("muted"), now_us)
-        return Findings(now_us, pause, by_hand, muted, found, limits)
+        pause, silences = read_pause(facts.get("pause")), read_silences(facts.get("silences", {}))
+        return Findings(now_us, pause, by_hand, silences, found, limits)
 
 
 class Explanations:
@@ -309,13 +309,12 @@ class _Telling:
         found, findings = self._found, self._findings
         scope, before, next_us = self._facts["scope"], found.before, self._next_us()
         base = replace(base, reason=limit_reason(scope).value, scope=scope, before=before, place=before + 1)
-        mute, room = findings.muted.get(str(base.category)), findings.rooms.get(found.id)
-        if mute is not None:
-            words = explain.mute_words(mute.until_us, mute.who, mute.why, self._at)
-            sentence = explain.muted(mute.category, before, words)
-            next_us = max(mute.until_us, next_us or 0)
+        silence, room = self._silence(scope), findings.rooms.get(found.id)
+        if silence is not None:
+            sentence = explain.silenced(silence, before, self._at)
+            next_us = max(silence.until_us, next_us or 0)
             next_at = _seconds(None if before else next_us)
-            return replace(base, reason=Reason.MUTED.value, next_at=next_at, sentence=sentence)
+            return replace(base, reason=Reason.SILENCED.value, next_at=next_at, sentence=sentence)
         if (quiet := self._quiet_words(scope)) is not None:
             return replace(base, next_at=_seconds(None if before else next_us), sentence=explain.quiet(quiet, before))
         if room is None:
@@ -336,6 +335,16 @@ class _Telling:
             next_at=None if before else expected_at,
             sentence=explain.waits_for_room(room, before + 1, findings.now_us, hindrance, self._at),
         )
+
+    def _silence(self, scope: str) -> Silence | None:
+        """The silence whose end the event waits for, or will at its turn."""
+        silences, now_us = self._findings.silences, self._findings.now_us
+        waited_for = silences.get(scope.removeprefix(SILENCE_PREFIX)) if scope.startswith(SILENCE_PREFIX) else None
+        if waited_for is not None and waited_for.is_in_force(now_us):
+            return waited_for
+        if self._event is None:
+            return next(iter(silences.of_whole_category(str(self._base.category), now_us)), None)
+        return next(iter(silences.matching(self._event, now_us)), None)
 
     def _quiet_words(self, scope: str) -> str | None:
         """The quiet hours for whose end it waits, if they are known and hold."""

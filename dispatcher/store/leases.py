@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable, Waiting
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
-from dispatcher.core.mutes import Mute, read_mutes
 from dispatcher.core.outcomes import (
     GRACE_US,
     Awaited,
@@ -30,6 +29,7 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.ports import Unreported
+from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript
@@ -96,7 +96,9 @@ class Outbox:
             "tally": keys.tally_prefix,
             "minute": keys.minute_prefix,
             "subject": keys.subject_prefix,
+            "firing": keys.firing_prefix,
         }
+        self._silences = NOTHING_SILENCED
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()
         self._nth = 0
@@ -334,11 +336,20 @@ class Outbox:
         }
         if not self._bounds.text:
             call["wordless"] = True
+        known = self._silences
+        if known.version is not None:
+            call["silences"] = known.version
         if prefiltering is None:
             answer = self._take.ask(names, call)
         else:
             answer = self._take.ask([*names, *prefiltering.keys], call, prefiltering.text)
-        return lambda: read_taken(answer(), prefiltering)
+
+        def read_answer() -> Taken:
+            taken = read_taken(answer(), prefiltering, known)
+            self._silences = taken.silences
+            return taken
+
+        return read_answer
 
     def _renewed(self, call: dict[str, Any]) -> int:
         facts = {"owner": self.owner, "leased": self._keys.leased_prefix, "grace_us": self._grace_us, **self._prefixes}
@@ -377,8 +388,8 @@ class Taken:
     duplicates: list[str]
     prefiltered: list[Prefiltered] = field(default_factory=list)
     """New events that the admission pre-check has dropped."""
-    muted: Mapping[str, Mute] = field(default_factory=dict)
-    """The muted categories: of these only events that were admitted before are posted."""
+    silences: Silences = NOTHING_SILENCED
+    """Of what these match only events that were admitted before are posted."""
     undecided: Undecided | None = None
     """None if the owner must decide before it takes more: it holds events that were taken before, or others are due
     that a prefetch does not bring."""
@@ -402,10 +413,19 @@ class Taken:
         )
 
 
-def read_taken(answer: Any, prefiltering: PrefilterCall | None = None) -> Taken:  # noqa: ANN401 - what take.lua returns
-    """Read the answer of take.lua; ``prefiltering`` is what the call told the pre-check."""
+def read_taken(
+    answer: Any,  # noqa: ANN401 - what take.lua returns
+    prefiltering: PrefilterCall | None = None,
+    silences: Silences = NOTHING_SILENCED,
+) -> Taken:
+    """Read the answer of take.lua.
+
+    ``prefiltering`` is what the call told the pre-check, ``silences`` those whose version it named.
+    """
     facts = decode_answer(answer[0])
-    refused, muted = facts["refused"], facts.get("muted")
+    if "silences" in facts:
+        silences = read_silences(facts["silences"]["rows"], facts["silences"].get("version"))
+    refused = facts["refused"]
     return Taken(
         batch=parted(facts, answer[1]) if facts["sizes"] else [],
         now_us=int(facts["now"]),
@@ -414,7 +434,7 @@ def read_taken(answer: Any, prefiltering: PrefilterCall | None = None) -> Taken:
         suspended=facts["suspended"],
         duplicates=facts["duplicates"] or [],
         prefiltered=prefiltering.read(refused, int(facts["now"])) if prefiltering is not None and refused else [],
-        muted=read_mutes(muted, int(facts["now"])) if muted else {},
+        silences=silences,
         undecided=Undecided(int(facts["from"]), facts["freed"]) if facts["from"] else None,
         nth=facts["nth"],
         old=facts["seqs"].count(0) if facts["seqs"] else 0,

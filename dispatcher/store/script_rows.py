@@ -11,7 +11,6 @@ from typing import Any, Final, assert_never
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.leased_event import Leased, Terms, Undecodable
 from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes
-from dispatcher.core.mutes import MUTED_SCOPE
 from dispatcher.core.once import is_once
 from dispatcher.core.outcomes import (
     DeadLettered,
@@ -23,8 +22,10 @@ from dispatcher.core.outcomes import (
     Parked,
     Place,
     Recovery,
+    Reported,
     Sent,
     Settlement,
+    Silenced,
     Step,
     Told,
 )
@@ -194,11 +195,9 @@ def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str
     denied = deferral.denied
     if denied is not None:  # a held slot may block for a day; once its event is posted, for one window
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
-    elif deferral.muted_us is not None:
-        row |= {"scope": f"{MUTED_SCOPE}{leased.event.category}", "wait_us": deferral.muted_us}
-    elif deferral.hushed is not None:
-        scope, wait_us = deferral.hushed
-        row |= {"scope": scope, "wait_us": wait_us}
+    elif deferral.until is not None:
+        row |= {"scope": deferral.until.scope, "wait_us": deferral.until.wait_us}
+    row |= _silenced(deferral.silenced, leased, terms)
     if (about := about_of(leased, terms, shown_of(leased.event, shown_chars))) is not None:
         row["about"] = about
     once = deferral.once
@@ -206,12 +205,20 @@ def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str
         row["release"] = [position for position in table.scopes(terms) if once is None or position != table.scope(once)]
     if once is not None:
         row["once"] = [table.scope(once), once.limits[0].window_us]
-    if (counting := deferral.counting) is not None and not leased.line:
+    if (counting := deferral.counting) is not None and (not leased.line or leased.has_left_silence):
         refusal = counting.known(denied) if denied is not None else counting.refusal()
         reason = limit_reason(refusal.scope)
         why = refusal_text("deferred", reason, leased.event.category, refusal)
         row["tally"] = table.tally(counting, leased.event) | {"why": why}
     return row
+
+
+def _silenced(silenced: Silenced | None, leased: Leased, terms: Terms) -> dict[str, Any]:
+    """What the silences that match the event count, as include/silences.lua has it."""
+    if silenced is None:
+        return {}
+    fires = leased.event.dedup_key is not None and not leased.event.is_resolved
+    return {"silenced": {"ids": silenced.ids, "to": terms.channel} | ({"fires": True} if fires else {})}
 
 
 def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> dict[str, Any]:
@@ -223,9 +230,10 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
     else:
         row = table.subject(subject, terms)
         row["deadline"] = str(terms.deadline_us)
-        if not isinstance(settlement.outcome, Parked | Told) and is_remembered(subject.event, subject.id):
+        if not isinstance(settlement.outcome, Parked | Told | Reported) and is_remembered(subject.event, subject.id):
             row["remember"] = True
         row |= _about(settlement, subject, terms, shown_chars) | _repeats(settlement, subject, terms, table)
+        row |= _silenced(settlement.silenced, subject, terms)
     row["slots"] = settlement.slots.value
     if (why := why_of(settlement)) is not None:
         row |= {"why": why, "limited": is_limited(settlement)}
@@ -306,7 +314,7 @@ def _reach(settlement: Settlement) -> dict[str, Any]:
 
 def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
     """Slack's own id of the channel, if the event names the channel otherwise."""
-    receipt = outcome.receipt if isinstance(outcome, Sent | Told) else None
+    receipt = outcome.receipt if isinstance(outcome, Sent | Told | Reported) else None
     if receipt is None or terms is None or receipt.channel == terms.channel:
         return {}
     return {"channel_id": receipt.channel} if CHANNEL_ID.fullmatch(receipt.channel) else {}
@@ -321,6 +329,9 @@ def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:
             return {"outcome": _name_of(suppressed)}
         case Told():
             return {"outcome": "told"}
+        case Reported(receipt, wait_us):
+            facts: dict[str, Any] = {} if receipt is None else {"posted": True}
+            return {"outcome": "reported", "reported": facts if wait_us is None else facts | {"wait_us": wait_us}}
         case DeadLettered():
             return {"outcome": "dead", "letter": _letter(outcome, settlement)}
         case Parked(place, reason, wait_us, code):
@@ -426,7 +437,7 @@ _LIMITS: Final = frozenset(
         Reason.LIMIT_CATEGORY,
         Reason.LIMIT_LABEL,
         Reason.OVERFLOW,
-        Reason.MUTED,
+        Reason.SILENCED,
         Reason.QUIET,
         Reason.REPEAT,
     }
@@ -456,7 +467,7 @@ def why_of(settlement: Settlement) -> str | None:
         case DeadLettered(reason, detail, code, denied, until_us, _, since_us):
             said = _said(settlement, detail, until_us, code=code, since_us=since_us)
             return _text("dead", reason, category, denied, said)
-        case Parked() | Told():
+        case Parked() | Told() | Reported():
             return None
         case _:
             assert_never(settlement.outcome)

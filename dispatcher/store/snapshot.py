@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from dispatcher.core.limits import Lane
-from dispatcher.core.mutes import Mute, read_mutes
+from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
@@ -100,7 +100,8 @@ class Snapshot:
     pause: Pause | None
     next_timer_us: int | None = None
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
-    muted: dict[str, Mute] = field(default_factory=dict)
+    silences: Silences = NOTHING_SILENCED
+    suppressed: dict[str, int] = field(default_factory=dict)
     tallies: dict[str, TallyStatus] = field(default_factory=dict)
     has_all_lines: bool = True
     next_line_us: int | None = None
@@ -239,7 +240,7 @@ class Books:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
-            keys.muted, keys.tallies, keys.scheduled,
+            keys.silences, keys.tallies, keys.scheduled,
         ]  # fmt: skip
         self._call = {
             "leased": keys.leased_prefix,
@@ -341,7 +342,8 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
         pause=read_pause(facts["pause"]),
         paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
-        muted=read_mutes(facts["muted"], int(facts["now"])),
+        silences=read_silences(facts["silences"]),
+        suppressed=facts["suppressed"],
         scheduled=facts["scheduled"],
         next_scheduled_us=int(facts["next_scheduled"]) if facts["next_scheduled"] else None,
         next_timer_us=int(facts["next_timer"]) if facts["next_timer"] else None,

@@ -8,11 +8,15 @@ from typing import Any, Final
 from dispatcher.core.event import Event
 from dispatcher.core.leased_event import Gone, Leased, Trouble, Unconfirmed
 from dispatcher.core.rendering import one_line
+from dispatcher.core.silences import SILENCE_PREFIX, Ended
 from dispatcher.core.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 from dispatcher.jsonio import decode, decode_answer
 
 DIGEST_TEXT: Final = "suppressed"
 """Stands in for the text of a digest message, which is made when it is posted."""
+
+REPORT_CATEGORY: Final = "silences"
+"""The category that stands in an event for a report, which has none."""
 
 DIGEST_CATEGORY: Final = ""
 """The category of digest messages in the books: none."""
@@ -60,18 +64,27 @@ def gone_of(header: dict[str, Any]) -> Gone | None:
 
 
 def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
-    """A digest message with its tally as it was when it was taken, or when its post was made that is to be reconciled.
+    """A digest message, or a report, with its tally as it was when it was taken.
+
+    Of a digest message that is to be reconciled it is the tally that its post told of.
 
     Each message has an id of its own.
     """
-    seq = int(header.get("seq", 0))
     telling, _, category = id_.partition(":")
+    if id_.startswith(SILENCE_PREFIX):
+        return _own(id_, header, REPORT_CATEGORY)._replace(report=_read_report(category, payload))
     if telling == Telling.REPEAT:
         category = category.rpartition(":")[0]
     try:
         tally = _read(id_, Telling(telling), category, payload)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):  # written by somebody else: it begins anew
         tally = _nothing(id_, Telling(telling), category)
+    return _own(id_, header, category)._replace(tally=tally)
+
+
+def _own(id_: str, header: dict[str, Any], category: str) -> Leased:
+    """A message of the dispatcher's own, without what it tells of."""
+    seq = int(header.get("seq", 0))
     return Leased(
         id=id_,
         event=Event(category, DIGEST_TEXT, id=f"{id_}#{seq}"),
@@ -85,11 +98,32 @@ def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Lea
         deaths=header.get("deaths", 0),
         unconfirmed=unconfirmed_of(header),
         resent=header.get("resent", 0),
-        tally=tally,
         posts=header.get("posts", 0),
         code=header.get("code"),
         gone=gone_of(header),
     )
+
+
+def _read_report(silence_id: str, payload: bytes) -> Ended:
+    """What a report tells of; nothing where its tally is gone, which only a hand from outside can do."""
+    try:
+        row = decode_answer(payload)
+        facts = dict(zip(row[::2], row[1::2], strict=True))
+        said = decode(facts["row"])
+        return Ended(
+            id=silence_id,
+            matchers=" ".join(map(str, said["matchers"])),
+            who=str(said["who"]),
+            why=str(said["why"]),
+            suppressed=int(facts["count"]),
+            ended_us=int(facts["ended"]),
+            firing=int(facts["firing"]) if "keys" in facts else None,
+            is_least="more" in facts,
+            channels={name[3:]: int(count) for name, count in facts.items() if name.startswith("to ")},
+            now_us=int(facts["now"]),
+        )
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return Ended(silence_id, "", "", "", 0, 0)
 
 
 def _nothing(id_: str, telling: Telling, category: str) -> Tally:

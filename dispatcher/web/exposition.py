@@ -18,8 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from dispatcher.app.documents.recent import CAUSES, REASONED
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.app.metrics import OTHER, Facts
-from dispatcher.core.limits import US, Kind, Limit, Reason, format_duration
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING, US, Kind, Limit, Reason, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.slack.requests import BUCKETS_S as REQUEST_BUCKETS_S
 
@@ -98,7 +97,7 @@ def _events(facts: Facts) -> Iterator[Metric]:
     yield _counter("events_received", "Events that were taken and read.", ["category"], received)
     yield _counter("events", "Events that ended, by what became of them.", ["category", "outcome"], events)
     yield _counter("events_ended", "Events that ended, by why.", ["outcome", "reason"], ended)
-    yield _counter("suppressed", "Events that a limit or a mute ended.", ["category", "limit"], suppressed)
+    yield _counter("suppressed", "Events that a limit, a silence, quiet hours or a repeat ended.", ["category", "limit"], suppressed)
     shadowed: Counter[tuple[str, ...]] = Counter()
     for field, number in facts.measured.shadowed.items():
         scope, _, limit = field.partition(" ")
@@ -230,7 +229,9 @@ def _state(facts: Facts) -> Iterator[Metric]:
     paused["by_hand",] = int(EVERYTHING in snapshot.paused)
     paused["category",] = sum(name != EVERYTHING for name in snapshot.paused)
     yield _gauge("paused", "Whether nobody posts, by why; category: how many are paused by hand.", ["kind"], paused)
-    yield _gauge("muted", "Categories that are muted.", [], len(snapshot.muted))
+    in_force = snapshot.silences.in_force(snapshot.now_us)
+    yield _gauge("muted", "Categories that are muted.", [], len({each.muted for each in in_force if each.muted}))
+    yield _gauge("silences", "Silences that are in force, mutes among them.", [], len(in_force))
     letters = Counter({words: max(0, count) for words, count in _fields(facts.measured.counts, "letters").items()})
     letters["unknown",] = max(0, snapshot.dead_letters - sum(letters.values()))
     yield _gauge("dead_letters", "Dead letters that are kept.", ["reason"], _but_zeros(letters))

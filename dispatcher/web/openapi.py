@@ -34,6 +34,12 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "put": ("operate", "Suppress a category for a time."),
         "delete": ("operate", "End the mute of a category."),
     },
+    "/v1/silences": {
+        "get": ("read", "The silences that are in force or begin later."),
+        "post": ("operate", "Suppress what matches for a time."),
+    },
+    "/v1/silences/preview": {"post": ("operate", "How many of the newest ended events matchers match.")},
+    "/v1/silences/{id}": {"delete": ("operate", "End a silence.")},
     "/v1/audit": {"get": ("read", "What operators did, the newest first.")},
     "/metrics": {"get": ("metrics", "Figures for Prometheus, as text.")},
     "/-/healthy": {"get": ("", "Whether the process works.")},
@@ -41,6 +47,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/openapi.json": {"get": ("", "This description.")},
 }
 _SUCCESS: Final = {("post", "ingest"): "202", ("delete", "operate"): "204"}
+_OTHER_SUCCESS: Final = {("post", "/v1/alertmanager"): "200", ("post", "/v1/silences"): "201"}
 
 
 def description() -> dict[str, Any]:
@@ -76,7 +83,7 @@ def _operation(path: str, method: str, scope: str, summary: str) -> dict[str, An
         "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names],
         **({"security": [{"bearer": [scope]}, {"basic": [scope]}]} if scope else {}),
         "responses": {
-            "200" if path == "/v1/alertmanager" else _SUCCESS.get((method, scope), "200"): {"description": "done"},
+            _OTHER_SUCCESS.get((method, path)) or _SUCCESS.get((method, scope), "200"): {"description": "done"},
             "default": {"description": "a problem (RFC 9457)", "content": problem},
         },
     }

@@ -1,4 +1,4 @@
-"""The routes that change something: dead letters, parked events, pauses, mutes, limits.
+"""The routes that change something: dead letters, parked events, pauses, mutes, silences, limits.
 
 Each leaves an entry in the trail. A request works for ``WORK_S`` at most. What it did not come to is left as it was:
 ``more`` says so, and the same request again goes on.
@@ -6,8 +6,10 @@ Each leaves an entry in the trail. A request works for ``WORK_S`` at most. What 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,10 +17,12 @@ from typing import Any, Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from dispatcher.app.documents.silences import begun_document, preview_document
 from dispatcher.app.limits import LimitsFile
 from dispatcher.app.operating import Desk
 from dispatcher.core.event import CATEGORY
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING
+from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.units import US, normal_channel, seconds_of
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
@@ -27,6 +31,7 @@ from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.audit import Action
 from dispatcher.store.dead_letters import DeadLetter, Replayed
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents
+from dispatcher.store.silences import MATCHES_EVERYTHING, TooManySilences, Wanted, preview
 from dispatcher.store.versions import Unless
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
@@ -141,7 +146,7 @@ class Operating:
 
         def work() -> dict[str, Any]:
             who = caller_of(request).name
-            until_us = self._desk.muting.mute(category, round((for_s or 0) * US), who, why or "")
+            until_us = _stored(lambda: self._desk.silencing.mute(category, round((for_s or 0) * US), who, why or ""))
             self._note(request, "mute", about=category, why=why or "")
             return {"category": category, "until": until_us / US, "who": who, "why": why}
 
@@ -152,9 +157,70 @@ class Operating:
         category = str(_category(request))
 
         def work() -> None:
-            if not self._desk.muting.unmute(category):
+            if not self._desk.silencing.unmute(category):
                 raise Problem(HTTPStatus.NOT_FOUND, f"{category} is not muted")
             self._note(request, "unmute", about=category)
+
+        return await self._do(work)
+
+    async def silence(self, request: Request, body: bytes) -> Response:
+        """``POST /v1/silences``: suppress what ``matchers`` match ``for`` a time, and ``why``."""
+        asked = Asked.in_body(body)
+        matchers = _matchers(asked)
+        for_s, why = _span(asked, "for"), asked.text("why")
+        start_us = asked.take("start", _instant_us, "an instant such as 2026-11-21T22:00Z, or seconds since 1970")
+        idle_s = _span(asked, "end_if_idle")
+        until_resolved, no_report = asked.flag("until_resolved"), asked.flag("no_report")
+        if matchers is not None and matchers.matches_everything:
+            asked.fault("matchers", MATCHES_EVERYTHING)
+        if for_s is None and not asked.has_faults:
+            asked.fault("for", "for is missing or none, expected a span such as 2h")
+        if why is None and not asked.has_faults:
+            asked.fault("why", "why is missing or none, expected a reason in a few words")
+        asked.done()
+        if matchers is None or for_s is None or why is None:
+            raise TypeError("what is missing is a fault")
+        idle_us = None if idle_s is None else round(idle_s * US)
+        wanted = Wanted(
+            matchers,
+            round(for_s * US),
+            caller_of(request).name,
+            why,
+            start_us,
+            idle_us,
+            until_resolved=until_resolved,
+            reports=not no_report,
+        )
+
+        def work() -> dict[str, Any]:
+            begun = _stored(lambda: self._desk.silencing.begin(wanted))
+            self._note(request, "silence add", about=f"{begun.id}: {wanted.matchers}", why=wanted.why)
+            return begun_document(begun, wanted)
+
+        return await self._do(work, HTTPStatus.CREATED)
+
+    async def preview_silence(self, _request: Request, body: bytes) -> Response:
+        """``POST /v1/silences/preview``: how many of the newest ended events ``matchers`` match."""
+        asked = Asked.in_body(body)
+        matchers = _matchers(asked)
+        asked.done()
+        if matchers is None:
+            raise TypeError("what is missing is a fault")
+
+        def work() -> dict[str, Any]:
+            ends_s = time.monotonic() + WORK_S
+            return preview_document(preview(matchers, self._desk.decisions, lambda: time.monotonic() < ends_s))
+
+        return await self._do(work)
+
+    async def expire_silence(self, request: Request, _body: bytes) -> Response:
+        """``DELETE /v1/silences/{id}``: end a silence; 404 where there is none."""
+        id_ = str(request.path_params["id"])
+
+        def work() -> None:
+            if not self._desk.silencing.expire(id_):
+                raise Problem(HTTPStatus.NOT_FOUND, f"there is no silence {id_!r}")
+            self._note(request, "silence expire", about=id_)
 
         return await self._do(work)
 
@@ -246,15 +312,65 @@ class Operating:
 
         return await self._threads.run(checked)
 
-    async def _do(self, work: Callable[[], dict[str, Any] | None]) -> Response:
+    async def _do(self, work: Callable[[], dict[str, Any] | None], status: HTTPStatus = HTTPStatus.OK) -> Response:
         answer = await self._work(work)
-        return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer)
+        return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer, status)
 
 
 def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> Iterator[Sequence[ParkedEvent]]:
     """Those of the ids that are parked, read a page at a time."""
     for begin in range(0, len(ids), PAGE):
         yield events.by_ids([events.explain(id_).job_id for id_ in ids[begin : begin + PAGE]])
+
+
+def _stored(begin: Callable[[], T]) -> T:
+    try:
+        return begin()
+    except TooManySilences as error:
+        raise Problem(HTTPStatus.CONFLICT, str(error)) from error
+    except ValueError as error:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+
+
+def _matchers(asked: Asked) -> Matchers | None:
+    """The matchers, a list of texts or one text in which blanks part them; None where there is a fault."""
+
+    def read(value: object) -> Matchers | None:
+        if not isinstance(value, str | list) or not all(isinstance(each, str) for each in value):
+            raise TypeError
+        try:
+            return parse_matchers(value)
+        except ValueError as error:
+            asked.fault("matchers", str(error))
+            return None
+
+    given = asked.has("matchers")
+    found = asked.take("matchers", read, 'a list such as ["host=db1", "severity!=critical"]')
+    if not given:
+        asked.fault("matchers", 'matchers is missing, expected a list such as ["host=db1", "severity!=critical"]')
+    return found
+
+
+def _span(asked: Asked, name: str) -> float | None:
+    return asked.take(name, _span_s, "a span such as 2h")
+
+
+def _span_s(value: object) -> float:
+    if not isinstance(value, str):
+        raise TypeError
+    return seconds_of(value)
+
+
+def _instant_us(value: object) -> int:
+    """ISO 8601 text with a zone, or seconds since 1970."""
+    if isinstance(value, str):
+        named = datetime.fromisoformat(value)
+        if named.tzinfo is None:
+            raise ValueError
+        return round(named.timestamp() * US)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError
+    return round(value * US)
 
 
 def _selection(asked: Asked, filters: Sequence[str]) -> tuple[list[str] | None, int | None, bool]:

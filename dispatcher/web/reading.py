@@ -17,6 +17,7 @@ from dispatcher.app.documents.events import (
     payload_document,
 )
 from dispatcher.app.documents.facts import COUNTS, SUPPRESSED, read_status
+from dispatcher.app.documents.silences import silences_document
 from dispatcher.app.documents.status import limits_document, status_document, use_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
@@ -134,6 +135,11 @@ class Reading:
         if letter is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no dead letter of the id {id_!r}")
         return JSONResponse({**letter_document(letter), **payload_document(letter)})
+
+    async def silences(self, request: Request, _body: bytes) -> Response:
+        """``GET /v1/silences``: those in force or still to begin, the one that ends first comes first."""
+        Asked.in_query(request).done()
+        return await self._look(lambda: silences_document(self._desk.silencing.all()))
 
     async def audit(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/audit``: what operators did, the newest first."""

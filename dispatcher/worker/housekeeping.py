@@ -1,4 +1,4 @@
-"""What one worker of the fleet does for all, now and then, and what it tells of mutes."""
+"""What one worker of the fleet does for all, now and then, and what it tells of silences."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from dispatcher.core.limits import US, Bounds
-from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import Prefiltered
+from dispatcher.core.silences import Silence, Silences
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
@@ -19,14 +19,14 @@ REMOVED: Final = "somebody else removed these events from the queue; they are in
 
 
 class Housekeeping:
-    """Done with a worker's heartbeat. Every method but ``tell_mutes`` raises ``GateUnavailable``."""
+    """Done with a worker's heartbeat. Every method but ``tell_silences`` raises ``GateUnavailable``."""
 
     def __init__(self, sweep: Sweep, removals: Removals, dead_letters: DeadLetters, log: WorkerLog) -> None:
         self._sweep = sweep
         self._removals = removals
         self._dead_letters = dead_letters
         self._log = log
-        self._muted: Mapping[str, Mute] = {}
+        self._silences: Mapping[str, Silence] = {}
 
     def keep_up(self, bounds: Bounds) -> None:
         """If it is time, put back abandoned jobs and look for removed ones; trim the dead letters. Tell of all this."""
@@ -38,17 +38,19 @@ class Housekeeping:
         if trimmed := self._dead_letters.trim(bounds):
             self._log.trimmed(trimmed)
 
-    def tell_mutes(self, muted: Mapping[str, Mute]) -> None:
-        """One line for each category that is muted now and was not the last time, or the other way round."""
-        before, self._muted = self._muted, muted
-        if muted == before:
+    def tell_silences(self, silences: Silences, now_us: int) -> None:
+        """One line for each silence that is in force now and was not the last time, or the other way round."""
+        if not (silences.each or self._silences):
             return
-        for category, mute in muted.items():
-            if before.get(category) != mute:
-                until = mute.until_us / US
-                self._log.say("category.muted", category=category, until=until, who=mute.who, detail=mute.why)
-        for category in before.keys() - muted.keys():
-            self._log.say("category.unmuted", category=category)
+        before, self._silences = self._silences, {each.id: each for each in silences.in_force(now_us)}
+        for id_, each in self._silences.items():
+            if before.get(id_) != each:
+                until, matchers = each.until_us / US, str(each.matchers)
+                self._log.say(
+                    "silence.began", silence=id_, matchers=matchers, until=until, who=each.who, detail=each.why
+                )
+        for id_ in sorted(before.keys() - self._silences.keys()):
+            self._log.say("silence.ended", silence=id_)
 
 
 class WorkerLog(Protocol):

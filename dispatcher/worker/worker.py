@@ -131,7 +131,7 @@ class Worker:
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._post_pool.free
                 try:
-                    dispatcher.dispatch(batch, taken.now_us, free, taken.muted, begin=self._post_pool.start)
+                    dispatcher.dispatch(batch, taken.now_us, free, taken.silences, begin=self._post_pool.start)
                 except Overtaken as error:
                     batch = error.undecided
                     self._limits.follow(error.version)
@@ -218,7 +218,7 @@ class Worker:
         finally:
             self._tell_ended(taken)
         self._limits.follow(taken.version)
-        self._housekeeping.tell_mutes(taken.muted)
+        self._housekeeping.tell_silences(taken.silences, taken.now_us)
         return taken
 
     def _tell_ended(self, taken: Taken) -> None:

@@ -49,7 +49,7 @@ local accounting = module(function(accounting)
   end
 
   local FOR = { ['limit:global'] = 'limit', ['limit:category'] = 'limit', ['limit:label'] = 'limit', reconcile = 'retry' }
-  local TELLS = { scheduled = 0, pace = 1, retry = 2, cooldown = 3, paused = 4, muted = 4, quiet = 5, limit = 6 }
+  local TELLS = { scheduled = 0, pace = 1, retry = 2, cooldown = 3, paused = 4, silenced = 4, quiet = 5, limit = 6 }
 
   local function count_parked(at, header, name, by)
     if name ~= '' then
@@ -72,7 +72,7 @@ local accounting = module(function(accounting)
     count_parked(at, header, name or header.counted, -1)
   end
 
-  local WAITED = { limit = 'limit', pace = 'pace', cooldown = 'cooldown', retry = 'retry', paused = 'paused', muted = 'paused', quiet = 'quiet' }
+  local WAITED = { limit = 'limit', pace = 'pace', cooldown = 'cooldown', retry = 'retry', paused = 'paused', silenced = 'paused', quiet = 'quiet' }
   local BUCKETS_S = { 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 21600, 86400 } -- store/metrics.py has them too
 
   -- Counts how long a posted event took since `since`, the instant from which on it might be posted.

@@ -1,4 +1,5 @@
--- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value).
+-- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value), or for
+-- the end of a silence, in the line 'silence:ID:CATEGORY'.
 -- A line is ordered by rank: priority, then first sight. It waits for one scope, the one that refused its head; `awaited` says
 -- which. `waits` holds all lines that wait for a scope, by the rank of their heads. `lines` holds the scope as 'scope:NAME' with
 -- the instant at which one more event may pass it; 'inf' while a worker decides about heads of that scope.
@@ -129,8 +130,8 @@ local deferred = module(function(deferred)
       deferred.open_at(at, scope, instant or at.now)
     end
     plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
-    local kind = string.match(scope, '^(%a+):')
-    accounting.park(at, header, string.find(header.line, '^quiet:') and 'quiet' or (kind == 'muted' or kind == 'quiet') and kind or 'limit')
+    local is_quiet = string.find(header.line, '^quiet:') or string.find(scope, '^quiet:')
+    accounting.park(at, header, string.find(scope, '^silence:') and 'silenced' or is_quiet and 'quiet' or 'limit')
     header.state = 'waiting'
     record.write(at, id, header, payload)
   end
@@ -151,13 +152,19 @@ local deferred = module(function(deferred)
   -- has events waiting.
   function deferred.category_of(at, line)
     line = string.gsub(line, '^quiet:', '')
-    local found = string.match(line, '^category:(.*)$')
+    local found = string.match(line, '^category:(.*)$') or string.match(line, '^silence:%d+:(.*)$')
     for category in pairs(found and {} or plan.hgetall(at.deferred)) do
       if string.sub(line, 1, #category + 7) == 'label:' .. category .. ':' and #category > #(found or '') then
         found = category
       end
     end
     return found or ''
+  end
+
+  -- Whether it is a line in which deferred events wait.
+  function deferred.is_line(line)
+    return string.find(line, '^category:') ~= nil or string.find(line, '^label:') ~= nil or string.find(line, '^silence:') ~= nil
+      or string.find(line, '^quiet:') ~= nil
   end
 
   -- The score of the first event of a line.

@@ -346,7 +346,7 @@ local due = module(function(due)
     end
     local next_at = math.max(first_score(at.leases), grace)
     if not is_suspended then
-      next_at = math.min(next_at, first_score(at.parked), first_score(at.scheduled))
+      next_at = math.min(next_at, first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
       local _, line_at
       if behind then
         _, line_at = plan.znext(at.lines, at.now)

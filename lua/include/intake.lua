@@ -7,7 +7,7 @@
 -- configured]}. They drop, tell nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is
 -- admitted.
 --
--- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, muted, tallies, seq, the four parts of the
+-- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the four parts of the
 -- decision record, the keys of include/leases.lua; owner, tally and minute: prefixes of keys; and now.
 local intake = module(function(intake)
   intake.bytes = 0
@@ -74,7 +74,7 @@ local intake = module(function(intake)
     end
     local told = payload
     if header.digest then
-      told = digest.snapshot(at, id, header)
+      told = string.find(id, '^silence:') and silences.told(at, id, header) or digest.snapshot(at, id, header)
     end
     record.write(at, id, header, payload)
     hand_out(id, cjson.encode(header) .. '\n' .. told)
@@ -135,7 +135,8 @@ local intake = module(function(intake)
   -- What a mark says for the record, less the text.
   local function without_text(shown)
     local parts = json_of('[' .. shown .. ']')
-    return parts and type(parts[2]) == 'table' and '"",' .. cjson.encode(parts[2]) or ''
+    local priority = parts and type(parts[3]) == 'string' and ',' .. cjson.encode(parts[3]) or ''
+    return parts and type(parts[2]) == 'table' and '"",' .. cjson.encode(parts[2]) .. priority or ''
   end
 
   -- Whether the record holds a decision about the id: then its job is gone because the event was taken.
@@ -152,7 +153,7 @@ local intake = module(function(intake)
   function intake.look(at)
     any = {
       event = redis.call('HLEN', at.events) > 0, seen = redis.call('ZCARD', at.seen) > 0,
-      dead = redis.call('HLEN', at.dead_ids) > 0, muted = redis.call('HLEN', at.muted) > 0,
+      dead = redis.call('HLEN', at.dead_ids) > 0,
     }
     return any
   end
@@ -235,10 +236,10 @@ local intake = module(function(intake)
   end
 
   -- The group in which an event ends that repeats the one which has the slot of what its mark is about, or false.
-  local function repeat_of(at, call, mark, about, is_muted)
+  local function repeat_of(at, call, mark, about, is_silenced)
     local category, remembered = string.match(mark, '^(%S+) ([01])$')
     local named = category and call.once and call.once[category]
-    if not named or is_muted(category) then
+    if not named or (is_silenced and is_silenced(category)) then
       return false
     end
     local name = 'once:' .. about
@@ -257,18 +258,19 @@ local intake = module(function(intake)
     return group
   end
 
-  -- The group in which the pre-check ends events whose jobs bear the mark, or false. A mark is the category, and 1 for an id that
+  -- The group in which the pre-check ends events whose jobs bear the mark, or false. `is_silenced` says whether a silence names a
+  -- category; absent where none names any. A mark is the category, and 1 for an id that
   -- is to be remembered, else 0; in the job, "#" and a digest of what the event is about may follow, and its text and labels for
   -- the record do.
-  function intake.refusal(at, call, mark, about, first, is_muted)
-    local again = about and repeat_of(at, call, mark, about, is_muted)
+  function intake.refusal(at, call, mark, about, first, is_silenced)
+    local again = about and repeat_of(at, call, mark, about, is_silenced)
     if again then
       return again
     end
     local now = at.now
     local category, remembered = string.match(mark, '^(%S+) ([01])$')
     local named = category and call.categories[category]
-    local denial = named and not is_muted(category) and verdict(call, named[1], first, now)
+    local denial = named and not (is_silenced and is_silenced(category)) and verdict(call, named[1], first, now)
     local group = denial and {
       category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
       denial = denial,

@@ -175,7 +175,7 @@ local leases = module(function(leases)
     local channel = header.channel and 'channel:' .. header.channel
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
       if each ~= '' and plan.zscore(at.line .. each, id) then
-        if string.find(each, '^category:') or string.find(each, '^label:') or string.find(each, '^quiet:') then
+        if deferred.is_line(each) then
           deferred.leave(at, id, { line = each, category = deferred.category_of(at, each) })
         else
           plan.zrem(at.line .. each, id)

@@ -8,7 +8,7 @@
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on its
 -- channel. A call that sets an instant earlier than all others rings the bell, which wakes one worker that sleeps.
 --
--- `at` names the keys lines, timers, scheduled, posting, cooldowns, turns, wake; and now. A channel is {name, line: key of its line,
+-- `at` names the keys lines, timers, scheduled, posting, cooldowns, turns, wake, endings of calls that change silences; and now. A channel is {name, line: key of its line,
 -- line_name, and with a pace: pace: key of its slots, max, window_us}.
 local lines = module(function(lines)
   lines.HISTORY = 'conversations.history' -- the member of `cooldowns` that stands for all history scans
@@ -26,7 +26,7 @@ local lines = module(function(lines)
   -- The earliest instant at which something is due, before this call changes anything.
   function lines.first_instant(at)
     local first = math.huge
-    for _, key in ipairs({ at.lines, at.timers, at.scheduled }) do
+    for _, key in ipairs({ at.lines, at.timers, at.scheduled, at.endings }) do
       first = math.min(first, number_of(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge)
     end
     return first
@@ -35,7 +35,7 @@ local lines = module(function(lines)
   -- Rings if this call has planned an instant before `before`.
   function lines.ring_if_earlier(at, before)
     local added = math.min(plan.zlowest_added(at.lines), plan.zlowest_added(at.timers), plan.zlowest_added(at.scheduled))
-    if added < before then
+    if math.min(added, at.endings and plan.zlowest_added(at.endings) or added) < before then
       plan.ring(at.wake)
     end
   end

@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 
 import pytest
 
-from dispatcher.store.operator_controls import Muting, Pausing
+from dispatcher.store.operator_controls import Pausing
+from dispatcher.store.silences import Silencing
 from tests.support.mutations import ABSENT, BROKEN, PAYLOADS, RAW, VALUES, Mutation, broken, headers, with_header
 from tests.support.servers import Database
 from tests.support.victim_scenarios import (
@@ -281,7 +282,7 @@ PAUSE: Final = {
     "probe": "1732100000000000", "prober": "", "gap": "1000000",
 }  # fmt: skip
 BESIDE: Final = (
-    "deciding nobody", "deciding ann", "muted plain", "muted other",
+    "deciding nobody", "deciding ann", "silences 1", "silences other", "silencing version", "silencing names",
     *(f"pause {field}" for field in PAUSE), *(f"pause only {field}" for field in PAUSE),
 )  # fmt: skip
 
@@ -291,10 +292,9 @@ def _put_beside(scenario: Scenario, place: str, value: bytes) -> None:
     stage, (name, *more, field) = scenario.stage, place.split(" ")
     if name == "pause" and not more:
         stage.redis.hset(stage.keys.pause, mapping=PAUSE)
-    if name == "muted":
-        Muting(stage.redis, stage.keys, clock=stage.clock).mute("third", 60_000_000, "ed", "known")
-    keys = {"deciding": stage.keys.deciding, "muted": stage.keys.muted, "pause": stage.keys.pause}
-    stage.redis.hset(keys[name], field, value)
+    if name in {"silences", "silencing"}:
+        Silencing(stage.redis, stage.keys, clock=stage.clock).mute("third", 60_000_000, "ed", "known")
+    stage.redis.hset(stage.keys.named(name), field, value)
 
 
 @pytest.mark.parametrize("make", [in_a_channels_line, leased], ids=named)
@@ -310,8 +310,6 @@ def _beside_ends(redis: Database, make: Make, place: str, value: bytes) -> None:
     redis.flushall()
     scenario = make(redis)
     _put_beside(scenario, place, value)
-    if place == "muted plain":
-        scenario.ends |= {"dropped"}
     scenario.live()
     scenario.check_others()
     scenario.check_victim_is_gone()

@@ -31,10 +31,11 @@ categories:
   later: {on_limit: defer}
   kept: {on_limit: dead-letter}
   chatter: {on_limit: digest, digest_delay: 60s}
+  folds: {on_limit: digest, digest_delay: 60s}
   hosts: {limits: [], per_label: {host: [1/30m]}}
 quiet:
   noon: {times: ["10:00-12:00"], zone: UTC, categories: [drops], unless: {priority: high, severity: crit*}, then: drop}
-  siesta: {times: ["10:30-12:30"], zone: UTC, categories: [later, kept, hosts, errors], then: defer}
+  siesta: {times: ["10:30-12:30"], zone: UTC, categories: [later, kept, hosts, errors, folds], then: defer}
   tea: {times: ["10:00-12:00"], days: [mon-fri], zone: UTC, categories: [chatter, talk], then: digest}
 """
 """The stage begins on a Wednesday at 10:53:20, UTC."""
@@ -174,6 +175,20 @@ def test_after_the_end_what_waited_goes_within_the_limits_whatever_on_limit_says
     run(ann)
     assert ann.desk.posts == ids[:6]
     assert (stage.total("dropped"), stage.total("dead")) == (0, 0)
+
+
+def test_after_the_end_what_waited_is_not_digested(stage: Stage, ann: Worker) -> None:
+    ids = [f"e{n}" for n in range(5)]
+    send(stage, *ids, category="folds")
+    run(ann)
+    until(stage, HALF_PAST_US)
+    run(ann)
+    assert ann.desk.posts == ids[:2]
+    assert category_line(stage, "quiet:category:folds") == ids[2:]
+    until(stage, HALF_PAST_US + 3_600 * US)
+    run(ann)
+    assert ann.desk.posts == ids[:4]
+    assert stage.total("digested") == 0
 
 
 def test_what_comes_after_the_end_follows_on_limit_while_others_still_wait(stage: Stage, ann: Worker) -> None:

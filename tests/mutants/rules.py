@@ -185,11 +185,11 @@ RULES: Final = (
         "tests/integration/test_delivery_table.py",
     ),
     Rule(
-        "mute: what was admitted is suppressed",
+        "silence: what was admitted is suppressed",
         "dispatcher/core/transitions.py",
         "    if leased.was_admitted:\n        return None\n    slots",
         "    slots",
-        "tests/integration/test_mutes.py",
+        "tests/integration/test_silences.py",
     ),
     Rule(
         "versions: what was admitted counts as new",
@@ -428,19 +428,19 @@ RULES: Final = (
         "tests/integration/test_limits_change.py",
     ),
     Rule(
-        "mute: its line opens at once",
+        "silence: of what has waited for its end one goes at a time",
         "dispatcher/core/pipeline.py",
-        'Opening(f"{MUTED_SCOPE}{category}", mute.until_us, 0)',
-        'Opening(f"{MUTED_SCOPE}{category}", 0, 0)',
-        "tests/integration/test_mutes.py",
+        "Opening(SILENCE_PREFIX + silence_id, now_us, ROOM)",
+        "Opening(SILENCE_PREFIX + silence_id, now_us, 1)",
+        "tests/integration/test_silences.py",
     ),
     # dispatcher/store/script_rows.py
     Rule(
-        "mute: what defers waits for its category",
+        "silence: what fires is not known",
         "dispatcher/store/script_rows.py",
-        '"scope": f"{MUTED_SCOPE}{leased.event.category}"',
-        '"scope": f"category:{leased.event.category}"',
-        "tests/integration/test_mutes.py",
+        '({"fires": True} if fires else {})',
+        "{}",
+        "tests/integration/test_silences.py",
     ),
     Rule(
         "shadow limits: it stays charged",

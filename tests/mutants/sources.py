@@ -22,7 +22,7 @@ _METRICS: Final = _in("integration", "web/metrics store/metrics")
 _STORE: Final = (
     *_in(
         "integration",
-        "store/settle store/take store/order store/waiting store/versions mutes store/explanations shadow_limits"
+        "store/settle store/take store/order store/waiting store/versions silences store/explanations shadow_limits"
         " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
         " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked store/metrics",
     ),
@@ -85,7 +85,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/cancel.lua": _in("integration", "store/parked cli/parked store/waiting"),
     "lua/explain.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
     "lua/forecast.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
-    "lua/mute.lua": _in("integration", "mutes cli/mute store/waiting"),
+    "lua/silence.lua": _in("integration", "silences cli/mute store/waiting"),
+    "lua/include/silences.lua": _in("integration", "silences"),
     "lua/pause.lua": _in("integration", "store/pause cli/pause"),
     "lua/purge.lua": _in("integration", "store/dead_letters cli/dead"),
     "lua/letters.lua": _in("integration", "store/dead_letters cli/dead"),
@@ -98,7 +99,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/*.lua": _STORE,
     "lua/*/*.lua": _STORE,
     # What follows for an event
-    "dispatcher/core/transitions.py": (*_in("integration", "delivery_table store/reconcile mutes"), *_STORE),
+    "dispatcher/core/transitions.py": (*_in("integration", "delivery_table store/reconcile silences"), *_STORE),
     "dispatcher/core/digests.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/core/reconciliation.py": (
         *_in("unit", "core/reconciliation"),
@@ -119,7 +120,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("property", "quiet_walk"),
     ),
     "dispatcher/core/matchers.py": (*_in("unit", "core/matchers"), *_in("property", "matchers_model")),
-    "dispatcher/core/mutes.py": (*_in("integration", "mutes"), *_STORE),
+    "dispatcher/core/silences.py": (*_in("integration", "silences"), *_STORE),
+    "dispatcher/core/silence_reports.py": _in("integration", "silences"),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
     "dispatcher/store/envelope.py": (

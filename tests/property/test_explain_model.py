@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.core.explain import Explanation, State
 from dispatcher.core.limits import US, Limit
-from dispatcher.core.outcomes import DeadLettered, Digested, Dropped, Hushed, Outcome, Parked, Sent, Told
+from dispatcher.core.outcomes import DeadLettered, Digested, Dropped, Hushed, Outcome, Parked, Reported, Sent, Told
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.store.explanations import Explanations
 from tests.support.servers import Database
@@ -105,7 +105,7 @@ def _word(outcome: Outcome) -> str:
             return "dropped"
         case DeadLettered():
             return "dead"
-        case Parked() | Told() | Digested() | Hushed():
+        case Parked() | Told() | Reported() | Digested() | Hushed():
             raise AssertionError(outcome)
         case _:
             assert_never(outcome)

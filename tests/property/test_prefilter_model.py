@@ -134,7 +134,7 @@ class World:
             self._follow(worker)
         if not (taken.batch or taken.prefiltered or taken.duplicates):
             return None
-        return worker.dispatch(taken.batch, muted=taken.muted)
+        return worker.dispatch(taken.batch, silences=taken.silences)
 
     def _ask(self, worker: Worker, category: str) -> Verdict:
         """What a new event of the category would be answered now."""

@@ -50,7 +50,7 @@ def run(worker: Worker, rounds: int = 50) -> None:
         taken = worker.take()
         if not taken.batch:
             return
-        worker.deliver(worker.dispatch(taken.batch, muted=taken.muted))
+        worker.deliver(worker.dispatch(taken.batch, silences=taken.silences))
     raise AssertionError(f"{worker.owner} found something to do in each of {rounds} takes")
 
 

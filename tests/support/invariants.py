@@ -89,13 +89,20 @@ class NamespaceState:
     """As the store counts them, and the sum of those of each."""
     letters_reasons: tuple[Counter[str], Counter[str]]
     """How many dead letters there are of each reason, as the store counts them, and counted one by one."""
+    silences: set[str]
+    endings: dict[str, float]
+    tallies: set[str]
+    of_silences: dict[str, dict[str, str]]
+    """The tallies of silences, by id."""
+    firing: set[str]
     tokens: int
     """What the bell had left for sleepers, if it was taken."""
 
     @property
     def first_us(self) -> float:
         """The first instant at which one that waits may go."""
-        return min((*self.instants.values(), *self.timers.values(), *self.scheduled.values()), default=INF)
+        starts = (self.instants, self.timers, self.scheduled, self.endings)
+        return min((at for each in starts for at in each.values()), default=INF)
 
     def faults(self, *, same_pace: bool = True) -> list[str]:
         """A sentence for each thing that does not fit."""
@@ -210,6 +217,27 @@ class NamespaceState:
                 "the books are the sum of all minutes",
             ),
             (counted == summed, "the bytes of the dead letters are those of each"),
+            (self.silences == set(self.endings), "every silence has an end, nothing else has one"),
+            (
+                {id_ for id_, facts in self.of_silences.items() if "ended" not in facts} == self.silences,
+                "every silence has a tally, and one that has ended says so",
+            ),
+            (
+                {f"silence:{id_}" for id_, facts in self.of_silences.items() if "ended" in facts}
+                == {id_ for id_ in self.events if id_.startswith("silence:")}
+                == {id_ for id_ in self.tallies if id_.startswith("silence:")},
+                "every silence that has ended has a report until that is told",
+            ),
+            (self.firing <= set(self.of_silences), "what is firing is known for a silence"),
+            (
+                all(
+                    line.split(":")[1] in self.silences or self.instants[f"scope:{self.awaited[line]}"] < INF
+                    for line in self.awaited
+                    if line.startswith("silence:") and self.awaited[line] == ":".join(line.split(":")[:2])
+                )
+                or bool(self.deciding),
+                "who waits for a silence that has ended may go",
+            ),
             (self.letters_reasons[0] == self.letters_reasons[1], "the dead letters are counted by reason"),
             (
                 Counter(
@@ -303,6 +331,11 @@ def state_of(redis: Database, keys: Keys, *, takes_tokens: bool = False) -> Name
             ),
             Counter(reasons or {}),
         ),
+        silences=set(pairs(keys.silences)),
+        endings=scores(keys.endings),
+        tallies=set(members(keys.tallies)),
+        of_silences={id_: pairs(key) for id_, key in below(keys.tally("silence:")).items()},
+        firing=set(below(keys.firing_prefix)),
         tokens=tokens,
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Bounds, FirstOf, Lane, Limit, Scope
+from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
@@ -20,11 +21,12 @@ from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.enqueue import seal
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.intake import claim_namespace
-from dispatcher.store.operator_controls import Muting, Pausing
+from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.rq_recovery import Sweep
+from dispatcher.store.silences import Silencing, Wanted
 from dispatcher.store.versions import Unless
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
@@ -400,11 +402,55 @@ def takeovers(redis: Database) -> None:
     stage.snapshot()
 
 
+def silences(redis: Database) -> None:
+    """Silences that begin, suppress what fires, and end: by the clock, since nothing matches or fires, and by hand."""
+    stage = QuietStage(redis, DEFERRING)
+    ann = stage.worker()
+    hands = Silencing(redis, stage.keys, clock=stage.clock)
+
+    def add(matcher: str, seconds: int, **facts: Any) -> str:  # noqa: ANN401 - a Wanted's
+        return hands.begin(Wanted(parse_matchers([matcher]), seconds * US, "ed", "known", **facts)).id
+
+    add("host=db1", 600, until_resolved=True)
+    add("host=db*", 300, idle_us=60 * US)
+    by_word = add("team=web", 600)
+    add("team=none", 30, reports=False)
+    add("host=later", 60, from_us=stage.clock.now_us + 30 * US)
+    stage.send("a", "b", labels={"host": "db1"}, dedup_key="x")
+    stage.send("c", "d", category="chatter", labels={"host": "db2"}, dedup_key="y")
+    stage.send("e", category="other", labels={"team": "web"}, channel="#p")
+    stage.send("f", category="chatter", labels={"team": "none"})
+    taken = ann.take()
+    hands.expire(by_word)
+    hands.expire(by_word)
+    ann.deliver(ann.dispatch(taken.batch, silences=taken.silences))
+    explain_all(stage, "a", "c")
+    stage.snapshot()
+    stage.clock.forward(31)
+    stage.send("g", category="chatter", labels={"host": "later"})
+    ann.run()
+    stage.send("r", dedup_key="x", status="resolved")
+    stage.send("s", category="chatter", dedup_key="y", status="resolved")
+    ann.run()
+    for seconds in (2, 60, 2, 60):
+        stage.clock.forward(seconds)
+        ann.run()
+    add("host=web", 60)
+    stage.send("h", labels={"host": "web"})
+    ann.run()
+    stage.clock.forward(60)
+    ann.run()
+    ann.desk.reply = lambda _: Rejected("channel_not_found", "there is none")
+    stage.clock.forward(2)
+    ann.run()
+    stage.snapshot()
+
+
 def by_hand(redis: Database) -> None:
     """Mutes, pauses and cancels of an operator."""
     stage = QuietStage(redis, DEFERRING)
     ann = stage.worker()
-    muting = Muting(redis, stage.keys, clock=stage.clock)
+    muting = Silencing(redis, stage.keys, clock=stage.clock)
     pausing = Pausing(redis, stage.keys, clock=stage.clock)
     muting.mute("errors", 600_000_000, "ed", "known")
     muting.mute("chatter", 10_000_000, "ed", "known")
@@ -724,6 +770,6 @@ SCENES: Final[dict[str, Scene]] = {
     scene.__name__: scene
     for scene in (
         storm, paced, deferral, digest, digest_once, buffered_single, notice, trouble, history_scans, takeovers,
-        by_hand, repeats_and_recoveries, letters, versions, stock, full_queue, limiter, waiting,
+        by_hand, silences, repeats_and_recoveries, letters, versions, stock, full_queue, limiter, waiting,
     )
 }  # fmt: skip

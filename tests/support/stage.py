@@ -7,7 +7,7 @@ the scripts keep beside the events fits to where these are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
@@ -16,7 +16,6 @@ from typing import Any, Final
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, Scope
-from dispatcher.core.mutes import Mute
 from dispatcher.core.outcomes import (
     GRACE_US,
     Deferral,
@@ -31,11 +30,12 @@ from dispatcher.core.outcomes import (
     Turn,
     Turned,
 )
-from dispatcher.core.pipeline import NOTHING_MUTED, Dispatcher
+from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.ports import Gate as DecidingGate
 from dispatcher.core.posts import PostResult
+from dispatcher.core.silences import NOTHING_SILENCED, Silences
 from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys
 from dispatcher.settings.content import Content
@@ -213,19 +213,19 @@ class Worker:
         return [each.id for each in self.take(new, due).batch]
 
     def dispatch(
-        self, batch: Sequence[Leased | Undecodable], free: int = 100, muted: Mapping[str, Mute] = NOTHING_MUTED
+        self, batch: Sequence[Leased | Undecodable], free: int = 100, silences: Silences = NOTHING_SILENCED
     ) -> list[Started]:
         """Decide, and start what may go."""
         for scan in self.dispatcher.scans(batch, self.stage.clock.now_us):
             self.settle(self.dispatcher.scan(scan))
-        started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free, muted=muted)
+        started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free, silences=silences)
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
 
     def go(self, new: int = 100, due: int = 100, free: int = 100) -> list[Started]:
         """Take, decide and start."""
         taken = self.take(new, due)
-        return self.dispatch(taken.batch, free, taken.muted)
+        return self.dispatch(taken.batch, free, taken.silences)
 
     def answer(self, started: Started, result: PostResult) -> bool:
         """The post came to ``result``; whether that was made durable."""
@@ -245,7 +245,7 @@ class Worker:
         """Go until nothing more is to be taken now: a history scan may have found that a post is to be made again."""
         started = []
         while (taken := self.take()).batch:
-            started += self.dispatch(taken.batch, muted=taken.muted)
+            started += self.dispatch(taken.batch, silences=taken.silences)
         self.next_us = taken.next_us
         return started
 
@@ -257,7 +257,7 @@ class Worker:
     def run(self) -> None:
         """Take, post and settle all there is to do at this instant."""
         while (taken := self.take()).batch:
-            self.deliver(self.dispatch(taken.batch, muted=taken.muted))
+            self.deliver(self.dispatch(taken.batch, silences=taken.silences))
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Make outcomes durable; which of them were."""
@@ -442,7 +442,7 @@ class _Bell:
     def __enter__(self) -> None:
         stage, keys = self.stage, self.stage.keys
         pipe = stage.redis.pipeline(transaction=False).llen(keys.wake).delete(keys.wake)
-        for key in (keys.lines, keys.timers, keys.scheduled):
+        for key in (keys.lines, keys.timers, keys.scheduled, keys.endings):
             pipe.zrange(key, 0, 0, withscores=True)
         tokens, _, *firsts = pipe.execute()
         stage.tokens += tokens

@@ -211,7 +211,7 @@ def _work(worker: Worker) -> int | None:
         taken = worker.take()
         if not taken.batch:
             return taken.next_us
-        worker.deliver(worker.dispatch(taken.batch, muted=taken.muted))
+        worker.deliver(worker.dispatch(taken.batch, silences=taken.silences))
     raise AssertionError(f"{worker.owner} found something to do in each of {TAKES} takes")
 
 

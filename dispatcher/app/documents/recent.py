@@ -19,7 +19,7 @@ CAUSES: Final[Mapping[str, str]] = {
     Reason.LIMIT_CATEGORY: "own",
     Reason.LIMIT_LABEL: "own",
     Reason.LIMIT_GLOBAL: "global",
-    Reason.MUTED: "muted",
+    Reason.SILENCED: "silenced",
     Reason.QUIET: "quiet",
 }
 """The words for the reasons for which most is suppressed; all others are ``_OTHER``."""

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dispatcher.app.documents.facts import Shadowed, Status
+from dispatcher.app.documents.silences import silence_document
 from dispatcher.app.limits import LimitsFile, compare_own_file
 from dispatcher.core.event import CATEGORY
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.rendering import one_line
+from dispatcher.core.silences import Silence
 from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 from dispatcher.settings.plain import AnySettings
@@ -77,13 +79,17 @@ def status_document(status: Status) -> dict[str, Any]:
         ],
         "muted": [
             {
-                "category": mute.category,
-                "until": mute.until_us / US,
-                "why": mute.why,
-                "who": mute.who,
-                "since": mute.since_us / US,
+                "category": category,
+                "until": each.until_us / US,
+                "why": each.why,
+                "who": each.who,
+                "since": each.from_us / US,
             }
-            for _, mute in sorted(snapshot.muted.items())
+            for category, each in mutes_of(snapshot)
+        ],
+        "silences": [
+            silence_document(each, snapshot.suppressed.get(each.id, 0))
+            for each in sorted(snapshot.silences.in_force(snapshot.now_us), key=lambda each: each.until_us)
         ],
         "quiet": [
             {
@@ -107,6 +113,15 @@ def status_document(status: Status) -> dict[str, Any]:
             for each in status.workers
         ],
     }
+
+
+def mutes_of(snapshot: Snapshot) -> list[tuple[str, Silence]]:
+    """The categories that are muted, with the mute that ends last."""
+    found: dict[str, Silence] = {}
+    for each in snapshot.silences.in_force(snapshot.now_us):  # the one that ends last comes first
+        if each.muted is not None:
+            found.setdefault(each.muted, each)
+    return sorted(found.items())
 
 
 def _global_documents(status: Status) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from dispatcher.app.documents.facts import Status
 from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.pause_words import pause_in_words
 from dispatcher.app.documents.recent import Lately, is_suppressed
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
 

@@ -12,8 +12,7 @@ from dispatcher.cli.context import near, origin
 from dispatcher.cli.doctor.finding import START, Finding, error, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
 from dispatcher.cli.status import balance
-from dispatcher.core.limits import US
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING, US
 from dispatcher.core.rendering import one_line
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.environment import Settings
@@ -35,6 +34,7 @@ def namespace_findings(facts: NamespaceFacts, settings: Settings) -> Iterator[Fi
     yield from _workers(facts, snapshot)
     yield from _leases(facts, snapshot)
     yield from _posting(snapshot)
+    yield from _silences(snapshot)
     yield _dead_letters(snapshot)
 
 
@@ -139,6 +139,13 @@ def _posting(snapshot: Snapshot) -> Iterator[Finding]:
         if until_us > snapshot.now_us:
             said = f"Slack asked for a pause in {one_line(channel)}, another {span((until_us - snapshot.now_us) / US)}"
             yield warning("posting", said, "it goes on by itself; if it happens often, lower the channel's pace")
+
+
+def _silences(snapshot: Snapshot) -> Iterator[Finding]:
+    for each in sorted(snapshot.silences.in_force(snapshot.now_us), key=lambda each: each.until_us):
+        left, suppressed = span((each.until_us - snapshot.now_us) / US), snapshot.suppressed.get(each.id, 0)
+        said = f"{each.matchers} for another {left} {each.detail}, {suppressed} suppressed"
+        yield warning("silences", one_line(said, 300), f"it ends by itself, or: dispatcher silence expire {each.id}")
 
 
 def _dead_letters(snapshot: Snapshot) -> Finding:

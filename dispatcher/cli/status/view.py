@@ -12,8 +12,7 @@ from dispatcher.app.documents.recent import Recent
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, Part, Table, Text, cut, joined
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
-from dispatcher.core.limits import US
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING, US
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, Span
 from dispatcher.core.rendering import one_line
 from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
@@ -71,9 +70,10 @@ def _summary(status: Status) -> Table:
             grid.add_row(
                 "Paused", Text(f"{name} {_by_hand(snapshot, paused, f'dispatcher resume {name}')}", style="yellow")
             )
-    for category, mute in sorted(snapshot.muted.items()):
-        until = f"until {clock(mute.until_us / US)} ({_in(mute.until_us - snapshot.now_us)})"
-        grid.add_row("Muted", Text(one_line(f"{category} {until} {mute.detail}", 200), style="yellow"))
+    for each in sorted(snapshot.silences.in_force(snapshot.now_us), key=lambda each: each.until_us):
+        until = f"until {clock(each.until_us / US)} ({_in(each.until_us - snapshot.now_us)})"
+        said = f"{each.muted or each.matchers} {until} {each.detail}, {snapshot.suppressed.get(each.id, 0)} suppressed"
+        grid.add_row("Muted" if each.muted else "Silenced", Text(one_line(said, 200), style="yellow"))
     for quiet, span_now in status.quiet:
         grid.add_row("Quiet", Text(one_line(_quiet(quiet, span_now, snapshot.now_us), 200)))
     if not status.workers:

@@ -261,7 +261,7 @@ class Page:
 
     def _silences(self, request: Request) -> Facts:
         Asked.in_query(request).done()
-        return {"muted": list(views.muted(self._looks.look().status.snapshot))}
+        return {"silences": list(views.silenced(self._looks.look().status.snapshot))}
 
     def _limits(self, request: Request) -> Facts:
         asked = Asked.in_search(request)

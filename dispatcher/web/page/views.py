@@ -13,8 +13,7 @@ from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.status import said_and_remedy
 from dispatcher.app.documents.wellness import wellness
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import Kind, Limit, format_duration
-from dispatcher.core.mutes import EVERYTHING
+from dispatcher.core.limits import EVERYTHING, Kind, Limit, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE, Policy
 from dispatcher.core.units import US
 from dispatcher.limiter import Usage
@@ -144,7 +143,7 @@ def _window(limit: Limit) -> str:
 
 
 def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    """What is paused, cooling down or muted, and until when."""
+    """What is paused, cooling down or silenced, and until when."""
     for name, paused in sorted(snapshot.paused.items()):
         what = "All posting" if name == EVERYTHING else name
         yield {"what": what, "how": "paused", "by": paused.by, "why": paused.why, "since_us": paused.since_us}
@@ -156,7 +155,7 @@ def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
     for channel, until_us in sorted(snapshot.cooldowns.items()):
         yield {"what": channel, "how": "cools down", "by": "Slack", "why": "429", "until_us": until_us}
-    yield from muted(snapshot)
+    yield from silenced(snapshot)
 
 
 def _quiet(policy: Policy, now_us: int) -> Iterator[dict[str, Any]]:
@@ -170,12 +169,13 @@ def _quiet(policy: Policy, now_us: int) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def muted(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    """The mutes that are in force."""
-    for name, mute in sorted(snapshot.muted.items()):
+def silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    """The silences that are in force, the one that ends first comes first."""
+    for each in reversed(snapshot.silences.in_force(snapshot.now_us)):
         yield {
-            "what": name, "how": "muted", "by": mute.who, "why": mute.why,
-            "since_us": mute.since_us, "until_us": mute.until_us,
+            "what": each.muted or str(each.matchers), "how": "silenced", "by": each.who, "why": each.why,
+            "since_us": each.from_us, "until_us": each.until_us, "id": each.id,
+            "suppressed": snapshot.suppressed.get(each.id, 0),
         }  # fmt: skip
 
 

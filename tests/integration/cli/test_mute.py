@@ -31,8 +31,8 @@ def muted(redis: Database) -> dict[str, tuple[int, str, str]]:
     """For how long from now on, by whom, why."""
     snapshot = Books(redis, KEYS, QUEUE).snapshot()
     return {
-        category: (round((mute.until_us - snapshot.now_us) / 1e6), mute.who.split("@")[0], mute.why)
-        for category, mute in snapshot.muted.items()
+        str(mute.muted): (round((mute.until_us - snapshot.now_us) / 1e6), mute.who.split("@")[0], mute.why)
+        for mute in snapshot.silences.in_force(snapshot.now_us)
     }
 
 
@@ -121,7 +121,7 @@ def test_status_shows_what_is_muted(redis: Database, inside: InProcess) -> None:
     (shown,) = inside.json("status")["muted"]
     assert (shown["category"], shown["why"], shown["who"].split("@")[0]) == ("errors", "maintenance of db1", "ops")
     assert shown["until"] == pytest.approx(shown["since"] + 7_200)
-    assert redis.hkeys(KEYS.muted) == [b"errors"]
+    assert redis.hkeys(KEYS.silences) == [b"1"]
     (line,) = [line for line in inside("status").out.splitlines() if line.startswith("Muted")]
     assert "errors until " in line
     assert ": maintenance of db1" in line
@@ -140,15 +140,17 @@ def test_workers_suppress_what_is_muted_and_log_that_it_is(redis: Database, redi
     worker = run("worker", "--burst", **env)
     assert worker.code == 0
     lines = [json.loads(line) for line in worker.err.splitlines()]
-    assert {line["category"] for line in lines if line["event"] == "category.muted"} == {"errors", "later", "kept"}
+    assert {line["matchers"] for line in lines if line["event"] == "silence.began"} == {
+        f"category={category}" for category in ("errors", "later", "kept")
+    }
     ends = {line["event_id"]: line for line in lines if line["event"] in {"event.settled", "event.parked"}}
     assert {id_: (line["outcome"], line["reason"]) for id_, line in ends.items()} == {
-        "errors": ("dropped", "muted"),
-        "later": ("parked", "muted"),
-        "kept": ("dead", "muted"),
+        "errors": ("dropped", "silenced"),
+        "later": ("parked", "silenced"),
+        "kept": ("dead", "silenced"),
         "other": ("sent", "ok"),
     }
-    assert ends["errors"]["sentence"].endswith(": x.")
+    assert ends["errors"]["sentence"].endswith(": x (silence 1).")
     assert ends["errors"]["until"] > 1_700_000_000
     totals = balanced(redis)
     assert (totals["sent"], totals["dropped"], totals["dead"]) == (1, 1, 1)

@@ -63,6 +63,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "resume",
         "send",
         "serve",
+        "silence",
         "slack-stand-in",
         "status",
         "unmute",
@@ -71,7 +72,9 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
     ]
 
 
-@pytest.mark.parametrize("group", [(), ("dead",), ("limits",), ("parked",)], ids=lambda group: " ".join(group) or "all")
+@pytest.mark.parametrize(
+    "group", [(), ("dead",), ("limits",), ("parked",), ("silence",)], ids=lambda group: " ".join(group) or "all"
+)
 def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]) -> None:
     listed = run(*group, "--help", COLUMNS="80").out.partition("Commands:")[2].partition("Examples:")[0].rstrip()
     rows = [line for line in listed.splitlines() if line.strip()]

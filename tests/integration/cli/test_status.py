@@ -130,6 +130,8 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
         "writes_refused": None,
         "paused_categories": [],
         "muted": [],
+        "quiet": [],
+        "silences": [],
     }
 
     shown = run("status", **env)
@@ -328,7 +330,7 @@ def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, 
             "dropped deploys limit:label": 1,
             "dropped deploys cancelled": 2,
             "digested reports limit:category": 4,
-            "dead audit muted": 5,
+            "dead audit silenced": 5,
             "dead audit rejected": 1,
             "dead audit overflow": 1,
         }
@@ -345,8 +347,8 @@ def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, 
         ("errors", "15: 12 own, 3 global"),
         ("deploys", "3: 2 other, 1 own"),
         ("reports", "4 own"),
-        ("audit", "6: 5 muted, 1 other"),
-        ("all", "28: 17 own, 5 muted, 3 global, 3 other"[: None if totals else 25]),
+        ("audit", "6: 5 silenced, 1 other"),
+        ("all", "28: 17 own, 5 silenced, 3 global, 3 other"[: None if totals else 28]),
     ):
         assert causes in rows[name]
     assert ("5015" in rows["errors"], "Parked" in rows["Category"]) == (totals, totals)
@@ -364,9 +366,9 @@ def test_the_rates_are_those_of_the_running_minute_and_the_one_before() -> None:
 def test_without_an_order_those_stand_first_of_which_something_was_suppressed_last() -> None:
     names = ("first", "file", "errors", "deploys", "reports", "old")
     minutes = [
-        Counts({"dropped errors muted": 1, "sent file": 9, "dead file rejected": 9}),
+        Counts({"dropped errors silenced": 1, "sent file": 9, "dead file rejected": 9}),
         Counts({"dropped deploys limit:global": 7}),  # the minute before is now, too: else rows would jump
-        Counts({"digested first limit:category": 2, "dropped errors muted": 1}),
+        Counts({"digested first limit:category": 2, "dropped errors silenced": 1}),
         Counts({}),
         Counts({"dead reports overflow": 1, "dead first limit:category": 6}),
     ]
@@ -380,7 +382,7 @@ def test_without_an_order_those_stand_first_of_which_something_was_suppressed_la
 
 def test_a_low_screen_keeps_an_order_that_was_asked_for_and_else_who_is_suppressed_now() -> None:
     categories = {f"cat{n}": [Usage(Limit.parse("10/1m"), n, 0)] for n in range(9)}
-    minute = Counts({"dropped cat3 limit:global": 1, "dropped cat1 muted": 9, "sent cat1": 5, "sent cat2": 7})
+    minute = Counts({"dropped cat3 limit:global": 1, "dropped cat1 silenced": 9, "sent cat1": 5, "sent cat2": 7})
     status = Status(snapshot_of(totals=minute.fields), categories, [], [], recent=recent_of([minute], 1_000 * US))
 
     def rows(count: str | None) -> list[str]:

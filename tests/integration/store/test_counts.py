@@ -9,8 +9,8 @@ import pytest
 from dispatcher.core.limits import US, Lane
 from dispatcher.core.posts import Rejected
 from dispatcher.store.counts import Counts, read_minutes
-from dispatcher.store.operator_controls import Muting
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
+from dispatcher.store.silences import Silencing
 from tests.support.deferral import run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -64,7 +64,7 @@ def test_what_each_limit_and_each_mute_drops_is_counted_apart(stage: Stage, ann:
     run(ann)
     send(stage, "g", category="errors")
     run(ann)  # the pre-check drops it
-    Muting(stage.redis, stage.keys, clock=stage.clock).mute("quiet", US, "ed", "known")
+    Silencing(stage.redis, stage.keys, clock=stage.clock).mute("quiet", US, "ed", "known")
     send(stage, "h", "i", category="quiet")
     send(stage, "x", "y", category="deploys")
     send(stage, "j", "k", "l", "m", category="news")
@@ -72,7 +72,7 @@ def test_what_each_limit_and_each_mute_drops_is_counted_apart(stage: Stage, ann:
     assert ended(stage, "dropped") == {
         ("errors", "limit:category"): 2,
         ("hosts", "limit:label"): 1,
-        ("quiet", "muted"): 2,
+        ("quiet", "silenced"): 2,
         ("news", "limit:global"): 2,
     }
     assert ended(stage, "sent") == {("errors", ""): 3, ("hosts", ""): 1, ("deploys", ""): 2, ("news", ""): 2}

@@ -27,8 +27,9 @@ from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Enqueued
-from dispatcher.store.operator_controls import Muting, Pausing
+from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.silences import Silencing
 from tests.support.deferral import keep_beating
 from tests.support.digests import (
     DELAY_S,
@@ -753,14 +754,14 @@ def test_a_digest_message_whose_tally_was_deleted_by_hand_ends(stage: Stage, ann
 def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.run()
-    muting = Muting(stage.redis, stage.keys, clock=stage.clock)
+    muting = Silencing(stage.redis, stage.keys, clock=stage.clock)
     muting.mute("errors", 600 * US, who="me", why="known")
     storm(stage, 3)
     wait_until(stage, 599, ann)
     assert digest_posts(ann) == []
     assert stage.total("dropped") == 3
     wait_until(stage, 601, ann)
-    assert [text.partition(" ")[0] for text in texts(ann)] == ["3"]
+    assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "Silence"]
 
 
 def test_a_digest_of_a_category_that_is_paused_by_hand_waits_until_it_is_resumed(stage: Stage, ann: Worker) -> None:

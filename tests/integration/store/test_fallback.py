@@ -274,6 +274,16 @@ def test_after_a_change_of_the_limits_it_still_goes_where_it_waits(stage: Stage,
     assert posted(ann)[-1] == ("a", "#ops")
 
 
+def test_there_is_no_second_fallback_also_after_a_change_of_the_limits(stage: Stage) -> None:
+    ann = worker(stage, "ann", "#ops")
+    stage.send("a")
+    ann.deliver(ann.go())
+    stage.policy = policy_from(LIMITS.replace('"#ops"}', '"#other"}'))
+    ann.run()
+    assert posted(ann) == [("a", "#old"), ("a", "#ops")]
+    assert stage.total("dead") == 1
+
+
 # What the dispatcher itself says
 
 

@@ -19,7 +19,7 @@ from dispatcher.store.decisions import Decisions
 from dispatcher.store.enqueue import seal
 from dispatcher.store.intake import Intake
 from dispatcher.store.leases import Taken
-from dispatcher.store.operator_controls import Muting
+from dispatcher.store.silences import Silencing
 from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
@@ -417,15 +417,15 @@ def test_a_replayed_dead_letter_is_not_dropped_by_the_prefilter(stage: Stage) ->
 
 def test_a_muted_category_is_handed_out(stage: Stage) -> None:
     ann = close(stage, OURS, "errors", "deploys")
-    Muting(stage.redis, stage.keys, clock=stage.clock).mute("errors", 60 * US, "ops@here", "maintenance")
+    Silencing(stage.redis, stage.keys, clock=stage.clock).mute("errors", 60 * US, "ops@here", "maintenance")
     stage.send("a")
     stage.send("b", category="deploys")
     taken = ann.take()
     assert (handed_out(taken), gone(taken)) == (["a"], ["b"])
-    ann.dispatch(taken.batch, muted=taken.muted)
+    ann.dispatch(taken.batch, silences=taken.silences)
     found = record(stage, "a")
     assert found is not None
-    assert found.reason == Reason.MUTED
+    assert found.reason == Reason.SILENCED
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_a_number_of_replays_that_is_none_ends_no_worker(stage: Stage, replays: 
 
 KEYS_OF_A_TAKE = (
     *("events", "leases", "requeued", "parked", "lines", "timers", "beat", "seq", "totals", "seen", "dead_ids"),
-    *("deciding", "freed", "muted", "names", "paused", "limits_version"),
+    *("deciding", "freed", "silencing", "endings", "names", "paused", "limits_version"),
 )
 
 

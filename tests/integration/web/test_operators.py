@@ -181,6 +181,50 @@ def test_pauses_and_mutes_begin_and_end(olga: httpx.Client) -> None:
     assert olga.put("/v1/pause/a b").status_code == 422
 
 
+def test_silences_begin_are_listed_and_end(olga: httpx.Client) -> None:
+    wanted = {"matchers": ["host=db1", "severity!=critical"], "for": "2h", "why": "db1 moves", "start": 4_070_908_800}
+    begun = olga.post("/v1/silences", json={**wanted, "until_resolved": True, "end_if_idle": "1h", "no_report": True})
+    assert (begun.status_code, begun.json()) == (
+        201,
+        {
+            "id": "1",
+            "matchers": ["host=db1", "severity!=critical"],
+            "why": "db1 moves",
+            "who": "olga",
+            "from": 4_070_908_800,
+            "until": 4_070_916_000,
+            "suppressed": 0,
+        },
+    )
+    assert olga.get("/v1/silences").json() == {"silences": [begun.json()]}
+    text = olga.post(
+        "/v1/silences", json={"matchers": "host=db2", "for": "1h", "why": "x", "start": "2099-01-01T00:00Z"}
+    )
+    assert (text.status_code, text.json()["from"]) == (201, 4_070_908_800)
+    seen = olga.post("/v1/silences/preview", json={"matchers": ["host=db1"]})
+    assert (seen.status_code, seen.json()) == (200, {"matched": 0, "of": 0, "since": None, "priorities": {}})
+    assert [olga.delete("/v1/silences/1").status_code for _ in range(2)] == [204, 404]
+    for fault, pointer in (
+        ({"matchers": ["host"]}, "/matchers"),
+        ({"matchers": ["category=*"]}, "/matchers"),
+        ({"matchers": [1]}, "/matchers"),
+        ({"for": "soon"}, "/for"),
+        ({"why": None}, "/why"),
+        ({"start": "2099-01-01T00:00"}, "/start"),
+        ({"end_if_idle": 3}, "/end_if_idle"),
+        ({"other": 1}, "/other"),
+    ):
+        refused = olga.post("/v1/silences", json={**wanted, **fault})
+        assert (refused.status_code, [each["pointer"] for each in refused.json()["errors"]]) == (422, [pointer])
+    assert olga.post("/v1/silences/preview", json={}).status_code == 422
+    audited = [(each["what"], each["about"]) for each in olga.get("/v1/audit").json()["audit"]]
+    assert audited == [
+        ("silence expire", "1"),
+        ("silence add", "2: host=db2"),
+        ("silence add", "1: host=db1 severity!=critical"),
+    ]
+
+
 def test_limits_are_checked_and_put_in_force(olga: httpx.Client) -> None:
     good = b"global: {limits: [100/30m]}\ndefaults: {limits: [10/30m]}\n"
     rules = olga.post("/v1/limits/check", content=good).json()["rules"]

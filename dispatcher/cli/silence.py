@@ -1,0 +1,232 @@
+"""``dispatcher silence``: suppress what matches, by hand, for a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
+from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
+from dispatcher.cli.options import SPAN_US, Parsed, as_json, operator, words
+from dispatcher.cli.terminal import Terminal
+from dispatcher.core.past import read_start
+
+if TYPE_CHECKING:
+    from dispatcher.core.matchers import Matchers
+    from dispatcher.core.past import When
+    from dispatcher.store.silences import Kept
+
+_START: Final = Parsed("INSTANT", read_start)
+_EXPECTED: Final = "expected matchers such as host=db1 severity!=critical"
+
+
+def _parsed(_ctx: click.Context, _argument: click.Parameter, value: tuple[str, ...]) -> Matchers:
+    """The matchers; raises ``BadParameter``, also of those that match everything."""
+    from dispatcher.core.matchers import parse_matchers
+
+    if not value:
+        raise click.BadParameter(_EXPECTED)
+    try:
+        matchers = parse_matchers(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return matchers
+
+
+_matchers = click.argument("matchers", nargs=-1, callback=_parsed)
+
+
+@click.group()
+def silence() -> None:
+    """Silences: what matches one is suppressed for a time, on all workers.
+
+    A matcher is NAME=VALUE or NAME!=VALUE, where NAME is category, priority or a label. "|" parts several values, "*"
+    stands for any text. An event is silenced if all matchers match it; a label that it does not have is empty. Then it
+    follows its category's on_limit, with the reason "silenced": it is dropped, kept as a dead letter, or waits until
+    the silence ends. What was admitted before is posted, and a recovery of what was posted is shown.
+    """
+
+
+@silence.command()
+@_matchers
+@click.option("--for", "for_us", type=SPAN_US, help="For how long: 2h.")
+@click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
+@click.option("--start", type=_START, help="From when on: 30m (from now), 2026-11-21T22:00. Else from now on.")
+@click.option("--until-resolved", is_flag=True, help="End it once nothing that it suppressed is firing any more.")
+@click.option("--end-if-idle", "idle_us", type=SPAN_US, help="End it once nothing has matched for so long: 1h.")
+@click.option("--no-report", is_flag=True, help="Post no line about what it has suppressed when it ends.")
+@as_json
+@click.pass_obj
+def add(  # noqa: PLR0913 - click's signature: one for each option
+    terminal: Terminal,
+    /,
+    *,
+    matchers: Matchers,
+    for_us: int | None,
+    why: str | None,
+    start: When | None,
+    until_resolved: bool,
+    idle_us: int | None,
+    no_report: bool,
+    as_json: bool,
+) -> int:
+    """Post nothing that matches for a time; then it goes on by itself.
+
+    At its end one line says how much it has suppressed, in the channel where most of that would have gone.
+    """
+    if for_us is None:
+        raise click.UsageError("A silence without an end: say --for how long, such as --for 2h.")
+    if why is None:
+        raise click.UsageError("A silence without a reason: say --why, in a few words.")
+    from dispatcher.app.readers import open_decisions, open_silencing
+    from dispatcher.store.silences import TooManySilences, Wanted
+
+    with namespace_named(terminal, quiet=as_json) as (settings, server):
+        from_us = None if start is None else start(open_decisions(settings, server).now_us())
+        if not as_json:
+            from dispatcher.core.silences import muted_by
+
+            warn_if_unfamiliar(terminal, settings, server, muted_by(matchers))
+        wanted = Wanted(
+            matchers, for_us, operator(), why, from_us, idle_us, until_resolved=until_resolved, reports=not no_report
+        )
+        try:
+            begun = open_silencing(settings, server).begin(wanted)
+        except TooManySilences as error:
+            raise Ended(DOES_NOT_HOLD, str(error)) from error
+        except ValueError as error:
+            raise click.UsageError(f"'{matchers}' is no silence: {error}.") from error
+        audited(settings, server, "silence add", about=f"{begun.id}: {matchers}", why=why)
+    if as_json:
+        from dispatcher.app.documents.silences import begun_document
+
+        terminal.print_json(begun_document(begun, wanted))
+        return DONE
+    since = "" if from_us is None else f"from {_at(begun.from_us)} "
+    terminal.print(f"silence {begun.id}: {matchers.in_words}; {since}until {_at(begun.until_us)}")
+    return DONE
+
+
+@silence.command(name="list", short_help="Show the silences.")
+@as_json
+@click.pass_obj
+def list_(terminal: Terminal, *, as_json: bool) -> int:
+    """Show the silences that are in force or begin later; the one that ends first comes first."""
+    from dispatcher.app.readers import open_silencing
+
+    with namespace_named(terminal, quiet=as_json) as (settings, server):
+        kept = open_silencing(settings, server).all()
+    if as_json:
+        from dispatcher.app.documents.silences import silences_document
+
+        terminal.print_json(silences_document(kept))
+        return DONE
+    if not kept:
+        terminal.say("there are no silences")
+        return DONE
+    for each in kept:
+        terminal.print(_line(each))
+    return DONE
+
+
+@silence.command()
+@click.argument("id_", metavar="ID")
+@as_json
+@click.pass_obj
+def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
+    """Show everything about one silence.
+
+    Exit 1 if there is none of this id.
+    """
+    from dispatcher.app.readers import open_silencing
+
+    with namespace_named(terminal, quiet=as_json) as (settings, server):
+        kept = open_silencing(settings, server).get(id_)
+    if kept is None:
+        terminal.fail(_unknown(id_))
+        return DOES_NOT_HOLD
+    if as_json:
+        from dispatcher.app.documents.silences import whole_document
+
+        terminal.print_json(whole_document(kept))
+        return DONE
+    said = kept.silence
+    ends = f"; it ends earlier {said.ends_in_words}" if said.ends_in_words else ""
+    firing = "" if kept.firing is None else f", {kept.firing} still firing"
+    report = "" if said.reports else "No report is posted at its end."
+    terminal.print(f"Silence {said.id} by {said.who}: {said.why}")
+    terminal.print(f"Silenced is what matches: {said.matchers.in_words}.")
+    terminal.print(f"From {_at(said.from_us)} until {_at(said.until_us)}{ends}.")
+    terminal.print(" ".join(filter(None, (f"{kept.suppressed} suppressed{firing}.", report))))
+    return DONE
+
+
+@silence.command()
+@click.argument("id_", metavar="ID")
+@as_json
+@click.pass_obj
+def expire(terminal: Terminal, id_: str, *, as_json: bool) -> int:
+    """End a silence before its time; what waits for that goes on.
+
+    Exit 1 if there is none of this id.
+    """
+    from dispatcher.app.readers import open_silencing
+
+    with namespace_named(terminal, quiet=as_json) as (settings, server):
+        has_ended = open_silencing(settings, server).expire(id_)
+        if has_ended:
+            audited(settings, server, "silence expire", about=id_)
+    if as_json:
+        terminal.print_json({"id": id_, "expired": has_ended})
+    elif has_ended:
+        terminal.print(f"silence {id_} has ended")
+    else:
+        terminal.fail(_unknown(id_))
+    return DONE if has_ended else DOES_NOT_HOLD
+
+
+@silence.command()
+@_matchers
+@as_json
+@click.pass_obj
+def preview(terminal: Terminal, matchers: Matchers, *, as_json: bool) -> int:
+    """Show how many of the newest ended events the matchers match.
+
+    It reads the decision record: it keeps the newest events, as many as "decisions" of the limits file says.
+    """
+    from dispatcher.app.readers import open_decisions
+    from dispatcher.store.silences import preview as look
+
+    with namespace_named(terminal, quiet=as_json) as (settings, server):
+        seen = look(matchers, open_decisions(settings, server))
+    if as_json:
+        from dispatcher.app.documents.silences import preview_document
+
+        terminal.print_json(preview_document(seen))
+        return DONE
+    since = "" if seen.since_us is None else f" since {_at(seen.since_us)}"
+    priorities = ", ".join(f"{count} {priority}" for priority, count in seen.priorities.items())
+    terminal.print(f"{matchers.in_words}: {seen.matched} of {seen.of} events{since}{priorities and f' ({priorities})'}")
+    return DONE
+
+
+def _line(kept: Kept) -> str:
+    from dispatcher.core.rendering import one_line
+
+    said = kept.silence
+    when = f"from {_at(said.from_us)} until {_at(kept.ends_us)}"
+    return one_line(
+        f"{said.id}: {said.matchers} {when}, {kept.suppressed} suppressed, by {said.who}: {said.why}", 1_000
+    )
+
+
+def _at(instant_us: int) -> str:
+    from dispatcher.app.documents.instants import local, zone
+
+    at = instant_us / 1_000_000
+    return f"{local(at):%Y-%m-%d %H:%M:%S} {zone(at)}"
+
+
+def _unknown(id_: str) -> str:
+    return f"there is no silence {id_!r}: 'dispatcher silence list' shows those that there are"

@@ -1,0 +1,224 @@
+-- Silences: what operators want nothing of for a time. Workers decide which events match (core/silences.py); here is what is known
+-- of each silence, what is counted of it, and its end.
+--
+-- `silences` HASH       id -> JSON: {"from", "until": instants as strings, "matchers": [text, ...], "who", "why",
+--                       "names": [category or, up to its first '*', what several begin with, ...], "category": of a mute,
+--                       "idle": us as a string, "until_resolved", "no_report": true | absent}, of each that is in force or begins later
+-- `silencing` HASH      version: differs after each change of `silences`; last: number of the last silence; names: JSON [name of
+--                       a category as above, ...] of all silences
+-- `endings` ZSET        id -> when it ends, if nobody ends it before
+-- tally     HASH        its tally, 'silence:ID' (include/digest.lua has the prefix): row: as in `silences`; count, first, last: what it
+--                       has suppressed and since when; 'to CHANNEL': how many would have gone there; keys: '1' once one of these
+--                       events said what it is about; more: '1' if more than MOST_KEYS did; ended: when it has ended.
+--                       Lives until its report is told.
+-- firing    ZSET        subject (include/subjects.lua) -> instant of the newest event that was suppressed and is not over.
+--                       Lives as long as the tally.
+--
+-- A silence ends in one step: it leaves `silences`, what waits for its end goes on, and its report is parked. The report is a
+-- digest message 'silence:ID', for one that has nothing to report too: workers that took events before the end may still count them.
+--
+-- `at` names the keys above and those of include/deferred.lua and include/digest.lua; tally and firing: prefixes of keys; and now.
+-- A `silenced` of a call: {"ids": [the silence that suppresses the event, others that match it, ...], "to": the event's channel,
+-- "fires": true of an event that tells of a failure and says which | absent}.
+local silences = module(function(silences)
+  silences.PREFIX = 'silence:'
+  local MOST_KEYS = 10000 -- subjects that are known to be firing, of each silence
+  local MOST_CHANNELS = 100 -- channels that are counted apart, of each silence
+  local MOST = 1000 -- silences that one call looks at; there are 200 at most
+  local SETTLE_US = 1000000 -- after the end of a silence, until workers have decided what they took before it
+
+  function silences.key(at, id)
+    return at.tally .. silences.PREFIX .. id
+  end
+
+  function silences.row(at, id)
+    local text = plan.hget(at.silences, id)
+    return text and json_of(text) or nil
+  end
+
+  function silences.ids(at)
+    return plan.zdue(at.endings, math.huge, MOST)
+  end
+
+  -- Notes that `silences` has changed, and which categories it names.
+  function silences.changed(at)
+    local names, known = {}, {}
+    for id in pairs(plan.hgetall(at.silences)) do
+      local named = (silences.row(at, id) or {}).names
+      for _, name in ipairs(type(named) == 'table' and named or {}) do
+        if type(name) == 'string' and not known[name] then
+          known[name], names[#names + 1] = true, name
+        end
+      end
+    end
+    table.sort(names)
+    local version = count_of(plan.hget(at.silencing, 'version'))
+    plan.hset(at.silencing, 'version', digits(math.max(version + 1, at.now)))
+    plan.hset(at.silencing, 'names', names[1] and cjson.encode(names) or '[]')
+  end
+
+  -- The version of the silences, nil where there were none yet.
+  function silences.version(at)
+    return plan.hget(at.silencing, 'version')
+  end
+
+  -- What says whether a silence names a category; nil where none does.
+  function silences.names(at)
+    local names, found = json_of(plan.hget(at.silencing, 'names') or '[]') or {}, nil
+    for _, name in ipairs(names) do
+      found = found or { exact = {}, begins = {} }
+      local begin = type(name) == 'string' and string.match(name, '^([^*]*)%*')
+      if begin then
+        found.begins[#found.begins + 1] = begin
+      else
+        found.exact[name] = true
+      end
+    end
+    return found and function(category)
+      if found.exact[category] then
+        return true
+      end
+      for _, begin in ipairs(found.begins) do
+        if string.sub(category, 1, #begin) == begin then
+          return true
+        end
+      end
+      return false
+    end
+  end
+
+  local function forget(at, id)
+    plan.del(silences.key(at, id))
+    plan.del(at.firing .. id)
+    plan.srem(at.tallies, silences.PREFIX .. id)
+  end
+
+  -- Ends a silence.
+  function silences.finish(at, id)
+    local row, key, report = silences.row(at, id), silences.key(at, id), silences.PREFIX .. id
+    plan.hdel(at.silences, id)
+    plan.zrem(at.endings, id)
+    silences.changed(at)
+    deferred.reopen(at, report)
+    if not row or row.no_report or not plan.hget(key, 'row') then
+      forget(at, id)
+      return
+    end
+    plan.hset(key, 'ended', digits(at.now))
+    plan.sadd(at.tallies, report)
+    digest.park(at, report, digest.new_header(at), at.now + SETTLE_US)
+  end
+
+  -- Ends those whose time has come.
+  function silences.end_due(at)
+    for _, id in ipairs(plan.zdue(at.endings, at.now, MOST)) do
+      silences.finish(at, id)
+    end
+  end
+
+  local function add(key, field)
+    local number = count_of(plan.hget(key, field)) + 1
+    plan.hset(key, field, digits(number))
+    return number
+  end
+
+  local channels = {} -- key of a tally -> how many channels it counts
+
+  local function count_channel(key, channel)
+    local field = 'to ' .. channel
+    if not plan.hget(key, field) then
+      if not channels[key] then
+        channels[key] = 0
+        for name in pairs(plan.hgetall(key)) do
+          channels[key] = channels[key] + (string.find(name, '^to ') and 1 or 0)
+        end
+      end
+      if channels[key] >= MOST_CHANNELS then
+        return
+      end
+      channels[key] = channels[key] + 1
+    end
+    add(key, field)
+  end
+
+  local sizes = {} -- key of what is firing -> how many
+
+  local function note_firing(at, id, about)
+    local key, name, instant = at.firing .. id, about[subjects.NAME], tonumber(about[subjects.INSTANT])
+    plan.hset(silences.key(at, id), 'keys', '1')
+    if not plan.zscore(key, name) then
+      sizes[key] = sizes[key] or redis.call('ZCARD', key)
+      if sizes[key] >= MOST_KEYS then
+        plan.hset(silences.key(at, id), 'more', '1')
+        return
+      end
+      sizes[key] = sizes[key] + 1
+    end
+    plan.zadd_higher(key, instant, name)
+  end
+
+  -- Counts an event that silences match and the first of them suppresses. One that has ended counts until its report is told.
+  function silences.count(at, silenced, about, seq)
+    local fires = silenced.fires and not subjects.over(at, about, seq)
+    for n, id in ipairs(silenced.ids) do
+      local key = silences.key(at, id)
+      if plan.hget(key, 'row') then
+        if n == 1 then
+          add(key, 'count')
+          count_channel(key, silenced.to)
+        end
+        plan.hset(key, 'last', digits(at.now))
+        local row = silences.row(at, id)
+        local idle = row and whole_of(row.idle)
+        if idle then
+          plan.zadd_higher(at.endings, math.min(count_of(row['until']), at.now + idle), id)
+        end
+        if fires then
+          note_firing(at, id, about)
+        end
+      end
+    end
+  end
+
+  -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it.
+  function silences.resolve(at, name, instant)
+    for _, id in ipairs(silences.ids(at)) do
+      local key = at.firing .. id
+      local since = plan.zscore(key, name)
+      if since and since <= instant then
+        plan.zrem(key, name)
+        local row = silences.row(at, id)
+        if row and row.until_resolved and not plan.zfirst(key) and not plan.hget(silences.key(at, id), 'more') then
+          silences.finish(at, id)
+        end
+      end
+    end
+  end
+
+  -- The payload of a report for its owner: its tally as it stands now, and how much is firing.
+  function silences.told(at, report, header)
+    local id, fields = string.sub(report, #silences.PREFIX + 1), {}
+    header.seen = digits(at.now)
+    for field, value in pairs(plan.hgetall(silences.key(at, id))) do
+      fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+    end
+    fields[#fields + 1], fields[#fields + 2] = 'now', digits(at.now)
+    fields[#fields + 1], fields[#fields + 2] = 'firing', digits(redis.call('ZCARD', at.firing .. id))
+    return cjson.encode(fields)
+  end
+
+  -- `reported` of a call: {"posted": true of a message that was posted, "wait_us": until it tries again | absent: that is its end}
+  function silences.report(at, report, reported, header)
+    if reported.posted then
+      plan.count(at.totals, 'notices', 1)
+    end
+    if reported.wait_us then
+      header.seq, header.unknown, header.first, header.posts = record.next_seqs(at, 1) + 1, nil, nil, nil
+      header.attempt, header.held, header.unconfirmed, header.resent, header.channel = nil, nil, nil, nil, nil
+      digest.park(at, report, header, at.now + reported.wait_us)
+    else
+      plan.hdel(at.events, report)
+      forget(at, string.sub(report, #silences.PREFIX + 1))
+    end
+  end
+end)
