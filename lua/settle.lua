@@ -285,7 +285,7 @@ local function settle(event)
   elseif event.outcome == 'told' then
     digest.tell(at, event.id, KEYS[event.tally.key], event.told, header)
   elseif event.outcome == 'reported' then
-    silences.report(at, event.id, event.reported, header)
+    silences.report(at, event.id, event.reported)
   elseif is_digest_message then -- a digest message ends only with its tally
     digest.begin_anew(at, event.id)
   else

@@ -7,8 +7,8 @@
 -- `silencing` HASH      version: differs after each change of `silences`; last: number of the last silence; names: JSON [name of
 --                       a category as above, ...] of all silences
 -- `endings` ZSET        id -> when it ends, if nobody ends it before
--- tally     HASH        its tally, 'silence:ID' (include/digest.lua has the prefix): row: as in `silences`; count, first, last: what it
---                       has suppressed and since when; 'to CHANNEL': how many would have gone there; keys: '1' once one of these
+-- tally     HASH        its tally, 'silence:ID' (include/digest.lua has the prefix): row: as in `silences`; count: how many it has
+--                       suppressed; first: since when it is there; 'to CHANNEL': how many would have gone there; keys: '1' once one of these
 --                       events said what it is about; more: '1' if more than MOST_KEYS did; ended: when it has ended.
 --                       Lives until its report is told.
 -- firing    ZSET        subject (include/subjects.lua) -> instant of the newest event that was suppressed and is not over.
@@ -167,7 +167,6 @@ local silences = module(function(silences)
           add(key, 'count')
           count_channel(key, silenced.to)
         end
-        plan.hset(key, 'last', digits(at.now))
         local row = silences.row(at, id)
         local idle = row and whole_of(row.idle)
         if idle then
@@ -208,14 +207,12 @@ local silences = module(function(silences)
   end
 
   -- `reported` of a call: {"posted": true of a message that was posted, "wait_us": until it tries again | absent: that is its end}
-  function silences.report(at, report, reported, header)
+  function silences.report(at, report, reported)
     if reported.posted then
       plan.count(at.totals, 'notices', 1)
     end
     if reported.wait_us then
-      header.seq, header.unknown, header.first, header.posts = record.next_seqs(at, 1) + 1, nil, nil, nil
-      header.attempt, header.held, header.unconfirmed, header.resent, header.channel = nil, nil, nil, nil, nil
-      digest.park(at, report, header, at.now + reported.wait_us)
+      digest.park(at, report, digest.new_header(at), at.now + reported.wait_us)
     else
       plan.hdel(at.events, report)
       forget(at, string.sub(report, #silences.PREFIX + 1))

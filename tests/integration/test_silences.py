@@ -544,6 +544,12 @@ def test_categories_that_a_silence_names_are_not_dropped_by_the_pre_check(stage:
     )  # fmt: skip
     ann.dispatch(taken.batch, silences=taken.silences)
     assert suppressed(stage) == {"1": 2}
+    expire(stage, "1")
+    silence(stage, "category=other")
+    for category in ("errors", "erased", "other"):
+        send(stage, f"{category}3", category=category)
+    taken = ann.take()
+    assert ([each.id for each in taken.batch], len(taken.prefiltered)) == (["other3"], 2)
 
 
 # Its end and its report
@@ -754,6 +760,38 @@ def test_a_worker_that_dies_with_silenced_events_counts_them_once(stage: Stage, 
     assert suppressed(stage) == {"1": 2}
     run(stage.worker("carl"))  # lets all lines ask again
     assert suppressed(stage) == {"1": 2}
+
+
+def test_beyond_10000_keys_a_silence_lasts_until_its_end_and_its_report_says_at_least(
+    stage: Stage, ann: Worker
+) -> None:
+    id_ = silence(stage, "host=db1", until_resolved=True)
+    fire(stage, "a", key="x", labels={"host": "db1"})
+    run(ann)
+    stage.redis.zadd(stage.keys.firing(id_), {f"subject{n}": START_US for n in range(9_998)})
+    fire(stage, "b", key="y", labels={"host": "db1"})
+    fire(stage, "c", key="z", labels={"host": "db1"})
+    run(ann)
+    assert stage.redis.zcard(stage.keys.firing(id_)) == 10_000
+    recover(stage, "r", key="y")
+    run(ann)
+    assert len(silencing(stage).all()) == 1
+    stage.clock.forward(HOUR_S)
+    run(ann)
+    stage.clock.forward(1)
+    run(ann)
+    assert [text for _, text in reports(ann)] == [
+        "Silence by anna ended: 3 suppressed, at least 9999 still firing (host=db1)"
+    ]
+
+
+def test_of_a_silence_100_channels_are_counted_apart(stage: Stage, ann: Worker) -> None:
+    id_ = silence(stage, "host=db1")
+    for n in range(102):
+        stage.send(f"e{n}", channel=f"#c{n}", labels={"host": "db1"})
+    run(ann)
+    counted = [name for name in stage.redis.hkeys(stage.keys.tally(f"silence:{id_}")) if name.startswith(b"to ")]
+    assert (len(counted), suppressed(stage)) == (100, {id_: 102})
 
 
 # What is seen
