@@ -133,9 +133,9 @@ local function take_new(any, closed)
   local function is_muted(category)
     return any.muted and redis.call('HEXISTS', at.muted, category) == 1
   end
-  local function refusal_of(mark)
+  local function refusal_of(mark, about)
     prefilter_call = prefilter_call or cjson.decode(closed)
-    return intake.refusal(prefilter_call, mark, #KEYS - #prefilter_call.scopes, at.now, is_muted)
+    return intake.refusal(at, prefilter_call, mark, about, #KEYS - #prefilter_call.scopes, is_muted)
   end
   local room = at.new - intake.count()
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room

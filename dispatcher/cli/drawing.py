@@ -307,7 +307,7 @@ class Table:
 
     def _pads(self) -> list[int]:
         """The other part of the gap behind each column, which counts as the column's."""
-        return [len(_GAP) - len(self._divider)] * (len(self._columns) - 1) + [0]
+        return [len(_GAP) - len(self._divider)] * (len(self._columns) - 1) + [0] * min(1, len(self._columns))
 
     def _rows(self) -> int:
         return len(self._columns[0].cells) if self._columns else 0

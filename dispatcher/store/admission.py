@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.leased_event import Candidate
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Admitted, Bounds, Demand, Denied, Limit, Scope, Verdict
-from dispatcher.core.once import is_once
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Admitted, Bounds, Demand, Denied, Kind, Limit, Scope, Verdict
+from dispatcher.core.once import is_once, is_repeat
 from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.quiet import QuietHours
-from dispatcher.core.recovery import is_kept
+from dispatcher.core.recovery import is_kept, scope_of_key
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode
@@ -46,10 +46,16 @@ class PrefilterCall:
     def read(self, rows: Sequence[Sequence[Any]], now_us: int) -> list[Prefiltered]:
         """What the answer of ``now_us`` says of those that were dropped."""
         return [
-            Prefiltered(category, denied_of((scope, window, int(wait_us)), self.scopes), ids.split(" "), now_us)
+            Prefiltered(category, self._denied(scope, window, int(wait_us)), ids.split(" "), now_us)
             for category, scope, window, wait_us, ids in rows
             if ids
         ]
+
+    def _denied(self, scope: int | str, window: int, wait_us: int) -> Denied:
+        """The refusal by a window of a scope, or as a repeat: then it is the scope's name, and its window in us."""
+        if isinstance(scope, str):
+            return Denied(scope, Limit(1, window_us=window, kind=Kind.ONCE), wait_us)
+        return denied_of((scope, window, wait_us), self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,19 @@ class _Refusal:
     demands: tuple[Demand, ...]
     configured: bool
     until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeats:
+    """Of which window a category's repeats are dropped, and until when they are looked for."""
+
+    window_us: int
+    configured: bool
+    until_s: float
+
+
+REPEATING_S: Final = 60.0
+"""How long the repeats of a category are looked for after the gate refused one."""
 
 
 class Prefilter:
@@ -76,6 +95,19 @@ class Prefilter:
         self._refusals: dict[str, _Refusal] = {}
         self._soonest_s = math.inf
         self._call: PrefilterCall | None = None
+        self._repeats: dict[str, _Repeats] = {}
+
+    def add_repeats(self, category: str, window_us: int, *, configured: bool) -> None:
+        """Name the category as one whose repeats are dropped, for a while or until quiet hours begin."""
+        loud_s = self._loud_s(category)
+        if loud_s <= 0 or (category not in self._repeats and len(self._repeats) >= MOST_CATEGORIES):
+            return
+        until_s = self._clock() + min(REPEATING_S, loud_s)
+        known = self._repeats.get(category)
+        if known is None or (known.window_us, known.configured) != (window_us, configured):
+            self._call = None
+        self._repeats[category] = _Repeats(window_us, configured, until_s)
+        self._soonest_s = min(self._soonest_s, until_s)
 
     def add(self, category: str, demands: tuple[Demand, ...], denied: Denied, *, configured: bool) -> None:
         """Name the category until it has room again, or quiet hours begin; not while some hold for it."""
@@ -98,7 +130,7 @@ class Prefilter:
 
     def clear(self) -> None:
         """Name none."""
-        self._refusals, self._soonest_s, self._call = {}, math.inf, None
+        self._refusals, self._repeats, self._soonest_s, self._call = {}, {}, math.inf, None
 
     def tell_time(self, now_us: int) -> None:
         """What the time is by the server's clock."""
@@ -117,21 +149,28 @@ class Prefilter:
         now_s = self._clock()
         if now_s >= self._soonest_s:
             left = {name: each for name, each in self._refusals.items() if each.until_s > now_s}
+            repeats = {name: each for name, each in self._repeats.items() if each.until_s > now_s}
             self.clear()
-            self._refusals = left
-            self._soonest_s = min((each.until_s for each in left.values()), default=math.inf)
-        if self._call is None and self._refusals:
+            self._refusals, self._repeats = left, repeats
+            instants = [*(each.until_s for each in left.values()), *(each.until_s for each in repeats.values())]
+            self._soonest_s = min(instants, default=math.inf)
+        if self._call is None and (self._refusals or self._repeats):
             self._call = self._named()
         return self._call
 
     def _named(self) -> PrefilterCall:
         call = self._calls.rows([each.demands for each in self._refusals.values()])
-        facts = {
+        facts: dict[str, Any] = {
             "told": [told_of(scope) for scope in call.scopes],
             "categories": {
                 name: [position, each.configured] for position, (name, each) in enumerate(self._refusals.items(), 1)
             },
         }
+        if self._repeats:
+            facts["once"] = {
+                name: [each.window_us, each.configured, str(Limit(1, window_us=each.window_us))]
+                for name, each in self._repeats.items()
+            }
         return PrefilterCall(call.keys, encode(call.facts | facts).decode(), call.scopes)
 
 
@@ -229,13 +268,23 @@ class Admission:
             return
         named: set[str] = set()
         for each, verdict in zip(asking, verdicts, strict=True):
-            if isinstance(verdict, Denied) and each.drops and each.counting is None:
+            if isinstance(verdict, Denied) and is_repeat(verdict):
+                self._note_repeat(each, verdict)
+            elif isinstance(verdict, Denied) and each.drops and each.counting is None:
                 leased, terms = each.candidate
                 category = leased.event.category
                 rule = self._policy.rule(category)
                 if category not in named and not rule.per_label and rule.once is None:
                     self._prefilter.add(category, terms.scopes, verdict, configured=terms.configured)
                 named.add(category)
+
+    def _note_repeat(self, asking: Asking, verdict: Denied) -> None:
+        """Where repeats are dropped by their ``dedup_key``, the mark of a job says enough."""
+        leased, terms = asking.candidate
+        is_marked = verdict.scope == scope_of_key(leased.event)
+        if self._prefilter is not None and is_marked and asking.repeats and asking.repeating is None:
+            window_us = verdict.limit.window_us
+            self._prefilter.add_repeats(leased.event.category, window_us, configured=terms.configured)
 
 
 def _shadows(candidate: Candidate) -> tuple[Scope, ...]:

@@ -55,6 +55,16 @@ def shown_of(event: Event, chars: int = SHOWN_CHARS) -> str:
     return encode([text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", labels]).decode()[1:-1]
 
 
+def _about(event: Event) -> str:
+    """What the event is about, for the pre-check of repeats: what the name of its scope ends with."""
+    key = event.once_key or event.dedup_key
+    if key is None:
+        return ""
+    from dispatcher.core.once import BY_KEY, digest_of  # few events name a key
+
+    return f"#{digest_of(event.category, BY_KEY, key)}"
+
+
 def _words_of(event: Event) -> str:
     from dispatcher.core.rendering import text_of as words_of  # few events have blocks alone
 
@@ -106,8 +116,8 @@ class EnqueueCalls:
         event = event.sent_at(time.time()) if event.delay is not None else event
         remembered = "0" if is_generated or not is_remembered(event, job_id) else "1"
         text = event.text[:_DESCRIBED].replace("\n", " ")
-        has_mark = (event.id is None or event.id == job_id) and not event.is_scheduled
-        known = f"{event.category} {remembered} {shown_of(event)}" if has_mark else ""
+        has_mark = (event.id is None or event.id == job_id) and not (event.is_scheduled or event.is_resolved)
+        known = f"{event.category} {remembered}{_about(event)} {shown_of(event)}" if has_mark else ""
         row = f"{_LANES[event.priority]}{remembered}{known}\n{event.category}: {text}\n{seal(event)}"
         return Job(self._job_prefix + job_id, row)
 

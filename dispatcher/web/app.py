@@ -64,12 +64,13 @@ class App:
     def build(self) -> Starlette:
         """The application."""
         ingest, reading, operating = self.ingest, self.reading, self.operating
+        counted = self.metrics.traffic.of_events
         alerts = alertmanager.Alerts(ingest)
         routes = [
             _at("/v1/events", GET=self._reads(reading.events), POST=self._ingests(ingest.post_events)),
             _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
             _at("/v1/alertmanager", POST=self._ingests(alerts.post, alertmanager.MOST_BODY)),
-            _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(bounded(self.hooks.post))),
+            _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(bounded(counted(self.hooks.post)))),
             _at("/v1/status", GET=self._reads(reading.status)),
             _at("/v1/limits", GET=self._reads(reading.limits)),
             _at("/v1/limits/check", POST=self._reads(operating.check_limits)),

@@ -51,6 +51,10 @@ LOCAL: Final = Caller("local", frozenset(Scope) - {Scope.OPERATE})
 """Who asks where there are no tokens: a process of this machine."""
 
 
+SENDER: Final = Caller("hook", frozenset())
+"""Who asks with a secret of its own, before it is known which one."""
+
+
 class Tokens:
     """The tokens of a file; their secrets are kept as digests alone."""
 
@@ -183,7 +187,7 @@ class Guard:
 
         async def way(request: Request) -> Response:
             self.check_origin(request)
-            request.state.caller = Caller(f"hook {request.path_params['name']}", frozenset())
+            request.state.caller = SENDER
             return await endpoint(request)
 
         return way

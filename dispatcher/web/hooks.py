@@ -24,6 +24,7 @@ from dispatcher.core.strict_json import read_json
 from dispatcher.errors import InvalidEvent
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.templating import JinjaTemplate, compile_mapping
+from dispatcher.web.auth import Caller
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.problems import Problem
 from dispatcher.web.threads import Threads
@@ -93,17 +94,20 @@ class Hooks:
     async def post(self, request: Request, body: bytes) -> Response:
         """``POST /v1/hooks/{name}``; what ``when`` leaves out is 202 too, and counted as ``ignored``."""
         name = request.path_params["name"]
-        payload = await self._threads.run(lambda: self._payload(name, request, body))
+        mapper = await self._threads.run(lambda: self._mapper(name))
+        request.state.caller = Caller(f"hook {name}", frozenset())
+        payload = await self._threads.run(lambda: self._payload(name, mapper, request, body))
         if payload is None:
             return JSONResponse({"ids": [], "enqueued": 0, "duplicate": 0, "ignored": 1}, HTTPStatus.ACCEPTED)
         events = await self._ingest.valid([payload], request)
         done = (await self._ingest.enqueue(events)).done()
         return JSONResponse({**done, "ignored": 0}, HTTPStatus.ACCEPTED)
 
-    def _payload(self, name: str, request: Request, body: bytes) -> dict[str, Any] | InvalidEvent | None:
+    def _payload(
+        self, name: str, mapper: Mapper, request: Request, body: bytes
+    ) -> dict[str, Any] | InvalidEvent | None:
         """What becomes of the request: an event as an object, why it is none, or None for nothing."""
-        mapping = self._mapping(name)
-        verify(mapping.hook, request.headers, body, self._secrets(name, mapping.hook))
+        verify(mapper.hook, request.headers, body, self._secrets(name, mapper.hook))
         try:
             variables = {
                 "body": read_json(body),
@@ -112,11 +116,11 @@ class Hooks:
         except InvalidEvent as error:
             raise Problem(HTTPStatus.BAD_REQUEST, f"the body is {error}") from error
         try:
-            return mapping.payload(variables)
+            return mapper.payload(variables)
         except InvalidEvent as error:
             return error
 
-    def _mapping(self, name: str) -> Mapper:
+    def _mapper(self, name: str) -> Mapper:
         if time.monotonic() - self._read_s >= FRESH_S:
             self._desk.check()
             self._of, self._read_s = self._desk.limits().policy.hooks, time.monotonic()

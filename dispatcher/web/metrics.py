@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dispatcher.app.metrics import Facts, read_facts
 from dispatcher.app.operating import Desk
 from dispatcher.errors import ConfigError
-from dispatcher.web.auth import Caller
+from dispatcher.web.auth import caller_of
 from dispatcher.web.bounds import Handler
 from dispatcher.web.exposition import PREFIX, families
 from dispatcher.web.problems import Problem
@@ -59,15 +59,14 @@ class Traffic:
         """The handler, whose answers say how many events were enqueued and how many were duplicates."""
 
         async def counted(request: Request, body: bytes) -> Response:
-            caller: Caller = request.state.caller
             try:
                 response = await handler(request, body)
             except Problem:
-                self._events[caller.name, "refused"] += 1  # the request: nothing of it was enqueued, or not all
+                self._events[caller_of(request).name, "refused"] += 1  # of the request nothing was enqueued, or not all
                 raise
             done = json.loads(bytes(response.body))
-            for result in ("enqueued", "duplicate"):
-                self._events[caller.name, result] += done.get(result, 0)
+            for result in ("enqueued", "duplicate", *(["ignored"] if done.get("ignored") else [])):
+                self._events[caller_of(request).name, result] += done.get(result, 0)
             return response
 
         return counted

@@ -234,9 +234,38 @@ local intake = module(function(intake)
     return known
   end
 
+  -- The group in which an event ends that repeats the one which has the slot of what its mark is about, or false.
+  local function repeat_of(at, call, mark, about, is_muted)
+    local category, remembered = string.match(mark, '^(%S+) ([01])$')
+    local named = category and call.once and call.once[category]
+    if not named or is_muted(category) then
+      return false
+    end
+    local name = 'once:' .. about
+    local is_known, holder, until_us, since = pcall(slots.holder, at.scope .. name, named[1], at.now)
+    if not is_known or not holder then
+      return false
+    end
+    local wait_us, first = digits(until_us - at.now), string.match(holder, ' (.*)$') or holder
+    local group = {
+      category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
+      denial = { name, named[1], wait_us },
+      why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, named[3], wait_us,
+        cjson.encode(first), since and ',"since_us":' .. digits(since) or ''),
+    }
+    intake.refused[#intake.refused + 1] = group
+    return group
+  end
+
   -- The group in which the pre-check ends events whose jobs bear the mark, or false. A mark is the category, and 1 for an id that
-  -- is to be remembered, else 0; in the job, the event's text and labels for the record follow.
-  function intake.refusal(call, mark, first, now, is_muted)
+  -- is to be remembered, else 0; in the job, "#" and a digest of what the event is about may follow, and its text and labels for
+  -- the record do.
+  function intake.refusal(at, call, mark, about, first, is_muted)
+    local again = about and repeat_of(at, call, mark, about, is_muted)
+    if again then
+      return again
+    end
+    local now = at.now
     local category, remembered = string.match(mark, '^(%S+) ([01])$')
     local named = category and call.categories[category]
     local denial = named and not is_muted(category) and verdict(call, named[1], first, now)
@@ -248,7 +277,6 @@ local intake = module(function(intake)
     if group then
       intake.refused[#intake.refused + 1] = group
     end
-    groups[mark] = group
     return group
   end
 
@@ -266,14 +294,18 @@ local intake = module(function(intake)
       return false
     end
     local category = string.find(mark, ' ', 1, true) or #mark
-    local shown = string.sub(mark, category + 3)
-    if shown == '' and #mark > category + 1 or shown ~= '' and string.sub(mark, category + 2, category + 3) ~= ' "' then
+    local about = string.match(mark, '^#(%x+) "', category + 2)
+    local ends = category + 1 + (about and #about + 1 or 0)
+    local shown = string.sub(mark, ends + 2)
+    if shown == '' and #mark > ends or shown ~= '' and string.sub(mark, ends + 1, ends + 2) ~= ' "' then
       return false -- not of ours
     end
     mark = string.sub(mark, 1, category + 1)
-    local group = groups[mark]
+    local known = about and mark .. about or mark
+    local group = groups[known]
     if group == nil then
-      group = refusal_of(mark)
+      group = refusal_of(mark, about)
+      groups[known] = group
     end
     return group, shown
   end

@@ -23,6 +23,7 @@ from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import Guard, Scope, caller_of
 from dispatcher.web.bounds import bounded
+from dispatcher.web.metrics import ROUTE
 from dispatcher.web.operating import Operating
 from dispatcher.web.page import views
 from dispatcher.web.page.looks import Looks
@@ -106,6 +107,7 @@ class Page:
         way = self._guard.opens(scope)(bounded(answer))
 
         async def endpoint(request: Request) -> Response:
+            request.scope[ROUTE] = path
             request.state.whence = "page"
             try:
                 response = await way(request)
@@ -306,6 +308,7 @@ def _asset(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
     content = asset(name)
 
     async def endpoint(request: Request) -> Response:
+        request.scope[ROUTE] = "/page"
         kept = "public, max-age=31536000, immutable" if "v" in request.query_params else "no-cache"
         return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": kept})
 

@@ -508,7 +508,7 @@ def test_a_purge_changes_only_the_dead_letters(redis: Database, dead: Dead) -> N
         return {
             key: value
             for key, value in everything(redis).items()
-            if key not in (KEYS.dead, KEYS.dead_ids, KEYS.dead_bytes, KEYS.audit)
+            if key not in (KEYS.dead, KEYS.dead_ids, KEYS.dead_bytes, KEYS.metrics, KEYS.audit)
         }
 
     before = rest()

@@ -234,6 +234,22 @@ def test_a_body_that_was_not_signed_with_the_secret_is_refused(hooks: httpx.Clie
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="dispatcher"')
 
 
+def test_requests_of_hooks_are_counted_by_the_names_of_hooks_that_there_are(hooks: httpx.Client) -> None:
+    for name, body in (("plain", b'{"text": "x"}'), ("plain", b"{"), ("nothing-like-it", b"{}")):
+        hooks.post(name, content=body, headers={"Authorization": "Bearer the-secret"})
+    post_signed(hooks, "shop", {"paid": False}, "X-Shop-Signature")
+    shown = hooks.get(hooks.base_url.join("/metrics")).text
+    found = {line.partition("{")[2].rpartition("}")[0] for line in shown.splitlines() if "_http_" in line}
+    assert {
+        'result="enqueued",source="hook plain"',
+        'result="refused",source="hook plain"',
+        'result="ignored",source="hook shop"',
+        'result="refused",source="hook"',
+        'code="404",route="/v1/hooks/{name}"',
+    } <= {",".join(sorted(each.split(","))) for each in found}
+    assert "nothing-like-it" not in shown
+
+
 def test_a_body_that_is_no_json_is_refused(hooks: httpx.Client) -> None:
     headers = {"X-Gitlab-Token": "the-secret"}
     assert hooks.post("gitlab", content=b"{", headers=headers).status_code == 400

@@ -286,3 +286,53 @@ class TestEdit:
         stage.send("c", dedup_key="db1", created_at=1.0)
         ann.run()
         assert stage.snapshot().counts.by_reason("dropped") == {("errors", "resolved"): 1}
+
+
+class TestPrecheck:
+    """``take`` drops repeats whose jobs say what they are about."""
+
+    TEXT: Final = "global: {limits: []}\ndefaults: {limits: [], channel: '#free', once: {per: 1h}}\n"
+
+    @pytest.fixture
+    def ann(self, stage: Stage) -> Worker:
+        ann = stage.worker("ann")
+        ann.take()
+        ann.follow(stage.put_in_force("channels: {'#free': {pace: none}}\n" + self.TEXT))
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        return ann
+
+    def test_a_repeat_is_dropped_as_it_is_taken(self, stage: Stage, ann: Worker) -> None:
+        stage.send("c", dedup_key="db1")
+        stage.send("d", once_key="db1", dedup_key="other")
+        assert ann.taken() == []
+        assert [each.names for each in ann.prefiltered] == [["c", "d"]]
+        assert repeats(stage) == 3
+        assert sentence(stage, "c") == sentence(stage, "b").replace("of b", "of a")
+
+    def test_what_is_no_repeat_is_handed_out(self, stage: Stage, ann: Worker) -> None:
+        stage.send("c", dedup_key="db2")
+        stage.send("d")
+        stage.send("e", dedup_key="db1", status="resolved")
+        assert ann.taken() == ["c", "d", "e"]
+
+    def test_after_the_window_it_is_handed_out(self, stage: Stage, ann: Worker) -> None:
+        stage.clock.now_us += HOUR_US - 1
+        ann.run()
+        stage.send("c", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += 1
+        stage.send("d", dedup_key="db1")
+        ann.run()
+        assert ann.desk.posts == ["a", "d"]
+
+    def test_a_recovery_over_a_limit_is_not_dropped_as_it_is_taken(self, stage: Stage, ann: Worker) -> None:
+        text = "channels: {'#free': {pace: none}}\nglobal: {limits: [1/1h]}\ndefaults: {limits: [], channel: '#free'}\n"
+        ann.follow(stage.put_in_force(text))
+        stage.send("c", "d", dedup_key="db3")
+        ann.run()
+        stage.send("e", dedup_key="db3")
+        stage.send("r", dedup_key="db1", status="resolved")
+        assert ann.taken() == ["r"]

@@ -145,3 +145,31 @@ def test_a_share_of_anything_is_at_least_one_character() -> None:
         ["█" * 10],
         ["█" * 10],
     ]
+
+
+def test_a_group_is_as_wide_as_its_widest_part_and_a_column_of_fixed_width_as_it_says() -> None:
+    group = Group(cut("a-name-of-some-length"), OneLine("abc"), "two words")
+    assert group.widths() == (12, 21)
+    grid = Table(is_grid=True)
+    grid.add_column(width=7)
+    grid.add_column()
+    grid.add_row("ok", "server")
+    assert grid.widths() == (7 + 2 + 6, 7 + 2 + 6)
+    assert drawn(grid, 40) == ["ok       server"]
+    assert Table().widths() == (0, 0)
+    assert Table(is_grid=True).lines(10) == []
+
+
+def test_where_nothing_may_break_all_columns_give_alike() -> None:
+    grid = Table(is_grid=True)
+    for _ in range(3):
+        grid.add_column(breaks=False)
+    grid.add_row("aaaaaaaa", "bbbbbbbb", "cccccccc")
+    assert drawn(grid, 19) == ["aaaa…  bbbb…  cccc…"]
+
+
+def test_a_cut_counts_all_pieces_before_it() -> None:
+    line = Text(pieces=(("one ", "bold"), ("two ", ""), ("three", "red")), breaks=False)
+    assert drawn(line, 10) == ["one two t…"]
+    assert drawn(line, 5) == ["one …"]
+    assert drawn(Text(pieces=(("ab", ""), ("😀😀", "")), breaks=False), 4) == ["ab…"]
