@@ -29,6 +29,8 @@ NO_EXPRESSION = "a value in which * is the only wildcard, such as host=db*: ther
         ("host=db*1*1", False),
         ("host=db1*1", False),
         ("host=DB1", False),
+        ("host=*db*b1*", False),
+        ("host=*d*b*1*", True),
         ("rack=", True),
         ("rack!=", False),
         ("rack!=r7", True),
