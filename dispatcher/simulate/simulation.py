@@ -23,7 +23,7 @@ from dispatcher.simulate.sink import SimulatedSlack
 from dispatcher.store.enqueue import Enqueued, Job
 
 INSTANT_US: Final = US
-"""Arrivals of one second come at its beginning, in their order."""
+"""Arrivals of one second come together, in their order."""
 
 MOST_TOGETHER: Final = 1_000
 """Events that are enqueued in one call."""
@@ -88,23 +88,25 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     ended: Ended | None = None,
     advance: Callable[[int], None] = lambda _: None,
     seed: int = SEED,
+    instant_us: int = INSTANT_US,
     merges: bool = True,
 ) -> Simulated:
     """Run a trace on an empty server, which is empty again afterwards; ``advance`` is told how many events came.
 
     It ends when nothing that a limit admitted is still to be posted, at the end of the trace or later: what limits
-    defer then is left waiting. ``merges=False`` takes each event at its own instant, also where a limit refuses it for
-    certain: that changes nothing but the time it takes.
+    defer then is left waiting. Arrivals of the same ``instant_us`` come together, at its beginning. ``merges=False``
+    takes each event at its own instant, also where a limit refuses it for certain: that changes nothing but the time
+    it takes.
     """
     client.flushall()
     shift_us = _EPOCH_US if trace.first_us < _LEAST_US else 0
     first_us = trace.first_us + shift_us
-    clock = Clock(first_us - first_us % INSTANT_US)
+    clock = Clock(first_us - first_us % instant_us)
     slack = SimulatedSlack(clock)
     course = Course(policy, clock, Bars(first_us, trace.last_us + shift_us), ended)
     fleet = Fleet(client, policy, sink=slack, observer=course, clock=clock, batch=_BATCH, seed=seed)
     run = _Run(fleet, course, Refused(policy, fleet.workers[0].prefilter, clock, course.has_line), merges=merges)
-    run.play(trace, shift_us, advance)
+    run.play(trace, shift_us, instant_us, advance)
     client.flushall()
     return Simulated(policy, course, slack, shift_us)
 
@@ -126,12 +128,12 @@ class _Run:
         """Until when all that is pending is refused for certain; 0 if some of it is not."""
         self._next_us: int | None = fleet.work()
 
-    def play(self, trace: Iterable[Arrival], shift_us: int, advance: Callable[[int], None]) -> None:
+    def play(self, trace: Iterable[Arrival], shift_us: int, instant_us: int, advance: Callable[[int], None]) -> None:
         """Offer all events, each at its instant, and let time pass until what was admitted is posted."""
         offered = 0
         for arrival in trace:
             at_us = arrival.at_us + shift_us
-            self._go_to(at_us - at_us % INSTANT_US)
+            self._go_to(at_us - at_us % instant_us)
             self._keep_order(arrival)
             self._offer(arrival)
             offered += 1

@@ -146,3 +146,20 @@ def test_books_that_counted_nothing_are_no_trace(
     said = inside("simulate", "--from-redis", "1h")
     assert (said.code, said.out) == (2, "")
     assert said.err.endswith("error: no event came to namespace dispatcher in the last 1h\n")
+
+
+def test_a_suggestion_is_a_limits_file_and_nothing_else_is_printed(inside: InProcess, tmp_path: Path) -> None:
+    said = inside("simulate", "trace.jsonl", "--limits", "new.yaml", "--suggest", "lose 1%")
+    assert (said.code, said.err) == (0, "")
+    (tmp_path / "suggested.yaml").write_text(said.out, encoding="utf-8")
+    after = inside.json("simulate", "trace.jsonl", "--limits", "suggested.yaml", "--suggest", "lose 1%")
+    assert after["after"]["sent"] == 4
+    assert after["suggestion"].startswith("# Suggested from 4 events ")
+
+
+def test_a_picture_is_drawn_of_both(inside: InProcess, tmp_path: Path) -> None:
+    command = ("simulate", "trace.jsonl", "--limits", "new.yaml", "--against", "old.yaml", "--svg", "out.svg")
+    assert inside(*command).code == 0
+    svg = (tmp_path / "out.svg").read_text(encoding="utf-8")
+    assert "4 events by new.yaml, before by old.yaml" in svg
+    assert "all events, before" in svg

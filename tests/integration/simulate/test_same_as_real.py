@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pytest
 
@@ -46,11 +46,15 @@ STORM_S, STORM_EVERY_S = 8, 22
 NAMES: Final = ("drops", "kept", "letters", "defers", "tired", "digests", "hosts", "other")
 
 
+Came: TypeAlias = tuple[int, str, dict[str, str]]
+"""The second at which an event is to come, its category and its labels."""
+
+
 def _has_come(at_s: float) -> bool:
-    return time.monotonic() >= at_s
+    return time.time() >= at_s
 
 
-def arrivals(storms: int, seed: int) -> list[tuple[int, str, dict[str, str]]]:
+def arrivals(storms: int, seed: int) -> list[Came]:
     """Storms of fifty events, each at a whole second, in order. Between two there is time to post what waits."""
     chance = random.Random(seed)
     came = sorted(
@@ -59,25 +63,26 @@ def arrivals(storms: int, seed: int) -> list[tuple[int, str, dict[str, str]]]:
     return [(at_s, chance.choice(NAMES), {"host": chance.choice("ab")}) for at_s, _ in came]
 
 
-def simulated(redis: Database, came: Sequence[tuple[int, str, dict[str, str]]]) -> dict[str, str]:
-    """What a simulation says of each event, by its id."""
+def simulated(redis: Database, came: Sequence[Came], at_s: Sequence[float]) -> dict[str, str]:
+    """What a simulation says of each event, by its id, if they come at these instants."""
     ends: dict[str, str] = {}
     redis.flushall()
     with Arrivals() as trace:
-        for line, (at_s, category, labels) in enumerate(came):
+        for line, (_, category, labels) in enumerate(came):
             details = Details(id=f"e-{line}", labels=tuple(labels.items()))
-            trace.add(Arrival((1_769_860_800 + at_s) * US, line, category, details))
+            trace.add(Arrival(round(at_s[line] * US), line, category, details))
         policy = read_limits(LIMITS, "limits.yaml").policy
-        simulate(redis, trace, policy, ended=lambda line, outcome, _: ends.update({f"e-{line}": outcome}))
+        simulate(
+            redis, trace, policy, ended=lambda line, outcome, _: ends.update({f"e-{line}": outcome}), instant_us=1_000
+        )
     return ends
 
 
-def real(
-    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[tuple[int, str, dict[str, str]]]
-) -> dict[str, str]:
-    """What became of each event in real time; what has not ended when all that was admitted is posted is waiting.
+def real(redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Came]) -> tuple[dict[str, str], list[float]]:
+    """What became of each event in real time, and when each was sent.
 
-    What expired after the last one came is ``late``: a busy machine makes the last post later than a simulation.
+    What has not ended when all that was admitted is posted is waiting. What expired after the last one came is
+    ``late``: a busy machine makes the last post later than a simulation.
     """
     limits = tmp_path / "limits.yaml"
     limits.write_text(LIMITS, encoding="utf-8")
@@ -87,30 +92,28 @@ def real(
         # One worker: in which order two of them decide about events of one second, nobody promises.
         with Command("worker", env=variables, cwd=tmp_path, name="worker") as worker:
             worker.await_line("worker.started")
-            producer, began = Producer(redis), time.monotonic()
+            producer, began, sent_s = Producer(redis), time.time(), []
             for line, (at_s, category, labels) in enumerate(came):
                 until(partial(_has_come, began + at_s), "the instant of an event")
                 producer.send(category, f"event {line}", id=f"e-{line}", labels=labels)
-            last = datetime.now(UTC).isoformat()
+                sent_s.append(time.time())
             until(books.is_drained, "what was admitted to be posted")
             worker.signal(signal.SIGTERM)
             assert worker.wait() == 0, worker.stderr()
         lines = {id_: line for id_, (line,) in settled([worker]).items()}
+    last = datetime.fromtimestamp(sent_s[-1], UTC).isoformat()
     ends = {
         id_: "late" if line["reason"] == "expired" and line["time"] > last else line["outcome"]
         for id_, line in lines.items()
     }
-    return {f"e-{n}": ends.get(f"e-{n}", "waiting") for n in range(len(came))}
+    return {f"e-{n}": ends.get(f"e-{n}", "waiting") for n in range(len(came))}, sent_s
 
 
-def different(
-    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[tuple[int, str, dict[str, str]]]
-) -> dict[str, tuple[str, str]]:
+def different(redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Came]) -> dict[str, tuple[str, str]]:
     """The events that ended differently. All ways to end were seen."""
-    expected = simulated(redis, came)
+    found, sent_s = real(redis, redis_url, tmp_path, came)
+    expected = simulated(redis, came, sent_s)
     assert set(Counter(expected.values())) >= {"sent", "dropped", "dead", "digested"}
-    redis.flushall()
-    found = real(redis, redis_url, tmp_path, came)
     pairs = {id_: (outcome, found[id_]) for id_, outcome in expected.items()}
     return {id_: (a, b) for id_, (a, b) in pairs.items() if a != b and not (b == "late" and a in {"waiting", "dead"})}
 
