@@ -51,6 +51,8 @@ class _Live:
     category: str
     reason: str = ""
     was_deferred: bool = False
+    waits_in: str = ""
+    """The category in whose line it waits for room."""
 
 
 class Course:
@@ -83,6 +85,7 @@ class Course:
         self._live: dict[str, _Live] = {}
         self._names: dict[str, str] = {}
         self._held: Counter[str] = Counter()
+        self._lined: Counter[str] = Counter()
         self._bar = 0
 
     @property
@@ -97,6 +100,10 @@ class Course:
     def is_over(self) -> bool:
         """Whether every event has ended."""
         return not self._live
+
+    def has_line(self, category: str) -> bool:
+        """Whether events of a category that defers wait for room."""
+        return self._lined[category] > 0
 
     def offer(self, id_: str, arrival: Arrival, at_us: int, job_id: str) -> None:
         """An event came at this instant; ``id_`` is its name, and its job has another one if it must."""
@@ -159,8 +166,9 @@ class Course:
         for each in events:
             leased = each.candidate.leased
             if not leased.is_digest_message:
-                defers = self._policy.rule(leased.event.category).on_limit is OnLimit.DEFER
-                self._wait(leased.name, each.reason, is_deferred=each.scope is not None and defers)
+                category = leased.event.category
+                defers = each.scope is not None and self._policy.rule(category).on_limit is OnLimit.DEFER
+                self._wait(leased.name, each.reason, line=category if defers else "")
 
     def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         """See ``ports.Observer``: there is nobody to whom an event could be lost."""
@@ -211,7 +219,7 @@ class Course:
                 self.categories[self._live[name].category].expired += reason is Reason.EXPIRED
                 self._let_go(name, "dead", reason)
             case Parked(reason=reason) if not leased.is_digest_message:
-                self._wait(name, reason, is_deferred=False)
+                self._wait(name, reason)
 
     def _send(self, leased: Leased, settlement: Settlement) -> None:
         self._post(leased.event.category, settlement)
@@ -231,17 +239,26 @@ class Course:
         self.reasons[outcome, _shown(denied)] += 1
         self._end(name, outcome, limit_reason(denied.scope).value)
 
-    def _wait(self, name: str, reason: Reason, *, is_deferred: bool) -> None:
+    def _wait(self, name: str, reason: Reason, line: str = "") -> None:
         live = self._live[name]
+        self._stand(live, line)
         if not live.reason:
             self._held[live.category] += 1
         live.reason = reason.value
-        if is_deferred and not live.was_deferred:
+        if line and not live.was_deferred:
             live.was_deferred = True
             self.categories[live.category].deferred += 1
 
+    def _stand(self, live: _Live, line: str) -> None:
+        """It stands in the line of this category from now on, or in none."""
+        if live.waits_in != line:
+            self._lined[live.waits_in] -= 1
+            self._lined[line] += 1
+            live.waits_in = line
+
     def _end(self, name: str, outcome: str, reason: str) -> None:
         live = self._live.pop(name)
+        self._stand(live, "")
         if self._names:
             self._names.pop(job_id_for(name), None)
         if live.reason:

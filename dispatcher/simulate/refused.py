@@ -1,15 +1,17 @@
 """Which events a limit refuses for certain, and until when: these need not be asked about at their own instant.
 
 A refusal names the scope that frees up last, and the exact time until it does. Nothing but a slot that is given back
-makes that sooner, so until then each event that needs a slot of this scope is refused. If its category drops, its end
-is known but for the name of the scope, and that changes with an admission only.
+makes that sooner, so until then each event that needs a slot of this scope is refused. If that is its end, the end is
+known but for the name of the scope, and that changes with an admission only. If its category defers, and others of it
+wait, it waits behind them, whenever it comes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from dispatcher.core.limits import Denied, Scope
+from dispatcher.core.limits import US, Denied, Scope
 from dispatcher.core.policy import OnLimit, Policy
 from dispatcher.simulate.arrivals import Arrival
 from dispatcher.simulate.fleet import Clock
@@ -27,8 +29,12 @@ class _Refusal(NamedTuple):
 class Refused:
     """What refusals say of later events. ``forget`` it when a slot may have been given back."""
 
-    def __init__(self, policy: Policy, prefilter: Prefilter, clock: Clock) -> None:
+    def __init__(
+        self, policy: Policy, prefilter: Prefilter, clock: Clock, has_line: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """``has_line`` says of a category that defers whether events of it wait for room."""
         self._policy = policy
+        self._has_line = has_line
         self._prefilter = prefilter
         self._clock = clock
         self._scopes: dict[str, _Refusal] = {}
@@ -46,10 +52,19 @@ class Refused:
         self._scopes.clear()
 
     def until_us(self, arrival: Arrival) -> int:
-        """Until when an event such as this is refused and dropped for certain; 0 if that is not known."""
+        """Until when an event such as this is certain not to be admitted as it comes; 0 if that is not known.
+
+        Where it is deferred, this holds until something else is due: nobody overtakes those who wait.
+        """
         if arrival.details.is_remarkable:
             return 0
         category = arrival.category
+        rule = self._policy.rule(category)
+        if rule.on_limit is OnLimit.DEFER:
+            is_plain = not (rule.per_label or rule.once or rule.telling or self._policy.quiet)
+            own_us = rule.max_age_us if arrival.details.max_age is None else round(arrival.details.max_age * US)
+            age_us = min(rule.max_age_us, own_us)
+            return self._clock.now_us + age_us if is_plain and self._has_line(category) else 0
         needed = self._needed.get(category)
         if needed is None:
             if len(self._needed) >= _REMEMBERED:
@@ -66,14 +81,14 @@ class Refused:
         loud_us = self._policy.hours.loud_until_us(category, self._clock.now_us) if self._policy.quiet else None
         if loud_us is None and self._policy.quiet:
             return 0
-        if self._named.get(category, 0) < last.until_us:
+        if rule.on_limit is OnLimit.DROP and self._named.get(category, 0) < last.until_us:
             self._name(category, last)
         return last.until_us if loud_us is None else min(last.until_us, loud_us)
 
     def _scopes_of(self, category: str) -> tuple[str, ...]:
         """The scopes of which each event of the category needs a slot; none where a refusal is not its end."""
         policy, rule = self._policy, self._policy.rule(category)
-        drops = rule.on_limit is OnLimit.DROP and policy.counting(category) is None
+        drops = rule.on_limit in {OnLimit.DROP, OnLimit.DEAD_LETTER} and policy.counting(category) is None
         drops = drops and not rule.per_label and rule.once is None
         if not drops or (policy.reject_unknown and not policy.knows(category)):
             return ()

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from dispatcher.core.event import Event, Status, job_id_for
 from dispatcher.core.limits import US
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import OnLimit, Policy
 from dispatcher.core.units import Lane
 from dispatcher.server.connection import Client, connect
 from dispatcher.server.embedded import EmbeddedServer
@@ -29,7 +29,11 @@ MOST_TOGETHER: Final = 1_000
 """Events that are enqueued in one call."""
 
 _BATCH: Final = 512
+_ADVANCE: Final = 100
 _TEXT: Final = "simulated"
+_MIXED: Final = "mixed"
+"""Several priorities."""
+
 _REMEMBERED: Final = 4_096
 """Jobs that differ in their id alone are made once; so many are kept."""
 
@@ -99,7 +103,7 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     slack = SimulatedSlack(clock)
     course = Course(policy, clock, Bars(first_us, trace.last_us + shift_us), ended)
     fleet = Fleet(client, policy, sink=slack, observer=course, clock=clock, batch=_BATCH, seed=seed)
-    run = _Run(fleet, course, Refused(policy, fleet.workers[0].prefilter, clock), merges=merges)
+    run = _Run(fleet, course, Refused(policy, fleet.workers[0].prefilter, clock, course.has_line), merges=merges)
     run.play(trace, shift_us, advance)
     client.flushall()
     return Simulated(policy, course, slack, shift_us)
@@ -116,6 +120,8 @@ class _Run:
         self._merges = merges
         self._jobs = _Jobs(fleet)
         self._pending: list[tuple[str, Job, Arrival, int]] = []
+        self._deferred: str | None = None
+        """The priority of those that are pending and will be deferred for certain."""
         self._certain_us = 0
         """Until when all that is pending is refused for certain; 0 if some of it is not."""
         self._next_us: int | None = fleet.work()
@@ -126,9 +132,10 @@ class _Run:
         for arrival in trace:
             at_us = arrival.at_us + shift_us
             self._go_to(at_us - at_us % INSTANT_US)
+            self._keep_order(arrival)
             self._offer(arrival)
             offered += 1
-            if offered == MOST_TOGETHER:
+            if offered == _ADVANCE:
                 advance(offered)
                 offered = 0
         self._flush()
@@ -136,6 +143,19 @@ class _Run:
             self._wake(self._next_us)
         self._course.finish()
         advance(offered)
+
+    def _keep_order(self, arrival: Arrival) -> None:
+        """Of those that are taken together the higher priority goes first: what came earlier is to go before."""
+        if self._deferred not in {None, arrival.details.priority} and self._defers(arrival):
+            now_us = self._clock.now_us
+            same = [each for each in self._pending if each[-1] == now_us]
+            self._pending = [each for each in self._pending if each[-1] < now_us]
+            self._flush()
+            self._pending = same
+            self._deferred = _MIXED if same else None
+
+    def _defers(self, arrival: Arrival) -> bool:
+        return self._fleet.policy.rule(arrival.category).on_limit is OnLimit.DEFER
 
     def _go_to(self, now_us: int) -> None:
         """Let time pass, and work whenever there is something to do in between."""
@@ -163,6 +183,9 @@ class _Run:
         id_, job = self._jobs.make(arrival)
         self._certain_us = min(self._certain_us, certain_us)
         self._pending.append((id_, job, arrival, self._clock.now_us))
+        if certain_us and self._defers(arrival):
+            priority = arrival.details.priority
+            self._deferred = priority if self._deferred in {None, priority} else _MIXED
         if len(self._pending) == MOST_TOGETHER:
             self._flush()
 
@@ -170,8 +193,8 @@ class _Run:
         """Enqueue what is pending, and work."""
         if not self._pending:
             return
-        pending, self._pending = self._pending, []
-        results = self._fleet.enqueue([job for _, job, _, _ in pending])
+        pending, self._pending, self._deferred = self._pending, [], None
+        results = self._fleet.enqueue([self._jobs.aged(each, self._clock.now_us) for each in pending])
         for (id_, job, arrival, at_us), result in zip(pending, results, strict=True):
             if result is Enqueued.DONE:
                 self._course.offer(id_, arrival, at_us, self._jobs.id_of(job))
@@ -195,6 +218,7 @@ class _Jobs:
 
     def __init__(self, fleet: Fleet) -> None:
         self._calls = fleet.calls
+        self._policy = fleet.policy
         self._prefix = fleet.queue.job("")
         self._rows: dict[tuple[str, Details], str] = {}
         self._count = 0
@@ -202,6 +226,17 @@ class _Jobs:
     def id_of(self, job: Job) -> str:
         """The id of a job."""
         return job.key.removeprefix(self._prefix)
+
+    def aged(self, pending: tuple[str, Job, Arrival, int], now_us: int) -> Job:
+        """The job of an event that came earlier than now: what waits too long ends as if it had been taken then."""
+        _, job, arrival, at_us = pending
+        rule = self._policy.rule(arrival.category)
+        if at_us == now_us or rule.on_limit is not OnLimit.DEFER:
+            return job
+        bound_s, own_s = rule.max_age_us / US, arrival.details.max_age
+        age_s = bound_s if own_s is None else min(bound_s, own_s)
+        younger = arrival._replace(details=arrival.details._replace(max_age=age_s - (now_us - at_us) / US))
+        return Job(job.key, self._calls.job(self.id_of(job), _event(younger), is_generated=True).row)
 
     def make(self, arrival: Arrival) -> tuple[str, Job]:
         """The event's name, by which the observer is told of it, and its job."""

@@ -13,7 +13,7 @@ GAUGES: Final = frozenset(
     {
         "waiting", "oldest_waiting_seconds", "max_waiting", "in_flight", "undecided",
         "parked", "limit_max", "limit_used", "limit_held", "limit_free_in_seconds",
-        "cooldown_seconds", "paused", "muted", "dead_letters", "workers",
+        "cooldown_seconds", "paused", "muted", "silences", "dead_letters", "workers",
         "senders", "senders_busy", "ledger_difference", "limits_version", "limits_applied_timestamp_seconds",
         "build_info",
     }

@@ -37,10 +37,10 @@ VIEWS: Final = {
 }
 """Of each view its address and its name, in the order of the navigation."""
 
-GROUPED_S: Final = 0.1
+GROUPED_S: Final = 0.05
 """How long events are counted for a view, if they are more than ``GROUPED``."""
 
-GROUPED: Final = 300
+GROUPED: Final = 100
 
 _WAITS_FOR: Final = {"channel": "its turn in the channel", "paused": "the end of the pause"}
 """What the events of a line wait for that wait for no scope, by the kind of the line."""

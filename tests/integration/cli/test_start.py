@@ -64,6 +64,7 @@ def test_the_help_names_what_there_is_and_nothing_else() -> None:
         "send",
         "serve",
         "silence",
+        "simulate",
         "slack-stand-in",
         "status",
         "unmute",

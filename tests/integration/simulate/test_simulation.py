@@ -68,8 +68,14 @@ def test_taking_refused_events_together_changes_no_outcome_and_no_reason(redis: 
         at_s += chance.expovariate(chance.choice((0.1, 1, 8)))
         came.append((at_s, chance.choices(names, [3, 3, 1, 1, 1, 1, 1, 2, 9, 5, 5])[0]))
     ends: list[list[tuple[int, str, str]]] = [[], []]
-    details = Details(labels=(("host", "db1"),))
-    with trace(came, details) as arrivals:
+    with Arrivals() as arrivals:
+        for line, (at_s, category) in enumerate(came, 1):
+            priority, max_age = (
+                chance.choice(["high", "normal", "normal", "low"]),
+                chance.choice([None, None, 5.0, 90.0]),
+            )
+            details = Details(priority, labels=(("host", "db1"),), max_age=max_age)
+            arrivals.add(Arrival(round((START_S + at_s) * US), line, category, details))
         for told, merges in zip(ends, (True, False), strict=True):
             simulated = simulate(redis, arrivals, policy(MIXED), ended=lambda *end: told.append(end), merges=merges)  # noqa: B023 - called at once
             assert simulated.course.is_over
