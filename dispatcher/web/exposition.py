@@ -97,8 +97,12 @@ def _events(facts: Facts) -> Iterator[Metric]:
     yield _counter("events_received", "Events that were taken and read.", ["category"], received)
     yield _counter("events", "Events that ended, by what became of them.", ["category", "outcome"], events)
     yield _counter("events_ended", "Events that ended, by why.", ["outcome", "reason"], ended)
-    ended_by = "Events that a limit, a silence, quiet hours or a repeat ended."
-    yield _counter("suppressed", ended_by, ["category", "limit"], suppressed)
+    yield _counter(
+        "suppressed",
+        "Events that a limit, a silence, quiet hours or a repeat ended.",
+        ["category", "limit"],
+        suppressed,
+    )
     shadowed: Counter[tuple[str, ...]] = Counter()
     for field, number in facts.measured.shadowed.items():
         scope, _, limit = field.partition(" ")
