@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
@@ -151,11 +153,19 @@ class World:
         return {
             "ended": {each.id: _without_scope(each) for each in reversed(Decisions(redis, keys).all())},
             "remembered": redis.zrange(keys.seen, 0, -1, withscores=True),
-            "totals": redis.hgetall(keys.totals),
+            "totals": _without_limits(redis.hgetall(keys.totals)),
             "waiting": set(redis.hkeys(keys.events)),
             "posted": [(at_us, started.candidate.leased.id) for at_us, started in self.stage.attempts],
             "slots": {key: redis.zrange(key, 0, -1, withscores=True) for key in redis.scan_iter(keys.scope("*"))},
         }
+
+
+def _without_limits(totals: dict[bytes, bytes]) -> Counter[str]:
+    """The books without the limits that dropped events."""
+    found: Counter[str] = Counter()
+    for field, number in totals.items():
+        found[re.sub("^(dropped .* limit):.*", r"\1", field.decode())] += int(number)
+    return found
 
 
 def _without_scope(decision: Decision) -> Decision:
