@@ -215,7 +215,7 @@ class _Copier:
             pipe.add("ZADD", KEYS.lines, instant, entry.replace(PATTERN, own))
             for key, content in beside.items():
                 pipe.add("RESTORE", key.replace(PATTERN, own), 2 * 3_600_000, content)
-        self._count("parked", category, lines * each, pipe)
+        self._count(_waits(record), category, lines * each, pipe)
         if scope is not None:
             pipe.add("HINCRBY", KEYS.deferred, category, lines * each)
 
@@ -240,11 +240,14 @@ class _Copier:
         record, instant = self._client.hget(KEYS.events, id_), int(self._client.zscore(KEYS.timers, id_))
         record = re.sub(rb'"buffered":"\d+",|,"buffered":"\d+"', b"", record)
         again = record.replace(b'"limit:category"', b'"retry"').replace(b'"seq"', b'"attempt":1,"seq"')
+        again = re.sub(rb'"(waits|waited)":"\w+"', rb'"\1":"retry"', again)
         for n in range(count):
             event = name_of(TIMED, n)
             seq = self._park(event, again if n % 100 else record, label_of(n), (), pipe)
             pipe.rank(KEYS.timers, event, instant + seq * _SPREAD_US)
-        self._count("parked", TIMED, count, pipe)
+        refused = -(-count // 100)
+        self._count(_waits(record), TIMED, refused, pipe)
+        self._count(_waits(again), TIMED, count - refused, pipe)
 
     def _letters(self, count: int, pipe: _Pipe) -> None:
         ((entry, fields),) = self._client.xrange(KEYS.dead)
@@ -260,25 +263,32 @@ class _Copier:
             pipe.add("XADD", KEYS.dead, stamp, *(part for pair in own.items() for part in pair))
             pipe.put(KEYS.dead_ids, event, stamp.encode())
         pipe.add("SET", KEYS.dead_bytes, total)
+        pipe.add("HINCRBY", KEYS.metrics, f"letters {fields[b'reason'].decode()}", count)
         self._count("dead", REFUSED, count, pipe)
 
     def _names(self, count: int, pipe: _Pipe) -> None:
         """Categories that were posted once each."""
         for n in range(count):
-            pipe.add("SADD", KEYS.names, f"unknown-{n}")
+            pipe.add("ZADD", KEYS.names, n, f"unknown-{n}")
             self._count("sent", f"unknown-{n}", 1, pipe)
 
     def _count(self, outcome: str, category: str, by: int, pipe: _Pipe) -> None:
         """As include/accounting.lua does; each was received once."""
         fields = ["received"]
-        if outcome == "parked":
-            pipe.add("HINCRBY", KEYS.totals, f"parked {category}", by)
+        if outcome.startswith("parked "):
+            pipe.add("HINCRBY", KEYS.totals, f"parked {category} {outcome.removeprefix('parked ')}", by)
             fields += [f"held {category}"]
         else:
             fields += [outcome, f"{outcome} {category}" + (" limit:category" if outcome == "dead" else "")]
         for field in fields:
             pipe.add("HINCRBY", KEYS.totals, field, by)
             pipe.add("HINCRBY", self._minute, field, by)
+
+
+def _waits(record: bytes) -> str:
+    """What the books say of an event that waits so: that it is parked, and for what."""
+    header: dict[str, str] = json.loads(record.partition(b"\n")[0])
+    return f"parked {header['waits']}"
 
 
 class _Pipe:

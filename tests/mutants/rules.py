@@ -96,8 +96,8 @@ RULES: Final = (
     Rule(
         "core: an admitted event stands in line again",
         "dispatcher/core/transitions.py",
-        "or leased.line or leased.was_admitted:",
-        "or leased.line:",
+        "or stands or leased.was_admitted:",
+        "or stands:",
         "tests/integration/store/test_order.py",
     ),
     Rule(

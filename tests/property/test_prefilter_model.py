@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -163,8 +162,9 @@ class World:
 def _without_limits(totals: dict[bytes, bytes]) -> Counter[str]:
     """The books without the limits that dropped events."""
     found: Counter[str] = Counter()
-    for field, number in totals.items():
-        found[re.sub("^(dropped .* limit):.*", r"\1", field.decode())] += int(number)
+    for counted, number in totals.items():
+        name, limit, _ = counted.decode().partition(" limit:")
+        found[name + limit] += int(number)
     return found
 
 
