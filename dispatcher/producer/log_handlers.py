@@ -6,6 +6,8 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Mapping, MutableMapping
+from hashlib import blake2b
+from traceback import walk_tb
 from typing import Any, Final
 
 from dispatcher.core.event import Event
@@ -26,7 +28,9 @@ class DispatcherHandler(logging.Handler):
 
     A call of the logger never waits for the queue and never raises: see ``BackgroundSender``. ``channel``,
     ``priority``, ``max_age`` and ``labels`` are those of each event; ``extra={"dispatch": {...}}`` replaces fields of
-    one event. Labels also name ``logger``, ``level`` and ``host``. Without ``producer`` one is made as the environment
+    one event. Labels also name ``logger``, ``level`` and ``host``. The ``dedup_key`` is made of the logger, the message
+    before its arguments, the type of the exception and the function of the application that raised it: it holds nothing
+    that differs from one repeat to the next. Without ``producer`` one is made as the environment
     says (``Producer.from_env``). Records of the libraries that hand events over (``IGNORED``) are not taken.
 
     Raises ``InvalidEvent`` where no event can have these fields.
@@ -74,7 +78,8 @@ class DispatcherHandler(logging.Handler):
         if record.exc_info and record.exc_info[0] is not None:
             text = f"{text}\n{_as_code(_traceback_of(record))}"
         labels = {**self._labels, "logger": record.name[:_LABEL_CHARS], "level": record.levelname}
-        event: dict[str, Any] = {"category": self._category, "text": text, **self._fields, "labels": labels}
+        event: dict[str, Any] = {"category": self._category, "text": text, "dedup_key": _key_of(record)}
+        event |= {**self._fields, "labels": labels}
         more = getattr(record, "dispatch", None)
         if isinstance(more, Mapping):
             event |= more
@@ -114,6 +119,20 @@ def structlog_processor(
         return entry
 
     return process
+
+
+def _key_of(record: logging.LogRecord) -> str:
+    """What a record is about, as 32 hexadecimal digits."""
+    kind, error, trace = record.exc_info or (None, None, None)
+    about = [record.name, str(record.msg), "" if kind is None else f"{kind.__module__}.{kind.__qualname__}"]
+    frames = [frame.f_code for frame, _ in walk_tb(trace)]
+    if frames:
+        about += next(
+            ([code.co_filename, code.co_name] for code in reversed(frames) if "site-packages" not in code.co_filename),
+            [frames[-1].co_filename, frames[-1].co_name],
+        )
+    del error, trace
+    return blake2b("\0".join(about).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _traceback_of(record: logging.LogRecord) -> str:

@@ -73,6 +73,25 @@ def test_a_record_becomes_an_event_with_its_logger_level_and_host(redis: Databas
     assert queued(redis) == []
 
 
+def test_records_of_one_message_about_one_fault_have_one_key(redis: Database, logger: logging.Logger) -> None:
+    def log(error: Exception, words: str, number: int) -> None:
+        try:
+            raise error
+        except type(error):
+            logger.exception(words, number)
+
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    for number in range(2):
+        logger.error("order %s failed", number)
+        log(ValueError(str(number)), "order %s failed", number)
+    log(KeyError("x"), "order %s failed", 3)
+    logger.error("order %s is late", 4)
+    logger.handlers[0].flush()
+    keys = [event.dedup_key for event in queued(redis)]
+    assert keys[:2] == keys[2:4]
+    assert len(set(keys)) == 4
+
+
 def test_a_traceback_is_a_code_block_that_is_cut_in_its_middle(redis: Database, logger: logging.Logger) -> None:
     logger.addHandler(DispatcherHandler(producer=Producer(redis)))
     try:
