@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.hooks import Hook, Verify
 from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit, format_duration
 from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
@@ -29,6 +28,7 @@ from dispatcher.settings import limits_values as read
 from dispatcher.settings.hook_presets import PRESETS
 
 if TYPE_CHECKING:
+    from dispatcher.core.hooks import Hook
     from dispatcher.core.posts import Identity
 
 ICONS: Final = frozenset({"icon_emoji", "icon_url"})
@@ -154,6 +154,8 @@ def _quiet(name: str, keys: Mapping[str, Any]) -> Quiet:
 
 
 def _hook(keys: Mapping[str, Any]) -> Hook:
+    from dispatcher.core.hooks import Hook, Verify  # few files have one
+
     preset = keys.get("preset")
     known: Mapping[str, Any] = {} if preset is None else PRESETS[preset]
     said = {name: value for name, value in {**known, **keys}.items() if name != "preset"}
