@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from dispatcher.core.event import job_id_for
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
@@ -27,6 +28,7 @@ from dispatcher.core.outcomes import (
 )
 from dispatcher.core.policy import OnLimit, Policy, limit_reason
 from dispatcher.core.tally import Suppressed
+from dispatcher.jsonio import encode
 from dispatcher.simulate.arrivals import Arrival
 from dispatcher.simulate.figures import Bars, Channel, Counts, Delays, Fullest, Series
 from dispatcher.simulate.fleet import Clock
@@ -95,6 +97,11 @@ class Course:
         for each in self.categories.values():
             total.add(each)
         return total
+
+    def document(self) -> dict[str, Any]:
+        """How many were offered, and what became of them; of all, and of each category: plain data."""
+        categories = {name: asdict(counts) for name, counts in sorted(self.categories.items())}
+        return {**asdict(self.total), "categories": categories}
 
     @property
     def is_over(self) -> bool:
@@ -302,3 +309,30 @@ class Course:
 def _shown(denied: Denied) -> str:
     scope = denied.scope if denied.scope.count(":") < 2 else denied.scope.partition("=")[0]  # noqa: PLR2004 - label:c:l=v
     return f"{scope} {denied.limit}"
+
+
+class Ends:
+    """What became of each event, a byte for each line of the trace, until it is written to a file."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[str, str]] = []
+        self._codes: dict[tuple[str, str], int] = {}
+        self._by_line = bytearray()
+
+    def note(self, line: int, outcome: str, reason: str) -> None:
+        """See ``Ended``."""
+        code = self._codes.get((outcome, reason))
+        if code is None:
+            self._ends.append((outcome, reason))
+            code = self._codes[outcome, reason] = len(self._ends)
+        if line >= len(self._by_line):
+            self._by_line.extend(bytes(line + 1 - len(self._by_line)))
+        self._by_line[line] = code
+
+    def write(self, path: Path) -> None:
+        """Write a line of JSON for each, in the order of the trace."""
+        rests = [encode({"outcome": outcome, "reason": reason})[1:] for outcome, reason in self._ends]
+        with path.open("wb") as file:
+            file.writelines(
+                b'{"line":%d,%b\n' % (line, rests[code - 1]) for line, code in enumerate(self._by_line) if code
+            )

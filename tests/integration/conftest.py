@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.stage import Stage, Worker
@@ -15,3 +18,13 @@ def ann(stage: Stage) -> Worker:
 @pytest.fixture
 def bob(stage: Stage) -> Worker:
     return stage.worker("bob")
+
+
+@pytest.fixture
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is told to people tells times in UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

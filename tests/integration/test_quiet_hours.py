@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -21,6 +19,8 @@ from tests.support.deferral import category_line, opens_at, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, policy_from
+
+pytestmark = pytest.mark.usefixtures("in_utc")
 
 LIMITS: Final = """\
 global: {limits: []}
@@ -42,15 +42,6 @@ quiet:
 
 NOON_US: Final = START_US + 4_000 * US
 HALF_PAST_US: Final = NOON_US + 1_800 * US
-
-
-@pytest.fixture(autouse=True)
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture

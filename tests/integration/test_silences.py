@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,17 +30,10 @@ from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
 
+pytestmark = pytest.mark.usefixtures("in_utc")
+
 HOUR_S: Final = 3_600
 UNTIL_US: Final = START_US + HOUR_S * US
-
-
-@pytest.fixture(autouse=True)
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture

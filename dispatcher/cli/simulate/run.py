@@ -21,8 +21,7 @@ from dispatcher.core.limits import format_duration
 from dispatcher.simulate import picture
 from dispatcher.simulate.arrivals import Arrivals
 from dispatcher.simulate.cases import Case, CasesError, read_cases
-from dispatcher.simulate.document import document_of
-from dispatcher.simulate.ends import Ends
+from dispatcher.simulate.course import Ends
 from dispatcher.simulate.recorded import MOST_US, SPREAD, read_recorded
 from dispatcher.simulate.simulation import Simulated, Trace, private_server, simulate
 from dispatcher.simulate.suggest import suggest
@@ -162,8 +161,8 @@ class _Answer:
         if asked.as_json:
             terminal.print_json(
                 {
-                    "before": None if before is None else document_of(before.course),
-                    "after": document_of(after.course),
+                    "before": None if before is None else before.course.document(),
+                    "after": after.course.document(),
                     "suggestion": suggestion,
                 }
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,17 +30,10 @@ from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
 
+pytestmark = pytest.mark.usefixtures("in_utc")
+
 MOMENT: Final = "10:53:20"
 """When a stage begins, in UTC."""
-
-
-@pytest.fixture(autouse=True)
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +18,8 @@ from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, Stage, Worker, policy_from
 
+pytestmark = pytest.mark.usefixtures("in_utc")
+
 LIMITS: Final = """\
 global: {limits: [100/30m]}
 channels: {default: {pace: 1/10s}, "#free": {pace: none}}
@@ -31,15 +31,6 @@ categories:
   chatter: {limits: [2/30m], on_limit: digest, digest_delay: 10s, fallback: "#free"}
 """
 GONE: Final = {"#old": "is_archived", "#lost": "channel_not_found", "#out": "not_in_channel"}
-
-
-@pytest.fixture(autouse=True)
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture
