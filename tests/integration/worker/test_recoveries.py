@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import pytest
 
+from dispatcher.core.event import Event, Status, new_event_id
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.store.explanations import Explanations
+from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
 
@@ -328,3 +330,26 @@ def test_an_edit_waits_for_the_line_of_its_channel_but_not_for_ever(stage: Stage
         ann.run()
     assert stage.clock.now_us >= ends_us
     assert stage.line("#slow") == ["x"]
+
+
+@pytest.mark.slow
+def test_of_a_thousand_recoveries_at_once_forty_are_edited_a_minute_and_no_post_waits(redis: Database) -> None:
+    text = "global: {limits: []}\nchannels: {default: {pace: none}}\ndefaults: {limits: [], channel: '#free'}\n"
+    stage = QuietStage(redis, text)
+    ann = stage.worker()
+    for status in Status:
+        events = [Event("errors", "x", dedup_key=f"k{number}", status=status) for number in range(1_000)]
+        for begin in range(0, len(events), 500):
+            stage.intake.enqueue([(new_event_id(), event) for event in events[begin : begin + 500]])
+        ann.run()
+    edits = [len(ann.desk.edits)]
+    while edits[-1] < 1_000:
+        stage.send_unnamed()
+        posts = len(ann.desk.posts)
+        ann.run()
+        assert len(ann.desk.posts) == posts + 1
+        stage.clock.now_us += 60 * US
+        ann.run()
+        edits.append(len(ann.desk.edits))
+    assert edits == list(range(40, 1_001, 40))
+    assert stage.snapshot().imbalances() == []
