@@ -40,10 +40,16 @@ class NoSuggestion(DispatcherError):
 
 @dataclass(slots=True)
 class _Number:
-    """A number to be written, with the limit it is for and the reason."""
+    """A number to be written, with the limit it is for and the reason; ``raised`` is what simulations added to it."""
 
     limit: Limit
     why: str
+    raised: int = 0
+
+    @property
+    def reason(self) -> str:
+        """All of the reason."""
+        return f"{self.why}; {self.raised} more since a simulation lost too much" if self.raised else self.why
 
 
 @dataclass(slots=True)
@@ -179,11 +185,11 @@ def _raise(plan: _Plan, names: Iterable[str]) -> None:
         for number in plan.categories.get(name, ()):
             more = ceil(_RAISED_BY * number.limit.max)
             number.limit = replace_max(number.limit, number.limit.max + more)
-            number.why += f"; {more} more after a simulation"
+            number.raised += more
     for number in plan.together:
         more = ceil(_RAISED_BY * number.limit.max)
         number.limit = replace_max(number.limit, number.limit.max + more)
-        number.why += f"; {more} more after a simulation"
+        number.raised += more
 
 
 def fullest(came: Sequence[int], limit: Limit) -> int:
@@ -235,14 +241,23 @@ def _window(limit: Limit) -> str:
     return str(limit).partition("/")[2]
 
 
+def _span_of(trace: Trace) -> str:
+    """``2.5 days``, ``3 hours``, ``30 seconds``."""
+    span_s = (trace.last_us - trace.first_us) / US
+    for name, unit_s in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if span_s >= 2 * unit_s:
+            return f"{span_s / unit_s:.3g} {name}"
+    return f"{span_s:.3g} seconds"
+
+
 def _written(
     plan: _Plan, document: Mapping[str, Any], percent: float, times: Mapping[str, Sequence[int]], trace: Trace
 ) -> str:
     """The limits file: the numbers of the plan, with the reason behind each, and all else as it was."""
     count = sum(map(len, times.values()))
-    days = (trace.last_us - trace.first_us) / US / 86_400
+    span = _span_of(trace)
     lines = [
-        f"# Suggested from {count:,} events of {days:.3g} days: of each category at most {percent:g} % may be lost.",
+        f"# Suggested from {count:,} events of {span}: of each category at most {percent:g} % may be lost.",
         "# Nothing was put in force. What another day brings, nobody knows: look at each number.",
         "global:",
         *_list(plan.together, document.get("global", {}), 2),
@@ -271,7 +286,7 @@ def _list(numbers: Sequence[_Number], said: Mapping[str, Any], indent: int) -> l
     shadows = [each for each in said.get("limits", ()) if isinstance(each, dict) and each.get("shadow")]
     return [
         f"{blank}limits:",
-        *(f"{blank}- {number.limit}  # {number.why}" for number in numbers),
+        *(f"{blank}- {number.limit}  # {number.reason}" for number in numbers),
         *(f"{blank}- {_value(shadow)}" for shadow in shadows),
     ]
 
