@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
-from dispatcher.core.once import BY_KEY, BY_TEXT, By, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
 from dispatcher.core.units import CATEGORY
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from dispatcher.core.hooks import Preset, Verify
     from dispatcher.core.matchers import Matcher, Matchers
+    from dispatcher.core.once import By, Then
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -249,6 +249,8 @@ def read_on_ambiguous(value: object) -> OnAmbiguous:
 
 def read_by(value: object) -> By:
     """What says that two events are about the same thing."""
+    from dispatcher.core.once import BY_KEY, BY_TEXT  # few files have `once`
+
     if value in (BY_KEY, BY_TEXT):
         return str(value)
     if not isinstance(value, list):
@@ -270,6 +272,8 @@ def written_by(by: By) -> str | list[str]:
 
 def read_then(value: object) -> Then:
     """What becomes of a repeat."""
+    from dispatcher.core.once import Then
+
     return _word(value, Then)
 
 
