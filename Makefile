@@ -58,10 +58,10 @@ test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-ser
 	  DISPATCHER_TEST_SERVER="$$server" $(PYTEST) -m "server and not slow and not browser"; \
 	done
 
-test-prometheus: $(TESTABLE)  ## Check metrics, rules and board with Prometheus itself (Debian's package prometheus)
-	@for tool in promtool prometheus; do command -v $$tool >/dev/null || { \
-	  echo "no $$tool on PATH: install Debian's package prometheus" >&2; exit 1; }; done
-	$(PYTEST) -n 0 tests/prometheus/check_promtool.py
+test-prometheus: $(TESTABLE)  ## Run the tests with Prometheus and Alertmanager themselves, which have to be installed
+	@for tool in promtool prometheus prometheus-alertmanager; do command -v $$tool >/dev/null || { \
+	  echo "no $$tool on PATH: install Debian's packages prometheus and prometheus-alertmanager" >&2; exit 1; }; done
+	$(PYTEST) -n 0 tests/prometheus/check_*.py
 
 test-browser: $(BROWSER)  ## Run the tests of the page in Chromium, which has to be installed
 	$(BIN)/python -m pytest -m browser tests/browser
