@@ -20,7 +20,7 @@ from dispatcher.app.servers import Server
 from dispatcher.app.serving import Readiness, open_intake
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.settings.environment import Settings
-from dispatcher.web import bounds
+from dispatcher.web import bounds, server
 from dispatcher.web.app import App
 from dispatcher.web.auth import Guard
 from dispatcher.web.hooks import Hooks
@@ -30,7 +30,6 @@ from dispatcher.web.metrics import Metrics
 from dispatcher.web.operating import Operating
 from dispatcher.web.page.routes import Page
 from dispatcher.web.reading import Reading
-from dispatcher.web.server import server_of
 from dispatcher.web.threads import Threads
 from tests.support.processes import PATIENCE_S, until
 from tests.support.serving import Raw, Serving
@@ -41,8 +40,9 @@ HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: tex
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server in this process whose spans of time are short; it needs no Redis until an event is whole."""
-    for name in ("HEAD_S", "BODY_S", "ANSWER_S", "KEEP_ALIVE_S", "READ_S"):
+    for name in ("HEAD_S", "BODY_S", "ANSWER_S", "READ_S"):
         monkeypatch.setattr(bounds, name, 0.2)
+    monkeypatch.setattr(server, "KEEP_ALIVE_S", 0.2)
     with running(redis_url="redis://127.0.0.1:1") as port:
         yield port
 
@@ -69,12 +69,16 @@ def running(redis_url: str) -> Iterator[int]:
             log=log,
         ).build()
         app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
-        servers.append(server_of(app))
+        app.router.routes.append(Route("/defect", bounds.bounded(fail)))
+        servers.append(server.server_of(app))
         await servers[0].serve([listening])
 
     async def sleep(_request: Request, _body: bytes) -> Response:
         await asyncio.Event().wait()
         return Response()
+
+    async def fail(_request: Request, _body: bytes) -> Response:
+        raise ZeroDivisionError
 
     servers: list[uvicorn.Server] = []
     with listen("127.0.0.1", 0) as listening:
@@ -126,6 +130,14 @@ def test_what_gets_no_answer_in_time_is_503(hurried: int) -> None:
         code, text = peer.answer()
     assert code == 503
     assert "retry-after: 2" in text
+
+
+def test_the_answer_to_a_defect_says_that_its_connection_ends(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.send("GET /defect HTTP/1.1", "Host: localhost")
+        code, text = peer.answer()
+    assert code == 500
+    assert "connection: close" in text.lower()
 
 
 def test_an_event_is_refused_in_time_where_redis_is_away(hurried: int) -> None:
