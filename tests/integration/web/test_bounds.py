@@ -10,29 +10,14 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 import uvicorn
-from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dispatcher.app.operating import Desk
-from dispatcher.app.servers import Server
-from dispatcher.app.serving import Readiness, open_intake
-from dispatcher.logs.event_log import build_event_log
-from dispatcher.settings.environment import Settings
 from dispatcher.web import bounds, server
-from dispatcher.web.app import App
-from dispatcher.web.auth import Guard
-from dispatcher.web.hooks import Hooks
-from dispatcher.web.ingest import Ingest
 from dispatcher.web.listening import listen
-from dispatcher.web.metrics import Metrics
-from dispatcher.web.operating import Operating
-from dispatcher.web.page.routes import Page
-from dispatcher.web.reading import Reading
-from dispatcher.web.threads import Threads
 from tests.support.processes import PATIENCE_S, until
-from tests.support.serving import Raw, Serving
+from tests.support.serving import Raw, Serving, app_on
 
 HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: text/plain")
 
@@ -49,25 +34,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @contextmanager
 def running(redis_url: str) -> Iterator[int]:
-    settings = Settings.isolated()
-
     async def serve() -> None:
-        client = Redis.from_url(redis_url)
-        desk = Desk(settings, Server(redis_url, "nowhere"), timeout_s=0.2)
-        log, threads = build_event_log(), Threads()
-        ingest = Ingest(open_intake(settings, client))
-        operating = Operating(desk, threads, log)
-        app = App(
-            guard=Guard(None),
-            ingest=ingest,
-            hooks=Hooks(ingest, desk, threads, log),
-            reading=Reading(desk, threads),
-            operating=operating,
-            metrics=Metrics(desk, threads),
-            page=Page(Guard(None), desk, operating, threads),
-            readiness=Readiness(settings, client),
-            log=log,
-        ).build()
+        app = app_on(redis_url)
         app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
         app.router.routes.append(Route("/defect", bounds.bounded(fail)))
         servers.append(server.server_of(app))

@@ -239,38 +239,6 @@ def test_limits_are_checked_and_put_in_force(olga: httpx.Client) -> None:
     assert olga.get("/v1/limits").json()["by"] == "olga"
 
 
-def test_every_action_of_command_and_http_leaves_an_entry(olga: httpx.Client, redis: Database, redis_url: str) -> None:
-    bury(redis, numbered(4))
-    olga.put("/v1/pause", json={"why": "a move"})
-    olga.delete("/v1/pause")
-    olga.post("/v1/dead/replay", json={"ids": ["e0"]})
-    olga.post("/v1/dead/replay", json={"ids": ["e1"], "dry_run": True})
-    for line in (
-        "pause chatter",
-        "resume chatter",
-        "mute chatter --for 2h --why x",
-        "unmute chatter",
-        "dead purge e1 --yes",
-        "dead replay e2",
-    ):
-        run(*line.split(), DISPATCHER_REDIS_URL=redis_url)
-    trail = olga.get("/v1/audit").json()["audit"]
-    assert [(each["whence"], each["what"], each["about"], each["count"]) for each in reversed(trail)] == [
-        ("http", "pause", "*", None),
-        ("http", "resume", "*", None),
-        ("http", "dead replay", "", 1),
-        ("cli", "pause", "chatter", None),
-        ("cli", "resume", "chatter", None),
-        ("cli", "mute", "chatter", None),
-        ("cli", "unmute", "chatter", None),
-        ("cli", "dead purge", "", 1),
-        ("cli", "dead replay", "", 1),
-    ]
-    assert (trail[-1]["who"], trail[-1]["why"]) == ("olga", "a move")
-    assert abs(trail[0]["at"] - time.time()) < 60
-    assert len(olga.get("/v1/audit?limit=2").json()["audit"]) == 2
-
-
 def test_an_outage_is_a_reason_to_come_again_for_operators_too(own_server: RedisServer, tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
     with (
