@@ -34,6 +34,7 @@ TOKENS: Final = """\
 shop    ingest         secret-of-shop
 eve     read           secret-of-eve
 olga    read,operate   secret-of-olga
+prom    metrics        secret-of-prom
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from starlette.routing import Route
 
 from dispatcher.web import bounds, server
 from dispatcher.web.listening import listen
+from tests.integration.web.test_alertmanager import alert, notification
 from tests.support.processes import PATIENCE_S, until
+from tests.support.servers import RedisServer
 from tests.support.serving import Raw, Serving, app_on
 
 HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: text/plain")
@@ -108,13 +111,46 @@ def test_the_answer_to_a_defect_says_that_its_connection_ends(hurried: int) -> N
     assert "connection: close" in text.lower()
 
 
-def test_an_event_is_refused_in_time_where_redis_is_away(hurried: int) -> None:
-    with connected(hurried) as peer:
-        peer.send(*HEAD, "Content-Length: 1", "Connection: close", body=b"x")
-        code, text = peer.answer()
+ASKED = (
+    ("POST /v1/events/errors", b"disk full"),
+    ("POST /v1/alertmanager", json.dumps(notification(alert(1))).encode()),
+    ("POST /v1/hooks/github", b"{}"),
+    ("GET /v1/status", b""),
+    ("GET /-/ready", b""),
+    ("GET /metrics", b""),
+    ("GET /", b""),
+)
+"""Requests that need Redis; those who send webhooks come again at 5xx alone."""
+
+
+@pytest.mark.parametrize(("asked", "body"), ASKED, ids=lambda value: value if isinstance(value, str) else "")
+def test_where_redis_is_away_the_answer_is_to_come_again(hurried: int, asked: str, body: bytes) -> None:
+    code, text = answer_to(hurried, asked, body)
     assert code == 503
-    assert "retry-after: 2" in text
-    assert '"ids":[],"rest_from":0' in text
+    assert asked == "GET /metrics" or "retry-after: 2" in text.lower()
+    if asked.endswith(("errors", "alertmanager")):
+        assert '"ids":[],"rest_from":0' in text
+
+
+def test_where_redis_does_not_answer_it_is_the_same_within_the_time_of_an_answer(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ANSWER_S", 0.2)
+    with running(own_server.url) as port:
+        own_server.freeze()
+        try:
+            answers = [answer_to(port, asked, body) for asked, body in ASKED]
+            assert answer_to(port, "GET /-/healthy", b"")[0] == 200
+        finally:
+            own_server.cont()
+    assert [code for code, _ in answers] == [503] * len(ASKED)
+
+
+def answer_to(port: int, asked: str, body: bytes) -> tuple[int, str]:
+    with connected(port) as peer:
+        length = f"Content-Length: {len(body)}"
+        peer.send(f"{asked} HTTP/1.1", "Host: localhost", length, "Connection: close", body=body)
+        return peer.answer()
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def process(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
     cwd: Path = tmp_path_factory.mktemp("hooks")
     (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
     (cwd / "secret").write_bytes(SECRETS)
-    with Serving(shared_server.url, cwd, DISPATCHER_LIMITS_FILE="limits.yaml") as serving:
+    with Serving(
+        shared_server.url, cwd, DISPATCHER_LIMITS_FILE="limits.yaml", DISPATCHER_MAX_WAITING="1000"
+    ) as serving:
         yield serving
 
 
@@ -249,6 +251,12 @@ def test_requests_of_hooks_are_counted_by_the_names_of_hooks_that_there_are(hook
         'code="404",route="/v1/hooks/{name}"',
     } <= {",".join(sorted(each.split(","))) for each in found}
     assert "nothing-like-it" not in shown
+
+
+def test_a_hook_that_finds_no_room_is_told_to_come_again(hooks: httpx.Client, redis: Database) -> None:
+    redis.rpush("rq:queue:notifications", *[f"x{n}" for n in range(1_000)])
+    answer = hooks.post("plain", content=b'{"text": "x"}', headers={"Authorization": "Bearer the-secret"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
 def test_a_body_that_is_no_json_is_refused(hooks: httpx.Client) -> None:
