@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -12,7 +13,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dispatcher.core.event import Event, job_id_for, new_event_id
+from dispatcher.core.event import MAX_LABELS, TRACEPARENT, Event, job_id_for, new_event_id
 from dispatcher.core.strict_json import read_json
 from dispatcher.errors import ConfigError, EventTooLarge, GateUnavailable, InvalidEvent
 from dispatcher.producer.chunks import CHUNK, CHUNK_BYTES
@@ -29,6 +30,7 @@ MOST_ERRORS: Final = 100
 """Invalid events of one request that are told, the first ones."""
 
 _MOST_KEY: Final = 255
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _LINES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json-seq"})
 _JSON: Final = frozenset({"", "application/json", "text/json", "text/plain", "application/octet-stream"})
 _HEADERS: Final = {
@@ -114,12 +116,12 @@ class Ingest:
 
     async def valid(self, payloads: Iterable[object], request: Request) -> list[Ready]:
         """The events of all payloads; raises ``Problem`` that names those that are none."""
-        key = _idempotency_key(request)
+        key, trace = _idempotency_key(request), request.headers.get(TRACEPARENT)
         ready: list[Ready] = []
         faults, index = Faults(), -1
         for index, payload in enumerate(payloads):
             try:
-                ready.append(self._ready(payload, _named(key, index)))
+                ready.append(self._ready(_traced(payload, trace), _named(key, index)))
             except InvalidEvent as error:
                 faults.note(index, error)
             if index % CHUNK == CHUNK - 1:
@@ -229,9 +231,20 @@ def _not_json(errors: list[dict[str, object]]) -> Problem:
 
 def _cloud_payload(value: object) -> object:
     try:
-        return cloudevents.payload_of(value)
+        payload = cloudevents.payload_of(value)
     except InvalidEvent as error:
         return error
+    return _traced(payload, value.get(TRACEPARENT) if isinstance(value, Mapping) else None)
+
+
+def _traced(payload: object, trace: object) -> object:
+    """The payload with the label of this trace, unless it has one, no room for it, or there is none of W3C's form."""
+    if not isinstance(trace, str) or not _TRACE.fullmatch(trace) or not isinstance(payload, Mapping):
+        return payload
+    labels = payload.get("labels") or {}
+    if not isinstance(labels, Mapping) or TRACEPARENT in labels or len(labels) >= MAX_LABELS:
+        return payload
+    return {**payload, "labels": {**labels, TRACEPARENT: trace}}
 
 
 def _binary_payload(request: Request, body: bytes) -> object:

@@ -16,7 +16,11 @@ def test_a_missing_tool_is_a_failure_that_names_the_package_to_install(tmp_path:
     for name in ("hadolint", "check-jsonschema", "kubernetes-validate"):
         (tmp_path / name).symlink_to(str(shutil.which("true")))
     answer = subprocess.run(
-        [tmp_path / "sh", CHECK, str(tmp_path)], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        [tmp_path / "sh", CHECK, str(tmp_path)],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert answer.returncode == 1
     assert answer.stdout.splitlines() == [

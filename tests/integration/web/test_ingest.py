@@ -77,6 +77,22 @@ def test_the_text_route_takes_the_body_as_it_is_and_fields_from_headers(serving:
     assert found["dedup_key"] == "disk-db1"
 
 
+def test_the_trace_of_a_request_is_a_label_of_its_events_unless_they_have_one(
+    serving: Serving, redis: Database
+) -> None:
+    own, given = (f"00-{n * 32}-{n * 16}-01" for n in "ab")
+    body = [{**EVENT, "id": "a"}, {**EVENT, "id": "b", "labels": {"traceparent": own}}]
+    assert serving.post("/v1/events", body, traceparent=given).status_code == 202
+    assert serving.post("/v1/events/errors", b"x", X_Id="c", X_Label="host=db1", traceparent=given).status_code == 202
+    assert serving.post("/v1/events/errors", b"x", X_Id="d", traceparent="no trace").status_code == 202
+    assert [payload(redis, id_).get("labels") for id_ in "abcd"] == [
+        {"traceparent": given},
+        {"traceparent": own},
+        {"host": "db1", "traceparent": given},
+        None,
+    ]
+
+
 @pytest.mark.parametrize(
     ("event", "pointer", "words"),
     [
