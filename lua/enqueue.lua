@@ -16,7 +16,8 @@
 --           nothing where the queue fills, 7 "" | ms for which KEYS 11 stands: while it does, the call is a repeat
 --           and all its events are duplicates; then for each of up to 1,000 events one string: lane (1 to 3), 1 | 0 for
 --           whether a repeat of the id has to be recognised, the mark for the pre-check (include/intake.lua) where the
---           event's id is the job's, a line feed, description, a line feed, data
+--           event's id is the job's, a line feed, with a mark text and labels for the record, a line feed, description,
+--           a line feed, data
 -- Returns   a string with a character for each event: 1 enqueued, 0 duplicate, - refused because the queue is full (all
 --           after it are refused as well, or duplicates; of a call that is all or nothing none was enqueued then); or
 --           {'layout', VERSION}, {'namespace', NAME} where it is another
@@ -69,13 +70,14 @@ if fold_ms and redis.call('GET', KEYS[11]) then
   return string.rep('0', count)
 end
 
-local results, first, second = {}, {}, {} -- for each row the answer, and where its line feeds stand
+local results, first, second, third = {}, {}, {}, {} -- for each row the answer, and where its line feeds stand
 for n = 1, count do
   local job, row = KEYS[HEAD + n], ARGV[FIXED + n]
   local lane, remembered = lanes[(string.byte(row) or 0) - 48], string.byte(row, 2)
   first[n] = string.find(row, '\n', 3, true)
   second[n] = first[n] and string.find(row, '\n', first[n] + 1, true)
-  if not lane or not second[n] or (remembered ~= 48 and remembered ~= 49) then
+  third[n] = second[n] and string.find(row, '\n', second[n] + 1, true)
+  if not lane or not third[n] or (remembered ~= 48 and remembered ~= 49) then
     error('event ' .. n .. ' is not as enqueue.lua says')
   end
   local id = string.sub(job, PREFIX + 1)
@@ -105,9 +107,9 @@ for _, lane in ipairs(lanes) do
     redis.call('SADD', KEYS[4], lane.key)
     for _, n in ipairs(lane.rows) do
       local row, at = ARGV[FIXED + n], ARGV[4]
-      local mark = first[n] > 3 and { 'category', string.sub(row, 3, first[n] - 1) } or {}
-      redis.call('HSET', KEYS[HEAD + n], 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, second[n] + 1),
-        'description', string.sub(row, first[n] + 1, second[n] - 1), 'origin', lane.origin, 'status', 'queued',
+      local mark = first[n] > 3 and { 'category', string.sub(row, 3, first[n] - 1), 'shown', string.sub(row, first[n] + 1, second[n] - 1) } or {}
+      redis.call('HSET', KEYS[HEAD + n], 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, third[n] + 1),
+        'description', string.sub(row, second[n] + 1, third[n] - 1), 'origin', lane.origin, 'status', 'queued',
         'timeout', '180', unpack(mark))
     end
     local answer = redis.pcall('RPUSH', lane.key, unpack(lane.ids))

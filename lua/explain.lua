@@ -27,7 +27,7 @@
 --               "cooldown" and "failures" of its channel,
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
 --             "letter": [field, value, ...] of its dead letter without the payload,
---             "decisions": [text of the pair of the record that tells of it, a line feed, the event's line, ...], "seen": until when its id is remembered, "removed": when it was missed
+--             "decisions": [text of the pair of the record that tells of it, a line feed, its text and labels, ...], "seen": until when its id is remembered, "removed": when it was missed
 --           Instants are strings.
 -- The names of leased, line and waits keys follow from what was found, as in take.lua.
 -- @include prelude
@@ -136,12 +136,16 @@ local function on_record(log, entry, id)
     local row = is_id and redis.call('XRANGE', log, entry, entry)[1]
     entries[key] = row and row[2] or {}
   end
-  local name = string.find(id, '["\\]') and cjson.encode(id) or '"' .. id .. '"'
   for i = 1, #entries[key], 2 do
-    local lines = '\n' .. entries[key][i + 1] .. '\n'
-    local from = string.find(lines, '\n[' .. name, 1, true)
-    if from then
-      return entries[key][i] .. string.sub(lines, from, string.find(lines, '\n', from + 1, true) - 1)
+    local told = entries[key][i + 1] .. '\n'
+    local line_feed = string.find(told, '\n', 1, true)
+    local place = string.find(' ' .. string.sub(told, 1, line_feed - 1) .. ' ', ' ' .. id .. ' ', 1, true)
+    if place then
+      local _, ahead = string.gsub(string.sub(told, 1, place - 1), ' ', '')
+      for _ = 1, ahead do
+        line_feed = string.find(told, '\n', line_feed + 1, true) or #told
+      end
+      return entries[key][i] .. string.sub(told, line_feed, (string.find(told, '\n', line_feed + 1, true) or #told) - 1)
     end
   end
 end

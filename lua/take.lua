@@ -132,11 +132,11 @@ end
 -- Takes new events from the lanes. Returns whether the lanes hold more.
 local function take_new(closed)
   local is_left, prefilter_call, is_silenced = false, nil, nil
-  local function refusal_of(mark, about)
+  local function refusal_of(mark)
     if not prefilter_call then
       prefilter_call, is_silenced = cjson.decode(closed), silences.names(at)
     end
-    return intake.refusal(at, prefilter_call, mark, about, #KEYS - #prefilter_call.scopes, is_silenced)
+    return intake.refusal(at, prefilter_call, mark, #KEYS - #prefilter_call.scopes, is_silenced)
   end
   local room = at.new - intake.count()
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room

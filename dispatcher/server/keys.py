@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-LAYOUT_VERSION: Final = "5"
+LAYOUT_VERSION: Final = "6"
 
 
 @dataclass(frozen=True)

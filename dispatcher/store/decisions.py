@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Final
 
 from dispatcher.core.explain import Decision
@@ -145,17 +145,24 @@ def latest(found: Sequence[Decision]) -> Decision | None:
 
 
 def read_row(event_id: str, row: str) -> Decision:
-    """What explain.lua says of an event: the text of a pair, a line feed, the event's line."""
-    pair, _, line = row.partition("\n")
-    return _decision(pair.encode(), line.encode(), event_id)
+    """What explain.lua says of an event: the text of a pair, a line feed, its text and labels."""
+    pair, _, shown = row.partition("\n")
+    return _decision(pair.encode(), event_id, shown.encode())
 
 
 def _decisions_of(entry: tuple[bytes, dict[bytes, bytes]]) -> list[Decision]:
     _, pairs = entry
-    return [_decision(pair, line) for pair, lines in pairs.items() for line in lines.split(b"\n")]
+    return [_decision(pair, id_, shown) for pair, told in pairs.items() for id_, shown in _told(told)]
 
 
-def _decision(pair: bytes, line: bytes, event_id: str | None = None) -> Decision:
+def _told(told: bytes) -> Iterator[tuple[str, bytes]]:
+    """The ids of a pair, each with its text and labels."""
+    ids, _, shown = told.partition(b"\n")
+    lines = chain(shown.split(b"\n"), repeat(b""))
+    return zip(ids.decode("utf-8", "replace").split(" "), lines, strict=False)
+
+
+def _decision(pair: bytes, event_id: str, shown: bytes) -> Decision:
     instant, _, why = pair.partition(b" ")
     outcome, category, reason, denied, said = decode(why)
     more: dict[str, Any] = {}
@@ -163,22 +170,20 @@ def _decision(pair: bytes, line: bytes, event_id: str | None = None) -> Decision
         scope, limit, retry_after_us = denied
         more = {"scope": scope, "limit": limit or None, "fits_at_us": int(instant) + retry_after_us}
     more |= said
-    id_, text, labels, priority = _read_line(line)
+    text, labels, priority = _read_shown(shown)
     told: dict[str, Any] = {"text": text, "labels": labels, "priority": priority, **more}
-    return Decision(event_id or id_, int(instant), outcome, reason, category, **told)
+    return Decision(event_id, int(instant), outcome, reason, category, **told)
 
 
-def _read_line(line: bytes) -> tuple[str, str | None, dict[str, str], str | None]:
-    """Id, text, labels and priority; of a line that somebody else has spoilt, what of its id can be read."""
+def _read_shown(shown: bytes) -> tuple[str | None, dict[str, str], str | None]:
+    """Text, labels and priority; nothing of a line that somebody else has spoilt."""
     try:
-        match decode_answer(line):
-            case [str(id_)]:
-                return id_, None, {}, None
-            case [str(id_), str(text), dict(labels), *rest] if all(isinstance(value, str) for value in labels.values()):
-                return id_, text or None, labels, _priority(rest)
+        match decode_answer(b"[%b]" % shown):
+            case [str(text), dict(labels), *rest] if all(isinstance(value, str) for value in labels.values()):
+                return text or None, labels, _priority(rest)
     except ValueError:
         pass
-    return line.decode("utf-8", "replace").strip('[]"').partition('"')[0], None, {}, None
+    return None, {}, None
 
 
 def _priority(rest: list[Any]) -> str:

@@ -121,8 +121,8 @@ class EnqueueCalls:
         remembered = "0" if is_generated or not is_remembered(event, job_id) else "1"
         text = event.text[:_DESCRIBED].replace("\n", " ")
         has_mark = (event.id is None or event.id == job_id) and not (event.is_scheduled or event.is_resolved)
-        known = f"{event.category} {remembered}{_about(event)} {shown_of(event)}" if has_mark else ""
-        row = f"{_LANES[event.priority]}{remembered}{known}\n{event.category}: {text}\n{seal(event)}"
+        mark = f"{event.category} {remembered}{_about(event)}\n{shown_of(event)}" if has_mark else "\n"
+        row = f"{_LANES[event.priority]}{remembered}{mark}\n{event.category}: {text}\n{seal(event)}"
         return Job(self._job_prefix + job_id, row)
 
     def enqueue(

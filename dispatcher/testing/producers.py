@@ -54,7 +54,7 @@ class _Queue:
 
     def _enqueue(self, job: Job) -> Enqueued:
         job_id = job.key.removeprefix(self._prefix)
-        head, _, data = job.row.split("\n", 2)
+        head, _, _, data = job.row.split("\n", 3)
         is_remembered = head[1] == "1"
         if is_remembered and job_id in self.ids:
             return Enqueued.DUPLICATE

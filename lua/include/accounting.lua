@@ -12,8 +12,9 @@
 --
 -- The decision record says what became of events, once for those that a limit suppressed and once for all others, so that a
 -- storm evicts nothing that was sent. Each of the two is a stream and its index:
---   stream  an entry for each call. Its id is N-0: N events are on record up to this entry. Its pairs: "INSTANT WHY" -> a line
---           ["ID","TEXT",{LABELS}] for each event that ended so; text and labels where they are known.
+--   stream  an entry for each call. Its id is N-0: N events are on record up to this entry. Its pairs: "INSTANT WHY" -> the ids
+--           of the events that ended so, separated by blanks, and behind them a line "TEXT",{LABELS} for each of them, in the same
+--           order; an empty one where text and labels are not known.
 --   index   a hash id -> the entry that tells of the event last; '' -> N of the last entry. It has an older part: when the
 --           present one is to hold more than half of what may be kept it takes the older one's place, so nothing is removed one
 --           by one.
@@ -139,23 +140,19 @@ local accounting = module(function(accounting)
 
   local parts = {} -- of the record: name -> its groups in order, the groups by their text, and the ids
 
-  local function line_of(id, shown)
-    local name = string.find(id, '["\\]') and cjson.encode(id) or '"' .. id .. '"'
-    return '[' .. name .. (shown and shown ~= '' and ',' .. shown or '') .. ']'
-  end
-
-  -- Notes what became of these events; `shown` has text and labels of each, as JSON without brackets, where they are known.
+  -- Notes what became of these events; `shown` has text and labels of each, as JSON without brackets, or '' where they are not
+  -- known.
   local function record(name, ids, shown, why)
     local part = parts[name] or { groups = {}, of = {}, ids = {} }
     parts[name] = part
-    local lines = part.of[why]
-    if not lines then
-      lines = {}
-      part.of[why], part.groups[#part.groups + 1] = lines, why
+    local group, all = part.of[why], part.ids
+    if not group then
+      group = { why = why, ids = {}, shown = {} }
+      part.of[why], part.groups[#part.groups + 1] = group, group
     end
+    local before, number = #group.ids, #all
     for n = 1, #ids do
-      lines[#lines + 1] = line_of(ids[n], shown and shown[n])
-      part.ids[#part.ids + 1] = ids[n]
+      group.ids[before + n], group.shown[before + n], all[number + n] = ids[n], shown[n] or '', ids[n]
     end
   end
 
@@ -188,8 +185,9 @@ local accounting = module(function(accounting)
       local index, older, log = at[name], at[name .. '_older'], at[name .. '_log']
       local number = number_before(index, older, log) + #part.ids
       local entry, pairs_of_entry, rows = digits(number) .. '-0', {}, { '', digits(number) }
-      for n, why in ipairs(part.groups) do
-        pairs_of_entry[2 * n - 1], pairs_of_entry[2 * n] = why, table.concat(part.of[why], '\n')
+      for n, group in ipairs(part.groups) do
+        local told = table.concat(group.ids, ' ') .. '\n' .. table.concat(group.shown, '\n')
+        pairs_of_entry[2 * n - 1], pairs_of_entry[2 * n] = group.why, told
       end
       for n, id in ipairs(part.ids) do
         rows[2 * n + 1], rows[2 * n + 2] = id, entry

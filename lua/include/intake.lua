@@ -174,8 +174,7 @@ local intake = module(function(intake)
       elseif ends[i] then
         entered[id] = 'ended'
         local ended, place = ends[i], #ends[i].ids + 1
-        local is_fit = #shown[i] <= MOST_SHOWN and not string.find(shown[i], '\n', 1, true)
-        ended.ids[place], ended.shown[place] = id, is_fit and (at.is_wordless and without_text(shown[i]) or shown[i]) or ''
+        ended.ids[place], ended.shown[place] = id, at.is_wordless and without_text(shown[i]) or shown[i]
       else
         entered[id] = 'new'
         intake.to_decide(seq + i)
@@ -203,17 +202,39 @@ local intake = module(function(intake)
     return string.sub(fields[1], 1, MAX_RAW), replays or nil
   end
 
-  -- The mark of each of `number` jobs of a lane from `from` on, each followed by its `replays`, read by one command. nil if
-  -- the server refuses that command: it needs the right to read every key (Redis 7), which a user with few rights lacks.
-  -- Then the jobs are read one by one.
+  -- Of `number` jobs of a lane from `from` on the ids, the marks, and what the record shows of them; of a job without a mark
+  -- false. One command reads it all, if the server lets us: it needs the right to read every key (Redis 7), which a user
+  -- with few rights lacks. Then the jobs are read one by one.
   local may_sort = true
 
-  local function marks_of(lane, from, number)
-    local marks = may_sort and redis.pcall(
-      'SORT', lane, 'BY', 'nosort', 'LIMIT', from, number, 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->replays'
+  local function marked(lane, from, number)
+    local rows = may_sort and redis.pcall(
+      'SORT', lane, 'BY', 'nosort', 'LIMIT', from, number, 'GET', '#', 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->shown'
     )
-    may_sort = marks and not marks.err
-    return may_sort and marks or nil
+    may_sort = rows and not rows.err
+    local some, marks, shown = {}, {}, {}
+    if may_sort then
+      for n = 1, #rows / 3 do
+        some[n], marks[n], shown[n] = rows[3 * n - 2], rows[3 * n - 1], rows[3 * n] or ''
+      end
+    else
+      some = redis.call('LRANGE', lane, from, from + number - 1)
+      for n, id in ipairs(some) do
+        local fields = redis.pcall('HMGET', 'rq:job:' .. id, 'category', 'shown')
+        marks[n], shown[n] = fields[1] or false, fields[2] or '' -- both nil if it is no hash
+      end
+    end
+    return some, marks, shown
+  end
+
+  -- Empties what the record does not take.
+  local function fit(shown)
+    local has_line_feed = string.find(table.concat(shown), '\n', 1, true)
+    for n, text in ipairs(shown) do
+      if #text > MOST_SHOWN or (has_line_feed and string.find(text, '\n', 1, true)) then
+        shown[n] = ''
+      end
+    end
   end
 
   local function verdict(call, position, first, now)
@@ -236,9 +257,8 @@ local intake = module(function(intake)
   end
 
   -- The group in which an event ends that repeats the one which has the slot of what its mark is about, or false.
-  local function repeat_of(at, call, mark, about, is_silenced)
-    local category, remembered = string.match(mark, '^(%S+) ([01])$')
-    local named = category and call.once and call.once[category]
+  local function repeat_of(at, call, category, remembered, about, is_silenced)
+    local named = call.once and call.once[category]
     if not named or (is_silenced and is_silenced(category)) then
       return false
     end
@@ -259,17 +279,20 @@ local intake = module(function(intake)
   end
 
   -- The group in which the pre-check ends events whose jobs bear the mark, or false. `is_silenced` says whether a silence names a
-  -- category; absent where none names any. A mark is the category, and 1 for an id that
-  -- is to be remembered, else 0; in the job, "#" and a digest of what the event is about may follow, and its text and labels for
-  -- the record do.
-  function intake.refusal(at, call, mark, about, first, is_silenced)
-    local again = about and repeat_of(at, call, mark, about, is_silenced)
+  -- category; absent where none names any. A mark is the category, and 1 for an id that is to be remembered, else 0; "#" and a
+  -- digest of what the event is about may follow.
+  function intake.refusal(at, call, mark, first, is_silenced)
+    local known, about = string.match(mark, '^([^#]*)#(%x+)$')
+    local category, remembered = string.match(known or mark, '^(%S+) ([01])$')
+    if not category then
+      return false -- not of ours
+    end
+    local again = about and repeat_of(at, call, category, remembered, about, is_silenced)
     if again then
       return again
     end
     local now = at.now
-    local category, remembered = string.match(mark, '^(%S+) ([01])$')
-    local named = category and call.categories[category]
+    local named = call.categories[category]
     local denial = named and not (is_silenced and is_silenced(category)) and verdict(call, named[1], first, now)
     local group = denial and {
       category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
@@ -282,36 +305,6 @@ local intake = module(function(intake)
     return group
   end
 
-  -- The group in which the pre-check ends the event of a job, and what its mark says for the record; false if it does not end
-  -- there. The job is the n-th of those with `marks`.
-  local function end_of(job, marks, n, refusal_of)
-    local mark, again
-    if marks then
-      mark, again = marks[2 * n - 1], marks[2 * n]
-    else
-      local fields = redis.pcall('HMGET', job, 'category', 'replays')
-      mark, again = fields[1], fields[2] -- both nil if it is no hash
-    end
-    if not mark or again then
-      return false
-    end
-    local category = string.find(mark, ' ', 1, true) or #mark
-    local about = string.match(mark, '^#(%x+) "', category + 2)
-    local ends = category + 1 + (about and #about + 1 or 0)
-    local shown = string.sub(mark, ends + 2)
-    if shown == '' and #mark > ends or shown ~= '' and string.sub(mark, ends + 1, ends + 2) ~= ' "' then
-      return false -- not of ours
-    end
-    mark = string.sub(mark, 1, category + 1)
-    local known = about and mark .. about or mark
-    local group = groups[known]
-    if group == nil then
-      group = refusal_of(mark, about)
-      groups[known] = group
-    end
-    return group, shown
-  end
-
   -- Whether all of these are ids as RQ and this package make them.
   local function are_plain(some)
     for _, id in ipairs(some) do
@@ -319,7 +312,7 @@ local intake = module(function(intake)
         return false
       end
     end
-    return not string.find(table.concat(some), '[^%w_-]')
+    return string.find(table.concat(some), '^[%w_-]*$') ~= nil
   end
 
   -- The printable form of an id, under which the event is known from here on. A changed id ends in a hash, so that two ids
@@ -336,17 +329,28 @@ local intake = module(function(intake)
     local popped, gone = 0, 0
     while popped < most and popped - gone < room and not intake.is_full() do
       local number = math.min(CHUNK, most - popped, room - popped + gone)
-      local new_ids = redis.call('LRANGE', lane, popped, popped + number - 1)
+      local new_ids, marks, shown
+      if refusal_of then
+        new_ids, marks, shown = marked(lane, popped, number)
+        fit(shown)
+      else
+        new_ids = redis.call('LRANGE', lane, popped, popped + number - 1)
+      end
       if #new_ids == 0 then
         break
       end
-      local marks = refusal_of and marks_of(lane, popped, number)
-      local payloads, replays, ends, shown, all_plain = {}, {}, {}, {}, are_plain(new_ids)
+      local payloads, replays, ends, all_plain = {}, {}, {}, are_plain(new_ids)
       for n, id in ipairs(new_ids) do
         local job, is_plain = 'rq:job:' .. id, all_plain or are_plain({ id })
+        local mark = is_plain and marks and marks[n]
         jobs[#jobs + 1] = job
-        if refusal_of and is_plain then
-          ends[n], shown[n] = end_of(job, marks, n, refusal_of)
+        if mark then
+          local group = groups[mark]
+          if group == nil then
+            group = refusal_of(mark)
+            groups[mark] = group
+          end
+          ends[n] = group
         end
         if not ends[n] then
           payloads[n], replays[n] = intake.read_job(job)

@@ -276,6 +276,9 @@ local slots = module(function(slots)
       end
     end
     local low, high = 0, call('ZCARD', view.key) + view.adding
+    if holding <= max and high - view.live - view.lapsed <= max - holding then -- full: there are no more
+      low, high = max - holding, max - holding
+    end
     while low < high do -- how many charged slots still count in the window
       local middle = math.floor((low + high + 1) / 2)
       local score = charged(view, middle, own)

@@ -20,7 +20,7 @@ import pytest
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
-from dispatcher.server.keys import Keys
+from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.stand_in import Page, StandIn, not_landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
@@ -509,7 +509,7 @@ ROWS: Final = (
             f"another layout version, {arguments[0]}",
             stored(KEYS.layout, "999", *arguments),
             78,
-            ("holds key layout '999', this version reads layout '5'", "drain the namespace"),
+            (f"holds key layout '999', this version reads layout '{LAYOUT_VERSION}'", "drain the namespace"),
         )
         for arguments in (("worker", "--burst"), ("send", "errors", "x"), ("status",), ("dead", "list"))
     ),

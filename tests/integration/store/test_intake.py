@@ -15,7 +15,7 @@ from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.errors import ConfigError, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Script, connect
-from dispatcher.server.keys import Keys
+from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.store.intake import Enqueued, Intake, claim_namespace
 from dispatcher.store.rq_keys import QueueKeys
 from tests.support.servers import Database, RedisServer
@@ -47,18 +47,19 @@ def test_an_id_of_any_characters_comes_back_with_its_event(stage: Stage, name: s
     assert (leased.id, leased.event.id) == (job_id_for(name), name)  # type: ignore[union-attr]  # is what the test asks
 
 
-def mark_of(redis: Database, job_id: str) -> bytes | None:
-    """What a job says of itself to the pre-check, as lua/include/intake.lua reads it."""
-    mark: bytes | None = redis.hget(f"rq:job:{job_id}", "category")
-    return mark
+def mark_of(redis: Database, job_id: str) -> list[bytes | None]:
+    """What a job says of itself to the pre-check, and what the record shows of it (lua/include/intake.lua)."""
+    found: list[bytes | None] = redis.hmget(f"rq:job:{job_id}", "category", "shown")
+    return found
 
 
 def test_a_job_bears_its_category_and_whether_its_id_is_to_be_remembered(stage: Stage, redis: Database) -> None:
     stage.send("chosen", category="deploys.eu-1")
-    assert mark_of(redis, "chosen") == b'deploys.eu-1 1 "text of chosen",{}'
-    assert mark_of(redis, stage.send_unnamed("news")) == b'news 0 "unnamed",{}'
-    assert mark_of(redis, Producer(redis).send("news", "x")) == b'news 0 "x",{}'
-    assert mark_of(redis, Producer(redis).send("news", "x", labels={"a": "b"}, id="named")) == b'news 1 "x",{"a":"b"}'
+    assert mark_of(redis, "chosen") == [b"deploys.eu-1 1", b'"text of chosen",{}']
+    assert mark_of(redis, stage.send_unnamed("news")) == [b"news 0", b'"unnamed",{}']
+    assert mark_of(redis, Producer(redis).send("news", "x")) == [b"news 0", b'"x",{}']
+    named = Producer(redis).send("news", "x", labels={"a": "b"}, id="named")
+    assert mark_of(redis, named) == [b"news 1", b'"x",{"a":"b"}']
 
 
 @pytest.mark.parametrize("name", ["a b", "ä", "a/b:c", "{stage}"])
@@ -66,7 +67,7 @@ def test_a_job_that_is_not_called_as_its_event_bears_no_mark(stage: Stage, redis
     stage.send(name)
     (job_id,) = (id_.decode() for id_ in redis.lrange(stage.queue.lanes[1], 0, -1))
     assert job_id == job_id_for(name) != name
-    assert mark_of(redis, job_id) is None
+    assert mark_of(redis, job_id) == [None, None]
     assert redis.hget(f"rq:job:{job_id}", "description") == f"errors: text of {name}".encode()
 
 
@@ -75,7 +76,7 @@ def test_newlines_in_the_text_spoil_neither_mark_nor_description_of_a_job(
     stage: Stage, redis: Database, text: str
 ) -> None:
     stage.intake.enqueue([("x", Event("errors", text, id="x"))])
-    assert mark_of(redis, "x") == f'errors 1 "{" ".join(text.split())}",{{}}'.encode()
+    assert mark_of(redis, "x") == [b"errors 1", f'"{" ".join(text.split())}",{{}}'.encode()]
     assert redis.hget("rq:job:x", "description") == f"errors: {text}".replace("\n", " ").encode()
     (leased,) = stage.worker().take().batch
     assert leased.event.text == text  # type: ignore[union-attr]  # is what the test asks
@@ -164,7 +165,7 @@ def test_a_taken_or_parked_event_counts_against_max_waiting_until_it_ends(redis:
     assert intake.enqueue([("last", Event("errors", "t", id="last"))]) == [FULL]
 
 
-GOOD = "21errors\ndescription\ndata"
+GOOD = "21errors\nshown\ndescription\ndata"
 
 
 def enqueue(redis: Database, stage: Stage, *rows: str | bytes, most: str = "10", at: str = "", jobs: int = 0) -> bytes:
@@ -177,8 +178,28 @@ def enqueue(redis: Database, stage: Stage, *rows: str | bytes, most: str = "10",
 
 @pytest.mark.parametrize(
     "bad",
-    ["", "2", "21errors", "21errors\n", "01errors\nd\ndata", "41errors\nd\ndata", "2xerrors\nd\ndata", b"21\xff\nd"],
-    ids=["nothing", "lane alone", "no line feed", "one line feed", "lane 0", "lane 4", "no mark", "no text"],
+    [
+        "",
+        "2",
+        "21errors",
+        "21errors\n",
+        "21e\ns\n",
+        "01e\ns\nd\ndata",
+        "41e\ns\nd\ndata",
+        "2xe\ns\nd\ndata",
+        b"21\xff\nd",
+    ],
+    ids=[
+        "nothing",
+        "lane alone",
+        "no line feed",
+        "one line feed",
+        "two line feeds",
+        "lane 0",
+        "lane 4",
+        "no mark",
+        "no text",
+    ],
 )
 def test_a_malformed_event_is_refused_and_none_of_its_call_is_written(
     stage: Stage, redis: Database, bad: str | bytes
@@ -207,7 +228,7 @@ def test_more_events_than_one_call_may_hold_are_refused_and_nothing_is_written(s
 
 
 def test_a_category_and_a_description_may_be_empty_and_data_may_hold_line_feeds(stage: Stage, redis: Database) -> None:
-    assert enqueue(redis, stage, "10\n\n", "30\n\na\nb\n") == b"11"
+    assert enqueue(redis, stage, "10\n\n\n", "30\n\n\na\nb\n") == b"11"
     assert [redis.hget(f"rq:job:j{n}", "data") for n in range(2)] == [b"", b"a\nb\n"]
     assert [redis.hget(f"rq:job:j{n}", "category") for n in range(2)] == [None, None]
     assert [redis.lrange(lane, 0, -1) for lane in stage.queue.lanes] == [[b"j0"], [], [b"j1"]]
@@ -237,7 +258,7 @@ def test_a_right_that_is_missing_for_the_lane_leaves_no_job_behind(own_server: R
 
 def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: Database) -> None:
     redis.set(stage.keys.layout, "7")
-    with pytest.raises(ConfigError, match="holds key layout '7', this version reads layout '5'"):
+    with pytest.raises(ConfigError, match=f"holds key layout '7', this version reads layout '{LAYOUT_VERSION}'"):
         stage.intake.enqueue([("x", Event("errors", "t", id="x"))])
     assert redis.keys() == [stage.keys.layout.encode()]
     with pytest.raises(ConfigError, match="layout '7'"):
@@ -247,7 +268,7 @@ def test_another_layout_is_refused_and_nothing_is_enqueued(stage: Stage, redis: 
 def test_a_queue_belongs_to_the_first_namespace_that_claims_it(stage: Stage, redis: Database) -> None:
     claim_namespace(redis, stage.keys, stage.queue)
     claim_namespace(redis, stage.keys, stage.queue)
-    assert redis.get(stage.keys.layout) == b"5"
+    assert redis.get(stage.keys.layout) == LAYOUT_VERSION.encode()
     with pytest.raises(ConfigError, match="queue 'q' belongs to namespace 'stage', not to 'other'"):
         claim_namespace(redis, Keys("other"), stage.queue)
     claim_namespace(redis, Keys("other"), QueueKeys("other"))

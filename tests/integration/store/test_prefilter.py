@@ -308,7 +308,7 @@ def test_text_and_labels_of_what_the_prefilter_drops_are_on_record(
 )
 def test_what_somebody_else_has_written_into_a_mark_spoils_no_record(stage: Stage, ann: Worker, shown: str) -> None:
     stage.send("a", channel=UNPACED)
-    stage.redis.hset("rq:job:a", "category", f"errors 1 {shown}")
+    stage.redis.hset("rq:job:a", "shown", shown)
     assert gone(ann.take()) == ["a"]
     newest = Decisions(stage.redis, stage.keys).all()
     assert [each.id for each in newest] == ["a", "errors-dropped", "errors-sent"]
@@ -407,7 +407,6 @@ def test_a_replayed_dead_letter_is_not_dropped_by_the_prefilter(stage: Stage) ->
     ann.run()
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     letters.replay(letters.find(Filter()))
-    stage.redis.hset("rq:job:dead", "category", "errors 1")
     stage.send("new")
     taken = ann.take()
     assert (handed_out(taken), gone(taken)) == (["dead"], ["new"])

@@ -31,8 +31,8 @@ def test_a_worker_without_rights_to_every_key_prefilters_the_same_with_more_comm
                 ann.follow(stage.put_in_force(LIMITS))
                 stage.send("sent", "refused")
                 ann.run()
-                stage.send(*(f"more-{n}" for n in range(100)), "again")
-                client.hset(stage.queue.job("again"), "replays", "1")
+                stage.send(*(f"more-{n}" for n in range(100)), "plain")
+                client.hdel(stage.queue.job("plain"), "category")
                 client.set(stage.queue.job("odd"), "no job")
                 client.rpush(stage.queue.lane(Lane.NORMAL), "odd")
                 read = calls(admin, "hmget")
@@ -40,7 +40,7 @@ def test_a_worker_without_rights_to_every_key_prefilters_the_same_with_more_comm
                 assert [name for group in taken.prefiltered for name in group.names] == [
                     f"more-{n}" for n in range(100)
                 ]
-                assert [each.id for each in taken.batch] == ["again", "odd"]
+                assert [each.id for each in taken.batch] == ["plain", "odd"]
                 assert stage.snapshot().overall()["dropped"] == 101
             singly.append(calls(admin, "hmget") - read >= 100)
         assert singly == [False, True]
