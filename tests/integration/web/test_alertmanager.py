@@ -78,6 +78,28 @@ def test_many_alerts_are_one_message_that_names_ten_and_counts_the_others(
     assert (len(lines), lines[-1]) == (2 + min(shown, 10), f"and {more} more")
 
 
+def test_a_group_is_one_subject_and_news_where_other_alerts_fire_than_before() -> None:
+    def keys(*alerts: dict[str, Any], each: str = "group", **more: str) -> list[tuple[str | None, ...]]:
+        payloads = alertmanager.read_notification(notification(*alerts, **more), None, each).payloads
+        return [tuple(map(payload.get, ("dedup_key", "once_key", "status"))) for payload in payloads]
+
+    group = '{}:{alertname="DiskFull"}'
+    ((about, once, status),) = keys(alert(1), alert(2))
+    assert (about, status) == (group, None)
+    assert keys(alert(2), alert(1, startsAt="2026-11-20T11:00:00Z"), alert(3, "resolved")) == [(about, once, None)]
+    ((_, joined, _),) = keys(alert(1), alert(2), alert(3))
+    assert joined != once
+    assert keys(alert(1, "resolved"), alert(2, "resolved")) == [(group, None, "resolved")]
+    assert [(about, status) for about, _, status in keys(alert(1), alert(2, "resolved"), each="alert")] == [
+        ("f1", None),
+        ("f2", "resolved"),
+    ]
+    ((long, _, _),) = keys(alert(1), groupKey="é" * 200)
+    assert long is not None
+    assert len(long) == 32
+    assert keys(alert(1), groupKey="") == [(None, None, None)]
+
+
 def test_a_group_is_not_over_as_long_as_alerts_that_were_left_out_may_fire(serving: Serving, redis: Database) -> None:
     (event,) = sent(serving, redis, notification(alert(1, "resolved"), status="resolved", truncatedAlerts=5))
     assert event["dedup_key"] == '{}:{alertname="DiskFull"}'
