@@ -57,8 +57,10 @@ def env(redis_url: str, slack: StandIn, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def serving(env: dict[str, str], redis_url: str, tmp_path: Path) -> Iterator[Serving]:
-    """With a worker beside it."""
-    with Command("worker", env=env, cwd=tmp_path), Serving(redis_url, tmp_path) as serving:
+    """With a worker beside it; it takes alerts from who has the token ``pair``."""
+    (tmp_path / "alertmanager-token").write_text("secret-of-pair", encoding="utf-8")
+    (tmp_path / "tokens").write_text("pair ingest secret-of-pair\neve read,metrics secret-of-eve\n", encoding="utf-8")
+    with Command("worker", env=env, cwd=tmp_path), Serving(redis_url, tmp_path, "--tokens", "tokens") as serving:
         yield serving
 
 
@@ -91,14 +93,14 @@ def messages(slack: StandIn, count: int) -> tuple[Posted, ...]:
 
 def duplicates(client: httpx.Client) -> float:
     told = Scrape.of(client.get("/metrics").text).samples.get("http_events_total", {})
-    return told.get((("result", "duplicate"), ("source", "local")), 0)
+    return told.get((("result", "duplicate"), ("source", "pair")), 0)
 
 
 def test_an_alert_is_one_message_however_often_it_repeats_and_its_end_edits_that(  # noqa: PLR0913, PLR0917 - one fixture for each program
     disks: Disks, serving: Serving, slack: StandIn, redis: Database, env: dict[str, str], tmp_path: Path
 ) -> None:
     with (
-        serving.client() as client,
+        serving.client("secret-of-eve") as client,
         alertmanager(tmp_path, f"{serving.url}/v1/alertmanager", repeat_interval="500ms") as port,
         watching(disks, [port], tmp_path),
     ):
@@ -137,7 +139,7 @@ class Faults:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                respond(self, *faults.answer(self.path, body))
+                respond(self, *faults.answer(self.path, body, self.headers["Authorization"]))
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -149,7 +151,7 @@ class Faults:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
-    def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
+    def answer(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
         """The code and the body for a request."""
         notification = json.loads(body)
         sender = notification["externalURL"]
@@ -160,15 +162,16 @@ class Faults:
             codes = by_sender.setdefault(sender, [])
             self._changed.notify_all()
             assert self._changed.wait_for(lambda: len(by_sender) == 2, PATIENCE_S), "the other one sends it too"
-        code, answer = (500, b"") if is_first and is_lost else self._passed_on(path, body)
+        code, answer = (500, b"") if is_first and is_lost else self._passed_on(path, body, token)
         code = 500 if is_first else code
         with self._changed:
             codes.append(code)
             self._changed.notify_all()
         return code, answer
 
-    def _passed_on(self, path: str, body: bytes) -> tuple[int, bytes]:
-        answer = httpx.post(self._target + path, content=body, headers={"Content-Type": "application/json"})
+    def _passed_on(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json", "Authorization": token}
+        answer = httpx.post(self._target + path, content=body, headers=headers)
         return answer.status_code, answer.content
 
     def await_done(self, state: State) -> None:

@@ -49,12 +49,14 @@ def prometheus(
 def alertmanager(folder: Path, url: str, repeat_interval: str, cluster_port: int = 0, peer: int = 0) -> Iterator[int]:
     """The port of one that posts to ``url``, some tenths of a second after alerts came or changed.
 
-    With a ``cluster_port`` it talks to the one whose cluster port is ``peer``.
+    Its token is in the file ``alertmanager-token`` of the folder. With a ``cluster_port`` it talks to the one whose
+    cluster port is ``peer``.
     """
     route = {"group_by": ["alertname"], "group_wait": "100ms", "group_interval": "300ms"}
+    token = {"credentials_file": str(folder / "alertmanager-token")}
     config = {
         "route": {"receiver": "disks", "repeat_interval": repeat_interval, **route},
-        "receivers": [{"name": "disks", "webhook_configs": [{"url": url}]}],
+        "receivers": [{"name": "disks", "webhook_configs": [{"url": url, "http_config": {"authorization": token}}]}],
     }
     cluster = [
         f"--cluster.listen-address=127.0.0.1:{cluster_port}",
