@@ -64,7 +64,7 @@ class Alerts:
             fault = {"index": 0, "pointer": error.pointer, "detail": str(error)}
             raise Problem(status, f"the body is no notification: {error}", errors=[fault]) from error
         events = await self._ingest.valid(notification.payloads, request)
-        progress = await self._ingest.enqueue(events, fold=notification.fold)
+        progress = await self._ingest.enqueue(events, request, fold=notification.fold)
         return JSONResponse({"enqueued": progress.enqueued, "duplicate": progress.duplicate})
 
 

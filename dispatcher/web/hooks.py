@@ -102,7 +102,7 @@ class Hooks:
         if payload is None:
             return JSONResponse({"ids": [], "enqueued": 0, "duplicate": 0, "ignored": 1}, HTTPStatus.ACCEPTED)
         events = await self._ingest.valid([payload], request)
-        done = (await self._ingest.enqueue(events)).done()
+        done = (await self._ingest.enqueue(events, request)).done()
         return JSONResponse({**done, "ignored": 0}, HTTPStatus.ACCEPTED)
 
     def _payload(

@@ -23,8 +23,11 @@ from dispatcher.web import cloudevents
 from dispatcher.web.auth import caller_of
 from dispatcher.web.problems import FULL_RETRY_S, Problem, unavailable, unavailable_by
 
-REDIS_S: Final = 2.0
-"""How long a request waits for Redis in all, from its first call on."""
+ENQUEUED_S: Final = 2.0
+"""Within this time of the body's end all is on the queue, or the answer says how far it got."""
+
+MOST_LINES: Final = 10_000
+"""JSON lines of one request: so many are on the queue within a part of that time."""
 
 MOST_ERRORS: Final = 100
 """Invalid events of one request that are told, the first ones."""
@@ -105,14 +108,14 @@ class Ingest:
     async def post_events(self, request: Request, body: bytes) -> Response:
         """``POST /v1/events``: an object, an array, JSON lines, or CloudEvents."""
         events = await self.valid(payloads_in(request, body), request)
-        return JSONResponse((await self.enqueue(events)).done(), HTTPStatus.ACCEPTED)
+        return JSONResponse((await self.enqueue(events, request)).done(), HTTPStatus.ACCEPTED)
 
     async def post_text(self, request: Request, body: bytes) -> Response:
         """``POST /v1/events/{category}``: the body is the text, headers are further fields."""
         if _kind(request).startswith("multipart/"):
             raise _unsupported(request, "the text itself")
         events = await self.valid([_text_payload(request, body)], request)
-        return JSONResponse((await self.enqueue(events)).done(), HTTPStatus.ACCEPTED)
+        return JSONResponse((await self.enqueue(events, request)).done(), HTTPStatus.ACCEPTED)
 
     async def valid(self, payloads: Iterable[object], request: Request) -> list[Ready]:
         """The events of all payloads; raises ``Problem`` that names those that are none."""
@@ -138,14 +141,14 @@ class Ingest:
         id_ = event.id or new_event_id()
         return Ready(id_, self._intake.calls.job(job_id_for(id_), event, is_generated=event.id is None))
 
-    async def enqueue(self, events: Sequence[Ready], *, fold: str | None = None) -> Progress:
+    async def enqueue(self, events: Sequence[Ready], request: Request, *, fold: str | None = None) -> Progress:
         """Hand all over, each chunk all or nothing; raises ``Problem`` that says how far it got.
 
         A repeat of a ``fold`` is a duplicate as a whole; see ``AsyncIntake.enqueue_whole``.
         """
         progress = Progress()
         try:
-            async with asyncio.timeout(REDIS_S):
+            async with asyncio.timeout_at(request.state.asked_at + ENQUEUED_S):
                 for number, chunk in enumerate(_chunks(events)):
                     named = None if fold is None else f"{fold}.{number}"
                     results = await self._intake.enqueue_whole([event.job for event in chunk], fold=named)
@@ -156,7 +159,8 @@ class Ingest:
         except (GateUnavailable, ConfigError) as error:
             raise unavailable_by(error, **progress.so_far()) from error
         except TimeoutError:
-            raise unavailable(f"Redis did not answer within {REDIS_S:g} s", **progress.so_far()) from None
+            detail = f"not all events were on the queue within {ENQUEUED_S:g} s"
+            raise unavailable(detail, **progress.so_far()) from None
         return progress
 
 
@@ -216,8 +220,11 @@ def _bounded(value: list[object]) -> list[object]:
 
 
 def _lines(body: bytes) -> Iterator[object]:
-    """The value of each line that is not blank; raises ``Problem`` for the first that is not JSON."""
-    lines = (line for line in body.split(b"\n") if line.strip())
+    """The value of each line that is not blank; raises ``Problem`` for too many, and for the first that is not JSON."""
+    lines = [line for line in body.split(b"\n") if line.strip()]
+    if len(lines) > MOST_LINES:
+        detail = f"the body holds {len(lines)} lines, expected at most {MOST_LINES}"
+        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     for index, line in enumerate(lines):
         try:
             yield read_json(line)

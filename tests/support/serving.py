@@ -38,10 +38,10 @@ prom    metrics        secret-of-prom
 """
 
 
-def app_on(redis_url: str) -> Starlette:
-    """The application in this process, without tokens."""
+def app_on(redis_url: str, client: Redis | None = None) -> Starlette:
+    """The application in this process, without tokens; who uses it to enqueue closes the ``client``."""
     settings, server, log, threads = Settings.isolated(), Server(redis_url, "there"), build_event_log(), Threads()
-    client = Redis.from_url(redis_url)
+    client = client or Redis.from_url(redis_url)
     desk = Desk(settings, server, timeout_s=0.2)
     ingest = Ingest(open_intake(settings, client))
     operating = Operating(desk, threads, log)

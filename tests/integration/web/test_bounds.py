@@ -9,15 +9,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import httpx
 import pytest
 import uvicorn
+from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dispatcher.web import bounds, server
+from dispatcher.web import bounds, ingest, server
 from dispatcher.web.listening import listen
 from tests.integration.web.test_alertmanager import alert, notification
+from tests.integration.web.test_ingest import queued
+from tests.support.delay_proxy import DelayProxy
 from tests.support.processes import PATIENCE_S, until
 from tests.support.servers import RedisServer
 from tests.support.serving import Raw, Serving, app_on
@@ -38,11 +42,12 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 @contextmanager
 def running(redis_url: str) -> Iterator[int]:
     async def serve() -> None:
-        app = app_on(redis_url)
-        app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
-        app.router.routes.append(Route("/defect", bounds.bounded(fail)))
-        servers.append(server.server_of(app))
-        await servers[0].serve([listening])
+        async with Redis.from_url(redis_url) as client:
+            app = app_on(redis_url, client)
+            app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
+            app.router.routes.append(Route("/defect", bounds.bounded(fail)))
+            servers.append(server.server_of(app))
+            await servers[0].serve([listening])
 
     async def sleep(_request: Request, _body: bytes) -> Response:
         await asyncio.Event().wait()
@@ -144,6 +149,30 @@ def test_where_redis_does_not_answer_it_is_the_same_within_the_time_of_an_answer
         finally:
             own_server.cont()
     assert [code for code, _ in answers] == [503] * len(ASKED)
+
+
+def test_lines_that_are_not_all_enqueued_in_time_say_how_far_they_got(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "ENQUEUED_S", 0.5)
+    goes_on = threading.Event()
+
+    def hold_the_second_part(piece: bytes) -> None:
+        if b"e700" in piece or b"e800" in piece:
+            goes_on.wait(PATIENCE_S)
+
+    body = b"".join(b'{"category": "errors", "text": "x", "id": "e%d"}\n' % n for n in range(1_200))
+    with DelayProxy(own_server.socket) as proxy, running(proxy.url) as port:
+        url = f"http://127.0.0.1:{port}/v1/events"
+        proxy.on_call = hold_the_second_part
+        answer = httpx.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
+        goes_on.set()
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        assert (answer.json()["rest_from"], answer.json()["ids"]) == (500, [f"e{n}" for n in range(500)])
+        again = httpx.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
+    assert (again.status_code, len(again.json()["ids"])) == (202, 1_200)
+    with own_server.client() as redis:
+        assert queued(redis) == [f"e{n}" for n in range(1_200)]
 
 
 def answer_to(port: int, asked: str, body: bytes) -> tuple[int, str]:

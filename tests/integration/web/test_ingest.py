@@ -155,9 +155,11 @@ def test_an_event_over_256_kib_is_413(serving: Serving, field: str) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["index"]) == (413, 1)
 
 
-def test_an_array_of_more_than_500_events_is_413(serving: Serving) -> None:
+def test_an_array_of_more_than_500_events_or_lines_of_more_than_10000_are_413(serving: Serving) -> None:
     assert serving.post("/v1/events", events(500)).status_code == 202
     assert serving.post("/v1/events", events(501)).status_code == 413
+    answer = serving.post("/v1/events", lines(10_001), Content_Type="application/x-ndjson")
+    assert (answer.status_code, answer.json()["detail"]) == (413, "the body holds 10001 lines, expected at most 10000")
 
 
 @pytest.mark.parametrize(
