@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dispatcher.web import bounds, ingest, server
+from dispatcher.web import bounds, server
 from dispatcher.web.listening import listen
 from tests.integration.web.test_alertmanager import alert, notification
 from tests.integration.web.test_ingest import queued
@@ -151,10 +151,7 @@ def test_where_redis_does_not_answer_it_is_the_same_within_the_time_of_an_answer
     assert [code for code, _ in answers] == [503] * len(ASKED)
 
 
-def test_lines_that_are_not_all_enqueued_in_time_say_how_far_they_got(
-    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ingest, "ENQUEUED_S", 0.5)
+def test_lines_that_are_not_all_enqueued_in_time_say_how_far_they_got(own_server: RedisServer) -> None:
     goes_on = threading.Event()
 
     def hold_the_second_part(piece: bytes) -> None:
