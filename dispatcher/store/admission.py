@@ -287,6 +287,12 @@ class Admission:
             self._prefilter.add_repeats(leased.event.category, window_us, configured=terms.configured)
 
 
+def _asks_once(candidate: Candidate) -> bool:
+    """Whether the event asks whether it is a repeat; one that was admitted before then has to find its own slot."""
+    first = next(iter(candidate.terms.scopes), None)
+    return isinstance(first, Scope) and is_once(first)
+
+
 def _shadows(candidate: Candidate) -> tuple[Scope, ...]:
     """The shadow scopes that count the event if it is admitted. One that was admitted before is counted already."""
     leased = candidate.leased
@@ -340,7 +346,7 @@ class Ends:
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
-        if any(self._other_of):
+        if any(self._other_of) or any(_asks_once(each.candidate) for each in self._asking):
             facts["others"] = self._other_of
         if about := self._about():
             facts |= {"about": about, "subject": keys.subject_prefix}
@@ -393,8 +399,7 @@ class Ends:
 
     def _other(self, asking: Asking) -> int:
         leased, terms = asking.candidate
-        has_once = terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)
-        if not has_once and leased.event.dedup_key is None:
+        if not _asks_once(asking.candidate) and leased.event.dedup_key is None:
             return 0
         category, named, remember = leased.event.category, leased.counted or "", is_remembered(leased.event, leased.id)
         tally = 0 if asking.repeating is None else self._tally(asking.repeating)

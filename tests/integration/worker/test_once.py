@@ -11,12 +11,12 @@ from dispatcher.core.event import Event, new_event_id
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit
-from dispatcher.core.posts import Receipt, Rejected
+from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from tests.support.deferral import run
 from tests.support.servers import Database
-from tests.support.stage import UNPACED, Stage, Worker, policy_of
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
 
 pytestmark = pytest.mark.server
 
@@ -102,6 +102,16 @@ def test_a_message_that_is_not_posted_gives_its_key_back(stage: Stage, ann: Work
     run(ann)
     assert ann.desk.posts == ["a", "b"]
     assert repeats(stage) == 0
+
+
+def test_a_message_that_is_tried_again_is_no_repeat_of_itself(stage: Stage, ann: Worker) -> None:
+    ann.desk.reply = lambda _: Retryable("http_500", "", uses_attempt=True, reached=True)
+    stage.send("a", dedup_key="db1")
+    run(ann)
+    ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
+    stage.clock.now_us += BACKOFF_US
+    run(ann)
+    assert ann.desk.posts == ["a", "a"]
 
 
 def test_one_that_stands_in_line_keeps_its_key_until_it_is_posted(stage: Stage, ann: Worker) -> None:
