@@ -261,6 +261,7 @@ class Admission:
             {n - 1: wait_us for n, wait_us in facts.get("buffered", ())},
             [read_joined(*row) for row in facts.get("joined", ())],
             frozenset(n - 1 for n in facts.get("over", ())),
+            frozenset(n - 1 for n in facts.get("uncounted", ())),
         )
 
     def _note_refused(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
@@ -368,6 +369,8 @@ class Ends:
                 for (place, _), leased in zip(counted, leased_at, strict=True)
                 if leased.name != leased.id
             },
+            "subject": keys.subject_prefix,
+            "tally": keys.tally_prefix,
             "scope": keys.scope_prefix,
             "waits": keys.waits_prefix,
         }

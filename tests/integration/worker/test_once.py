@@ -229,6 +229,52 @@ class TestEdit:
         assert ann.desk.posts == ["a", "c"]
         assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x2", "text of c\n_x2"]
 
+    def test_a_recovery_after_the_window_tells_the_count_too(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", "b", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US
+        ann.run()
+        stage.send("r", dedup_key="db1", status="resolved")
+        ann.run()
+        assert ann.desk.edits[-1][2].text == ":white_check_mark: ~text of a~\nx2, after 1 h"
+
+    def test_while_the_next_message_is_being_posted_its_repeats_are_not_counted_in_the_one_before(
+        self, stage: Stage, ann: Worker
+    ) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US
+        stage.send("b", dedup_key="db1")
+        started = ann.go()
+        stage.send("c", dedup_key="db1")
+        ann.run()
+        assert ann.desk.edits == []
+        ann.deliver(started)
+        ann.run()
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of b\n_x2"]
+
+    def test_a_recovery_about_one_message_leaves_the_counts_of_others(self, stage: Stage, ann: Worker) -> None:
+        rule = replace(stage.policy.categories["errors"], once=replace(ONCE, by=("host",), then=Then.EDIT))
+        stage.policy = replace(stage.policy, categories={"errors": rule})
+        stage.send("a", "b", dedup_key="db", labels={"host": "db1"})
+        stage.send("c", "d", "e", dedup_key="db", labels={"host": "db2"})
+        stage.send("r", dedup_key="db", status="resolved", labels={"host": "db2"})
+        for _ in range(2):
+            ann.run()
+            stage.clock.now_us += 30 * US
+        assert sorted(message.text.splitlines()[-1].split(",")[0] for _, _, message in ann.desk.edits) == ["_x2", "x3"]
+
+    def test_where_repeats_were_dropped_before_none_is_counted(self, stage: Stage, ann: Worker) -> None:
+        counting = stage.policy
+        stage.policy = replace(counting, categories={"errors": replace(counting.categories["errors"], once=ONCE)})
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.policy = counting
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        assert stage.snapshot().counts.by_reason("dropped") == {("errors", "repeat"): 1}
+        assert stage.snapshot().all_tallies == 0
+
     def test_repeats_of_one_that_is_not_posted_yet_are_told_when_it_is(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", dedup_key="db1")
         started = ann.go()
