@@ -165,6 +165,8 @@ class Model:
     """How many are to be counted in the message of an event."""
     counting: set[str] = field(default_factory=set)
     """Events in whose messages repeats are counted."""
+    prechecked: str = ""
+    """The last event that was dropped before it was read: as a repeat, though it may be older than a recovery."""
     struck: set[str] = field(default_factory=set)
     """Events whose messages say that it is over."""
 
@@ -233,7 +235,7 @@ class Model:
             return hushed
         if not event.is_over:
             subject = self.subjects.get(event.subject, Subject())
-            if subject.over is not None and event.moment < subject.over:
+            if event.id != self.prechecked and subject.over is not None and event.moment < subject.over:
                 return "dropped resolved"
             holder, since_us = self.taken.get(scope, ("", -rule.per_us)) if scope is not None else ("", -rule.per_us)
             if now_us < since_us + rule.per_us:
@@ -289,6 +291,9 @@ class Walk:
             place, now_us, rules = next(self.moments), self.stage.clock.now_us, self.rules_of[self.worker.follows]
             if step == "start":
                 self.started.add(id_)
+            elif step == "take":
+                self.model.prechecked = id_
+                self.decided[id_] = place, now_us, rules
             elif id_ not in self.started and (step == "recover" or id_ not in self.over):
                 place, *_ = self.decided.get(id_, (place,))
                 self.decided[id_] = place, now_us, rules

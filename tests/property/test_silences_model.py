@@ -220,16 +220,18 @@ class Walk:
         """All there is to do at this instant; ``asks_all``: the first ask that wait for each silence."""
         for silence in [each for each in self.silences.values() if each.ends_us <= self.now_us]:
             self.end(silence)
-        heads: dict[str, str] = {}
+        asked: set[str] = set()
+        """Lines of which the first has asked, and the others wait on."""
         for event, awaited in sorted(self.waiting.values(), key=lambda pair: pair[0].rank):
-            heads.setdefault(awaited, event.id)
-        for event, awaited in sorted(self.waiting.values(), key=lambda pair: pair[0].rank):
+            line = f"quiet:{event.category}" if awaited == "quiet" else awaited
             if awaited == "quiet":
-                asks = asks_all or self.rules.hush(event.category, self.now_us) != "defer"
+                holds = self.rules.hush(event.category, self.now_us) == "defer"
             else:
-                asks = awaited not in self.silences or (asks_all and heads[awaited] == event.id)
-            if asks:
+                holds = awaited in self.silences
+            if not holds or (asks_all and line not in asked):
                 self.decide(event, self.in_force(), self.now_us)
+                if awaited != "quiet" or self.waiting.get(event.id, (event, ""))[1] == "quiet":
+                    asked.add(line)
         for silence in [*self.ended.values()]:
             if silence.ended_us is not None and silence.ended_us + SETTLE_US <= self.now_us:
                 del self.ended[silence.id]
