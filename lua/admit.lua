@@ -267,8 +267,11 @@ local function keep_tallies(groups)
       end
       group.set_aside = only.n
     elseif tally.number > 0 then
-      if tally.holder and plan.hget(tally.key, 'event') ~= tally.holder and plan.hget(tally.key, 'ts') then
+      local counts_for = tally.holder and plan.hget(tally.key, 'ts') and plan.hget(tally.key, 'event')
+      if counts_for and counts_for ~= tally.holder then
         digest.set_apart(at, tally.id, tally.key)
+      elseif counts_for then
+        digest.count_until(at, tally.key, at.now + wait_of(only.group.verdict))
       end
       local was_buffered = digest.suppress(at, tally, tally.number, tally.why, tally.texts)
       if was_buffered then

@@ -287,6 +287,12 @@ local digest = module(function(digest)
     plan.del(key)
   end
 
+  -- Repeats are counted in the message until then: the limits may be others than those by which it was posted.
+  function digest.count_until(at, key, until_us)
+    plan.hset(key, 'next', digits(until_us))
+    plan.keep_alive(key, until_us - at.now + HOUR_US)
+  end
+
   -- The message that repeats are counted in is posted, until `next_us` the only one. Repeats may have come before.
   function digest.begin_repeats(at, tally, message, next_us)
     local key = tally.key
@@ -296,8 +302,7 @@ local digest = module(function(digest)
     for field, value in pairs(message) do
       plan.hset(key, field, value)
     end
-    plan.hset(key, 'next', digits(next_us))
-    plan.keep_alive(key, next_us - at.now + HOUR_US)
+    digest.count_until(at, key, next_us)
     if plan.zscore(at.timers, tally.id) then
       plan.zadd(at.timers, at.now, tally.id)
     end

@@ -163,8 +163,8 @@ class Model:
     slots: dict[str, dict[tuple[str, int], int]] = field(default_factory=lambda: {name: {} for name in CATEGORIES})
     repeats: Counter[str] = field(default_factory=Counter)
     """How many are to be counted in the message of an event."""
-    counting: set[str] = field(default_factory=set)
-    """Events in whose messages repeats are counted."""
+    counting: dict[str, int] = field(default_factory=dict)
+    """Events in whose messages repeats are counted, and when their windows end, by the limits of the last of these."""
     prechecked: str = ""
     """The last event that was dropped before it was read: as a repeat, though it may be older than a recovery."""
     struck: set[str] = field(default_factory=set)
@@ -177,7 +177,9 @@ class Model:
         rule, scope = rules.of[event.category], event.scope(rules.of[event.category].by)
         if (refused := self.refused(event, rules, now_us)) is not None:
             if refused == "digested repeat" and scope is not None:
-                self.repeats[self.taken[scope][0]] += 1
+                holder, since_us = self.taken[scope]
+                self.repeats[holder] += 1
+                self.counting[holder] = since_us + rule.per_us
             return refused
         subject = None if event.key is None else self.subjects.setdefault(event.subject, Subject())
         if subject is not None and scope is not None:
@@ -189,7 +191,7 @@ class Model:
         if scope is not None:
             self.taken[scope] = event.id, now_us
             if rule.edits:
-                self.counting.add(event.id)
+                self.counting[event.id] = now_us + rule.per_us
         if subject is not None and (subject.posted is None or subject.posted < event.moment):
             subject.posted, subject.message = event.moment, event.id
         return "sent"
@@ -239,7 +241,8 @@ class Model:
                 return "dropped resolved"
             holder, since_us = self.taken.get(scope, ("", -rule.per_us)) if scope is not None else ("", -rule.per_us)
             if now_us < since_us + rule.per_us:
-                is_counted = rule.edits and self.can_edit and holder in self.counting
+                is_closed = self.repeats[holder] > 0 and self.counting.get(holder, 0) <= now_us
+                is_counted = rule.edits and self.can_edit and holder in self.counting and not is_closed
                 return "digested repeat" if is_counted else "dropped repeat"
         counted = sum(now_us < at_us + HOUR_US for at_us in self.slots[event.category].values())
         if not rule.is_limited or counted < LIMIT:
