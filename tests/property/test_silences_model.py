@@ -380,26 +380,31 @@ class Walk:
         event = self.event()
         self.enqueue(event)
         worker.die_at(self.random.randint(1, MOST_STEPS))
-        done: list[str] = []
-        worker.is_done = lambda step, ids: done.extend([step] * (event.id in ids))
+        decided: list[str] = []
+
+        def note(step: str, ids: list[str]) -> None:
+            if event.id in ids and (step in {"settle", "start"} or (step == "line_up" and self.is_held(event))):
+                decided.append(step)
+
+        worker.is_done = note
         self.settle()
         with suppress(Killed):
             worker.run()
-        if self.is_decided(event, done):
+        if decided:
             self.decide(event, self.in_force(), self.now_us)
         for _ in range(2 * LEASE_US // US):
             self.stage.clock.forward(1)
             for each in self.workers:
-                each.is_done = worker.is_done
+                each.is_done = note
             self.run()
-            if event.id not in self.fates | self.waiting and self.is_decided(event, done):
+            if event.id not in self.fates | self.waiting and decided:
                 self.decide(event, self.in_force(), self.now_us)
 
-    def is_decided(self, event: Sent, done: list[str]) -> bool:
-        """Whether a step was done that decides what becomes of the event."""
-        holds = any(each.matches(event, self.now_us) for each in self.silences.values())
-        holds = holds or self.rules.hush(event.category, self.now_us) == "defer"
-        return not {"settle", "start", *(["line_up"] if holds else [])}.isdisjoint(done)
+    def is_held(self, event: Sent) -> bool:
+        """Whether a silence or quiet hours keep the event waiting now."""
+        silences = [each for each in self.silences.values() if self.now_us < each.ends_us]
+        is_quiet = self.rules.hush(event.category, self.now_us) == "defer"
+        return is_quiet or any(each.matches(event, self.now_us) for each in silences)
 
     def check(self) -> None:
         kept = {each.silence.id: each for each in self.silencing.all()}
