@@ -720,6 +720,24 @@ def test_a_report_that_cannot_be_posted_is_tried_again_for_a_day(stage: Stage, a
     assert (stage.total("notices"), stage.snapshot().events) == (0, 0)
 
 
+def test_a_report_whose_channel_is_gone_goes_to_the_fallback(stage: Stage, ann: Worker) -> None:
+    stage.policy = replace(stage.policy, defaults=replace(stage.policy.defaults, fallback="#ops"))
+    silence(stage, "host=db1", seconds=60)
+    send(stage, "a", labels={"host": "db1"})
+    run(ann)
+    ann.desk.reply = lambda message: (
+        Receipt("#ops", "1.5") if message.channel == "#ops" else Rejected("is_archived", "archived")
+    )
+    stage.clock.forward(60)
+    run(ann)
+    stage.clock.forward(1)
+    run(ann)
+    gone, posted = ann.desk.messages
+    assert (gone.channel, posted.channel) == (UNPACED, "#ops")
+    assert posted.text.splitlines()[1:] == [gone.text]
+    assert (stage.total("notices"), stage.snapshot().events) == (1, 0)
+
+
 def test_a_report_whose_worker_dies_while_posting_is_found_and_not_posted_again(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", labels={"host": "db1"})
