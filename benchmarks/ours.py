@@ -98,7 +98,9 @@ class Ours:
 
 def send(client: Database, storm: Storm) -> None:
     """Hand a storm over."""
-    Producer(client).send_many({"category": category, "text": text} for category, text, _ in storm.rows())
+    Producer(client).send_many(
+        {"category": category, "text": text, **storm.about(number)} for category, text, number in storm.rows()
+    )
 
 
 def unmark(client: Database) -> None:

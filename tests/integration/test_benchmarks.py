@@ -33,7 +33,7 @@ from tests.support.invariants import state_of
 from tests.support.servers import Database
 
 NAMES: Final = (
-    *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "scripts", "slots", "starvation"),
+    *("deferral", "enqueue", "gate", "growth", "latency", "memory", "once", "peers", "scripts", "slots", "starvation"),
     *("serving", "start", "storm"),
 )
 

@@ -720,6 +720,36 @@ def test_a_report_that_cannot_be_posted_is_tried_again_for_a_day(stage: Stage, a
     assert (stage.total("notices"), stage.snapshot().events) == (0, 0)
 
 
+def test_a_report_that_waits_is_no_parked_event(stage: Stage, ann: Worker) -> None:
+    silence(stage, "host=db1", seconds=60)
+    send(stage, "a", "b", labels={"host": "db1"})
+    send(stage, "c", category="later", labels={"host": "db1"})
+    run(ann)
+    events = ParkedEvents(stage.redis, stage.keys, stage.queue, stage.policy, remember_us=0, clock=stage.clock)
+    assert events.count() == len(list(events.find(ParkedFilter()))) == 1
+    stage.clock.forward(60)
+    run(ann)
+    assert (events.count(), stage.snapshot().parked_with_digests) == (0, 1)
+
+
+def test_a_report_whose_channel_is_gone_goes_to_the_fallback(stage: Stage, ann: Worker) -> None:
+    stage.policy = replace(stage.policy, defaults=replace(stage.policy.defaults, fallback="#ops"))
+    silence(stage, "host=db1", seconds=60)
+    send(stage, "a", labels={"host": "db1"})
+    run(ann)
+    ann.desk.reply = lambda message: (
+        Receipt("#ops", "1.5") if message.channel == "#ops" else Rejected("is_archived", "archived")
+    )
+    stage.clock.forward(60)
+    run(ann)
+    stage.clock.forward(1)
+    run(ann)
+    gone, posted = ann.desk.messages
+    assert (gone.channel, posted.channel) == (UNPACED, "#ops")
+    assert posted.text.splitlines()[1:] == [gone.text]
+    assert (stage.total("notices"), stage.snapshot().events) == (1, 0)
+
+
 def test_a_report_whose_worker_dies_while_posting_is_found_and_not_posted_again(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", labels={"host": "db1"})

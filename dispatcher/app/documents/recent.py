@@ -21,6 +21,7 @@ CAUSES: Final[Mapping[str, str]] = {
     Reason.LIMIT_GLOBAL: "global",
     Reason.SILENCED: "silenced",
     Reason.QUIET: "quiet",
+    Reason.REPEAT: "repeated",
 }
 """The words for the reasons for which most is suppressed; all others are ``_OTHER``."""
 

@@ -323,12 +323,13 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
 def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, totals: bool) -> None:
     minute = Counts(
         {
-            "received": 32,
+            "received": 35,
             "sent errors": 1,
             "dropped errors limit:category": 12,
             "dropped errors limit:global": 3,
             "dropped deploys limit:label": 1,
             "dropped deploys cancelled": 2,
+            "dropped deploys repeat": 3,
             "digested reports limit:category": 4,
             "dead audit silenced": 5,
             "dead audit rejected": 1,
@@ -345,10 +346,10 @@ def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, 
     rows = {line.split()[0]: " ".join(line.split()) for line in shown.splitlines() if line.strip()}
     for name, causes in (
         ("errors", "15: 12 own, 3 global"),
-        ("deploys", "3: 2 other, 1 own"),
+        ("deploys", "6: 3 repeated, 2 other, 1 own"),
         ("reports", "4 own"),
         ("audit", "6: 5 silenced, 1 other"),
-        ("all", "28: 17 own, 5 silenced, 3 global, 3 other"[: None if totals else 28]),
+        ("all", "31: 17 own, 5 silenced, 3 global, 3 repea"[: None if totals else 28]),
     ):
         assert causes in rows[name]
     assert ("5015" in rows["errors"], "Parked" in rows["Category"]) == (totals, totals)
