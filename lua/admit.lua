@@ -18,7 +18,8 @@
 --            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...],
 --              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events,
 --            "names": {position of a request: the event's name, where that is not its id}; both only with "tallies",
---            "others": [position of its kind for each request that ends as a repeat or since its failure is over, or 0, ...] | absent,
+--            "others": [position of its kind for each request that ends as a repeat or since its failure is over, or 0, ...] | absent
+--              where no scope is of the kind 'once', and no recovery can have come before an event,
 --            "about": {position of a request: as in include/subjects.lua, and then true if it was admitted before, and the name of its
 --              scope of the kind 'once' that does not follow from its subject | absent} | absent, "subject": prefix of keys | absent,
 --            "release": [position of a request, ...] that gives back its slots if it is refused, "scope", "waits": prefixes of keys

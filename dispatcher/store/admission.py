@@ -340,7 +340,7 @@ class Ends:
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
-        if any(self._other_of):
+        if any(self._other_of) or any(map(is_once, call.scopes)):
             facts["others"] = self._other_of
         if about := self._about():
             facts |= {"about": about, "subject": keys.subject_prefix}

@@ -199,7 +199,7 @@ local slots = module(function(slots)
     if type(own) ~= 'number' or own <= HELD + view.now then
       return held(view)
     end
-    local number = call('ZRANK', view.key, id) - (call('ZCARD', view.key) - view.live)
+    local number = call('ZRANK', view.key, view.members and view.members[id] or id) - (call('ZCARD', view.key) - view.live)
     for _, taken in ipairs(view.taken) do
       if taken > HELD + view.now and taken < own then
         number = number - 1
