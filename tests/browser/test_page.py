@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 
@@ -84,8 +85,12 @@ def test_foreign_text_runs_nowhere(open_page: Open, redis: Database, desk: Servi
     with desk.client("secret-of-olga") as olga:
         olga.put("/v1/pause/errors", json={"why": NASTY})
         olga.put("/v1/mutes/errors", json={"for": "2h", "why": NASTY})
+        olga.post("/v1/silences", json={"matchers": [f"host={NASTY}"], "for": "2h", "why": NASTY})
+        olga.post("/v1/silences", json={"matchers": [f"team={NASTY}"], "for": "2h", "why": NASTY})
+        olga.delete("/v1/silences/3")
     page = open_page()
-    for path in (*VIEWS, "/explain?text=script", "/dead?text=script"):
+    typed = quote(NASTY)
+    for path in (*VIEWS, "/explain?text=script", "/dead?text=script", f"/silences?matchers={typed}&why={typed}"):
         page.goto(path)
         page.wait_for_timeout(50)  # for what an image that is none would do
         assert page.locator("img, svg[onload], main script").count() == 0
@@ -99,12 +104,14 @@ def test_100000_dead_letters_are_painted_within_300_ms(open_page: Open, redis: D
     page = open_page()
     page.goto("/audit")  # the browser has the style sheet, and the server its connections
     first_paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-    took_ms = []
-    for _ in range(5):  # the least is what it takes; the rest is what else the machine does
+
+    def took_ms() -> float:
         page.goto("/dead")
         assert "100,000 are kept" in page.locator("main").inner_text()
-        took_ms.append(until(lambda: page.evaluate(first_paint), "a paint"))
-    assert min(took_ms) < 300
+        return float(until(lambda: page.evaluate(first_paint), "a paint"))
+
+    # The least is what it takes; the rest is what else the machine does.
+    until(lambda: took_ms() < 300, "a paint within 300 ms")
 
 
 def test_a_group_is_replayed_with_the_keyboard_alone(open_page: Open, redis: Database) -> None:
@@ -128,6 +135,25 @@ def test_a_group_is_replayed_with_the_keyboard_alone(open_page: Open, redis: Dat
     page.keyboard.press("Enter")
     page.wait_for_url("**/dead?replayed=3")
     assert (len(on_lanes(redis)), buried(redis)) == (3, ["d"])
+
+
+def test_a_silence_is_added_and_expired_with_the_keyboard_alone(open_page: Open, redis: Database) -> None:
+    bury(redis, [{"category": "errors", "text": "disk", "id": "e", "labels": {"host": "db1"}}])
+    page = open_page()
+    page.goto("/silences")
+    for name, typed in (("matchers", "host=db1"), ("for", "2h"), ("why", "db1 moves")):
+        _tab_to(page, name)
+        page.keyboard.type(typed)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/silences/preview")
+    assert "It would have matched 1 of the newest 1 event" in page.locator("main").inner_text()
+    _tab_to(page, "Silence")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/silences?added=1")
+    _tab_to(page, "Expire", "host=db1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/silences?expired=1")
+    assert "Nothing is silenced now." in page.locator("main").inner_text()
 
 
 def test_what_is_new_comes_by_itself_and_leaves_the_focus_where_it_is(open_page: Open, redis: Database) -> None:
@@ -186,8 +212,9 @@ def _used_s(redis: Database) -> float:
 
 
 def _tab_to(page: Any, text: str, row: str = "") -> None:  # noqa: ANN401 - playwright's
-    """Press Tab until an element of this text, in a row with that one, has the focus."""
-    said = "[document.activeElement.textContent.trim(), document.activeElement.closest('tr')?.textContent ?? '']"
+    """Press Tab until an element of this text or name, in a row with that one, has the focus."""
+    element = "document.activeElement"
+    said = f"[{element}.textContent.trim() || {element}.name, {element}.closest('tr')?.textContent ?? '']"
     for _ in range(60):
         page.keyboard.press("Tab")
         found, around = page.evaluate(said)

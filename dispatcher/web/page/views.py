@@ -18,7 +18,7 @@ from dispatcher.core.policy import GLOBAL_SCOPE, Policy
 from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 from dispatcher.settings.content import Content
-from dispatcher.settings.describe import sentences
+from dispatcher.settings.describe import next_quiet_sentences, rules
 from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.store.snapshot import Snapshot
 from dispatcher.store.versions import Version
@@ -269,8 +269,39 @@ def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], l
     return found, letters, counts.total(), is_all
 
 
-def limits(look: Look, kept: Sequence[Version], number: int | None) -> dict[str, Any]:
-    """The rules in force as sentences, the versions, and what the newest, or a chosen one, changed."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule in words: what it is about, and what it says of that."""
+
+    about: str
+    said: Sequence[str]
+
+
+def rules_of(policy: Policy, now_us: int, category: str | None = None) -> list[Rule]:
+    """All rules, or those that an event of the category follows."""
+    found = rules(policy, () if category is None else (category,))
+    if category is not None:
+        quiet = {
+            f"quiet {each.name}" for each in policy.quiet if each.categories is None or category in each.categories
+        }
+        own = f"category {category}"
+        found = {
+            about: said
+            for about, said in found.items()
+            if about in {"global", own, *quiet} or about.startswith(f"{own}, route ")
+        }
+    spans = next_quiet_sentences(policy, now_us)
+    return [_rule(sentence, spans) for sentence in found.values()]
+
+
+def _rule(sentence: str, spans: Sequence[str]) -> Rule:
+    about, _, said = sentence.removesuffix(".").partition(": ")
+    more = [span.removesuffix(".").partition(": ")[2] for span in spans if span.startswith(f"{about}: ")]
+    return Rule(about, [*said.split("; "), *more])
+
+
+def limits(look: Look, kept: Sequence[Version], number: int | None, category: str | None) -> dict[str, Any]:
+    """The rules in force in words, the versions, and what the newest, or a chosen one, changed."""
     from dispatcher.settings.differences import changes
 
     versions = list(kept)
@@ -278,7 +309,8 @@ def limits(look: Look, kept: Sequence[Version], number: int | None) -> dict[str,
     before = next((each for each in versions if chosen is not None and each.number < chosen.number), None)
     found = [] if chosen is None or before is None else changes(_content(before), _content(chosen))
     return {
-        "sentences": sentences(look.limits.policy),
+        "rules": rules_of(look.limits.policy, look.status.snapshot.now_us, category),
+        "category": category,
         "version": look.limits.version,
         "file": str(look.limits.path),
         "versions": versions,
