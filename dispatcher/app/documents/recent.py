@@ -21,10 +21,19 @@ CAUSES: Final[Mapping[str, str]] = {
     Reason.LIMIT_GLOBAL: "global",
     Reason.SILENCED: "silenced",
     Reason.QUIET: "quiet",
+    Reason.REPEAT: "repeat",
 }
 """The words for the reasons for which most is suppressed; all others are ``_OTHER``."""
 
 _OTHER: Final = "other"
+_IN_WORDS: Final = {
+    "own": "by their own limits",
+    "global": "by the limit of all",
+    "silenced": "by a silence",
+    "quiet": "in quiet hours",
+    "repeat": "as repeats",
+    _OTHER: "for another reason",
+}
 _SUPPRESSED_DEAD: Final = {*CAUSES, Reason.OVERFLOW}
 _JUST_NOW: Final = 1
 """A category of which something was suppressed in this minute or in the one before is one of now."""
@@ -49,6 +58,10 @@ class Lately:
             if is_suppressed(outcome, reason):
                 found[CAUSES.get(reason, _OTHER)] += number
         return {cause: number for cause, number in sorted(found.items(), key=lambda item: -item[1]) if number}
+
+    def causes_in_words(self) -> str:
+        """``12 by their own limits, 3 by the limit of all``."""
+        return ", ".join(f"{number:,} {_IN_WORDS[cause]}" for cause, number in self.causes().items())
 
     def suppressed(self) -> int:
         """How many of all causes."""

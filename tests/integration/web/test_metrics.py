@@ -28,6 +28,7 @@ categories:
   errors: {limits: [2/30m, {max: 1, window: 1h, shadow: true}]}
   deploys: {on_limit: defer, limits: [1/1h]}
   audit: {on_limit: dead-letter, limits: [1/1h]}
+  builds: {once: {by: text, per: 1h}}
 """
 
 
@@ -41,7 +42,7 @@ def env(redis_url: str, tmp_path: Path) -> dict[str, str]:
 def scraped(redis: Database, env: dict[str, str]) -> Scrape:
     """After events of all kinds, one of which waits on its lane."""
     producer = Producer(redis)
-    for category, count in (("errors", 3), ("audit", 2), ("deploys", 3), ("mystery", 2)):
+    for category, count in (("errors", 3), ("audit", 2), ("deploys", 3), ("mystery", 2), ("builds", 2)):
         producer.send_many([{"category": category, "text": str(n)} for n in range(count)])
     assert run("worker", "--burst", **env, DISPATCHER_SINK="console").code == 0
     producer.send("errors", "later", priority="high")
@@ -51,12 +52,13 @@ def scraped(redis: Database, env: dict[str, str]) -> Scrape:
 def test_a_scrape_tells_what_became_of_every_event(scraped: Scrape) -> None:
     assert scraped.faults() == []
     assert scraped.by("events_received_total", "category") == {
-        "": 0, "errors": 3, "audit": 2, "deploys": 3, "mystery": 2,
+        "": 0, "errors": 3, "audit": 2, "deploys": 3, "mystery": 2, "builds": 2,
     }  # fmt: skip
     assert scraped.value("events_total", category="errors", outcome="sent") == 2
     assert scraped.value("events_ended_total", outcome="dead", reason="limit:category") == 1
     assert scraped.value("suppressed_total", category="errors", limit="category") == 1
     assert scraped.value("suppressed_total", category="audit", limit="category") == 1
+    assert scraped.value("suppressed_total", category="builds", limit="repeat") == 1
     assert scraped.value("shadow_denied_total", scope="category:errors", limit="1/1h") == 1
     assert scraped.by("parked", "why") == {"limit": 2}
     assert scraped.by("waiting", "lane") == {"high": 1, "normal": 0, "low": 0}
@@ -66,7 +68,7 @@ def test_a_scrape_tells_what_became_of_every_event(scraped: Scrape) -> None:
     assert scraped.value("limit_max", scope="global", window="1h") == 20
     assert 0 < scraped.value("limit_free_in_seconds", scope="category:audit", window="1h") <= 3_600
     assert scraped.value("limits_version") == 1
-    assert scraped.total("delivery_seconds_count") == 6
+    assert scraped.total("delivery_seconds_count") == 7
 
 
 def test_the_families_are_those_of_the_documentation(scraped: Scrape) -> None:
