@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -228,14 +229,16 @@ class Page:
         asked.done()
         found = (each for each in self._desk.decisions.suppressed() if category in {None, each.category})
         causes, newest, is_all = views.causes(found, SHOWN)
-        recent = self._looks.look().status.recent
+        begin_us = self._looks.look().status.snapshot.now_us - views.PAUSE_US
         return {
-            "causes": causes,
+            "causes": {
+                "Now": [each for each in causes if each.newest.at_us >= begin_us],
+                "Earlier": [each for each in causes if each.newest.at_us < begin_us],
+            },
             "newest": newest,
             "is_all": is_all,
             "category": category,
             "kept_since_us": self._desk.decisions.kept_since_us(),
-            "lately": {name: lately.causes() for name, lately in recent.categories.items() if lately.suppressed()},
         }
 
     def _explain(self, request: Request) -> Facts:
@@ -275,6 +278,7 @@ class Page:
         events = self._desk.parked(look.limits.policy)
         found = search(events.pages(wanted(events)), SHOWN)
         rows = [{**parked_document(each), "expires_us": each.deadline_us} for each in found.rows]
+        rows.sort(key=_expected)
         return {
             **views.waiting(look.status.snapshot),
             "rows": rows,
@@ -357,6 +361,12 @@ def _frame(name: str, *, may_operate: bool, needs_tokens: bool) -> Facts:
         "is_live": True,
         "url_of": lambda id_: quote(id_, safe=""),
     }
+
+
+def _expected(parked: Mapping[str, Any]) -> tuple[float, str, int]:
+    """What goes first comes first; where that is not known, what has waited longest of its category."""
+    expected_at = parked.get("expected_at") or parked.get("next_at") or math.inf
+    return expected_at, parked.get("category") or "", parked["expires_us"]
 
 
 def _told(problem: Problem) -> Response:
