@@ -15,7 +15,7 @@ from dispatcher.core.outcomes import DeadLettered
 from dispatcher.producer.blocking import Producer
 from tests.browser.conftest import LIMITS, OLGA, Open
 from tests.browser.situation import situation
-from tests.support.dead_letters import EXHAUSTED, buried, bury, numbered, on_lanes
+from tests.support.dead_letters import DENIED, EXHAUSTED, buried, bury, numbered, on_lanes
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database
 from tests.support.serving import Serving
@@ -23,7 +23,15 @@ from tests.support.serving import Serving
 pytestmark = pytest.mark.browser
 
 VIEWS: Final = ("/", "/suppressed", "/explain", "/waiting", "/dead", "/silences", "/limits", "/audit")
-MORE: Final = ("/explain?id=e1", "/explain?text=text", "/dead/e1", "/dead/none", "/dead?since=soon")
+MORE: Final = (
+    "/limits?category=errors",
+    "/suppressed?category=errors",
+    "/explain?id=e1",
+    "/explain?text=text",
+    "/dead/e1",
+    "/dead/none",
+    "/dead?since=soon",
+)
 NASTY: Final = """<script>alert(1)</script>"'><img src=x onerror=alert(1)><svg onload=alert(1)>${alert(1)}"""
 STORM: Final = 30_000
 LONG: Final = "a-word-that-has-no-end-" * 20
@@ -58,10 +66,17 @@ CONTRAST: Final = """() => {
 
 
 @pytest.fixture
-def letters(redis: Database) -> None:
+def letters(redis: Database, desk: Serving) -> None:
     """Something in the views, also what is long and has no place to be broken."""
     bury(redis, numbered(5))
     bury(redis, [{"category": "deploys", "text": LONG, "id": LONG[:128]}], EXHAUSTED)
+    bury(redis, [{"category": "errors", "text": LONG, "id": "over"}], DENIED)
+    with desk.client("secret-of-olga") as olga:
+        for matchers in ("host=db1", f"host={LONG[:200]}"):
+            olga.post(
+                "/v1/silences", json={"matchers": [matchers], "for": "2h", "end_if_idle": "1h", "why": LONG[:200]}
+            )
+        olga.delete("/v1/silences/1")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
