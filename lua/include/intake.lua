@@ -312,7 +312,7 @@ local intake = module(function(intake)
         return false
       end
     end
-    return not string.find(table.concat(some), '[^%w_-]')
+    return string.find(table.concat(some), '^[%w_-]*$') ~= nil
   end
 
   -- The printable form of an id, under which the event is known from here on. A changed id ends in a hash, so that two ids

