@@ -44,12 +44,14 @@ class Lately:
     """What was received of one category, what was sent, and how many of each other outcome ended for each reason.
 
     ``age`` is how many minutes ago something of it was last suppressed: 1 also for this minute, None for not at all.
+    ``begun`` says how many minutes ago each outcome and reason was first counted.
     """
 
     received: int = 0
     sent: int = 0
     ended: Mapping[tuple[str, str], int] = field(default_factory=dict)
     age: int | None = None
+    begun: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def causes(self) -> dict[str, int]:
         """How many were suppressed (dropped, digested or kept as dead letters), by cause; the most frequent first."""
@@ -109,18 +111,22 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
     sent: dict[str, int] = {}
     ended: dict[str, dict[tuple[str, str], int]] = {}
     ages: dict[str, int] = {}
+    begun: dict[str, dict[tuple[str, str], int]] = {}
     for age, minute in enumerate(minutes):
         _add(received, minute.received_by_category())
         _add(sent, minute.by_category("sent"))
         for outcome in REASONED:
             for (category, reason), number in minute.by_reason(outcome).items():
                 _add(ended.setdefault(category, {}), {(outcome, reason): number})
+                begun.setdefault(category, {})[outcome, reason] = age
                 if is_suppressed(outcome, reason):
                     ages.setdefault(category, max(age, _JUST_NOW))
     over_s = (MINUTE_US + now_us % MINUTE_US) / US
     return Recent(
         {
-            name: Lately(received.get(name, 0), sent.get(name, 0), ended.get(name, {}), ages.get(name))
+            name: Lately(
+                received.get(name, 0), sent.get(name, 0), ended.get(name, {}), ages.get(name), begun.get(name, {})
+            )
             for name in sorted(received.keys() | sent.keys() | ended.keys())
         },
         {count: sum(each.total(count) for each in minutes[:2]) / over_s for count in ("received", *OUTCOMES)},

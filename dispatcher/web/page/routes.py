@@ -229,10 +229,14 @@ class Page:
         asked.done()
         found = (each for each in self._desk.decisions.suppressed() if category in {None, each.category})
         causes, newest, is_all = views.causes(found, SHOWN)
-        begin_us = self._looks.look().status.snapshot.now_us - views.PAUSE_US
+        status = self._looks.look().status
+        begin_us = status.snapshot.now_us - views.PAUSE_US
+        of_now = [each for each in causes if each.newest.at_us >= begin_us]
+        if not is_all:
+            views.by_books(of_now, status.recent, status.snapshot.now_us)
         return {
             "causes": {
-                "Now": [each for each in causes if each.newest.at_us >= begin_us],
+                "Now": of_now,
                 "Earlier": [each for each in causes if each.newest.at_us < begin_us],
             },
             "newest": newest,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
 from dispatcher.app.documents.instants import span
+from dispatcher.app.documents.recent import Recent
 from dispatcher.app.documents.status import said_and_remedy
 from dispatcher.app.documents.wellness import wellness
 from dispatcher.core.explain import Decision, scope_words
@@ -22,6 +23,7 @@ from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 from dispatcher.settings.content import Content
 from dispatcher.settings.describe import next_quiet_sentences, rules
+from dispatcher.store.counts import MINUTE_US
 from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.store.snapshot import Snapshot
 from dispatcher.store.versions import Version
@@ -283,6 +285,15 @@ def causes(decisions: Iterator[Decision], most: int) -> tuple[list[Cause], list[
         key = (each.category, each.outcome, each.reason, *about, None if each.limit else each.detail)
         found.setdefault(key, Cause(each, each.at_us)).note(each)
     return list(found.values()), newest, True
+
+
+def by_books(causes: Sequence[Cause], recent: Recent, now_us: int) -> None:
+    """Where not all decisions could be counted, the minutes of the books say since when: 30 minutes ago at most."""
+    for cause in causes:
+        told = cause.newest
+        ago = recent.of(told.category or "").begun.get((told.outcome, told.reason))
+        if ago is not None:
+            cause.since_us = min(cause.since_us, (now_us // MINUTE_US - ago) * MINUTE_US)
 
 
 @dataclass(frozen=True, slots=True)
