@@ -234,7 +234,7 @@ def _state(facts: Facts) -> Iterator[Metric]:
     paused["by_hand",] = int(EVERYTHING in snapshot.paused)
     paused["category",] = sum(name != EVERYTHING for name in snapshot.paused)
     yield _gauge("paused", "Whether nobody posts, by why; category: how many are paused by hand.", ["kind"], paused)
-    in_force = snapshot.silences.in_force(snapshot.now_us)
+    in_force = snapshot.silences_in_force
     yield _gauge("muted", "Categories that are muted.", [], len({each.muted for each in in_force if each.muted}))
     yield _gauge("silences", "Silences that are in force, mutes among them.", [], len(in_force))
     letters = Counter({words: max(0, count) for words, count in _fields(facts.measured.counts, "letters").items()})

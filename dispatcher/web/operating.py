@@ -20,10 +20,9 @@ from starlette.responses import JSONResponse, Response
 from dispatcher.app.documents.silences import begun_document, preview_document
 from dispatcher.app.limits import LimitsFile
 from dispatcher.app.operating import Desk
-from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.matchers import Matchers, parse_matchers
-from dispatcher.core.units import US, normal_channel, seconds_of
+from dispatcher.core.units import CATEGORY, US, normal_channel, seconds_of
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.describe import sentences

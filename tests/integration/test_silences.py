@@ -120,7 +120,7 @@ def test_a_muted_event_with_on_limit_defer_waits_until_the_mute_ends(stage: Stag
     assert sentence(stage, "a") == "Waits: it was silenced (silence 1); as the next of its line it is expected now."
     run(ann)
     assert ann.desk.posts == ["a", "b"]
-    assert stage.snapshot().silences.each == ()
+    assert stage.snapshot().silences == {}
 
 
 def test_after_a_mute_what_waited_goes_by_the_limits_in_order(stage: Stage, ann: Worker) -> None:
@@ -283,7 +283,7 @@ def test_a_mute_lives_no_longer_than_it_says(stage: Stage) -> None:
     mute(stage, "errors", 60)
     mute(stage, "later", 30)
     stage.clock.forward(31)
-    assert [each.muted for each in stage.snapshot().silences.in_force(stage.clock.now_us)] == ["errors"]
+    assert [each.muted for each in stage.snapshot().silences_in_force] == ["errors"]
     assert [each.muted for each in stage.worker("bob").take().silences.each] == ["errors"]
     mute(stage, "deploys", 10)
     assert set(stage.redis.hkeys(stage.keys.silences)) == {b"1", b"3"}

@@ -194,7 +194,7 @@ def _quiet(policy: Policy, now_us: int) -> Iterator[dict[str, Any]]:
 
 def silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """The silences that are in force, the one that ends first comes first."""
-    for each in reversed(snapshot.silences.in_force(snapshot.now_us)):
+    for each in reversed(snapshot.silences_in_force):
         yield {
             "what": each.muted or str(each.matchers), "how": "silenced", "by": each.who, "why": each.why,
             "since_us": each.from_us, "until_us": each.until_us, "id": each.id,
