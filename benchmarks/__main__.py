@@ -28,6 +28,7 @@ from benchmarks import (
     start,
     starvation,
     storm,
+    viewers,
 )
 from benchmarks.effort import Cores, Effort
 from benchmarks.figures import Unproven
@@ -44,6 +45,7 @@ BENCHMARKS: Final = {
     "storm": storm.run,
     "enqueue": enqueue.run,
     "serving": serving.run,
+    "viewers": viewers.run,
     "deferral": deferral.run,
     "latency": latency.run,
     "memory": memory.run,

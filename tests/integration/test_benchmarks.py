@@ -34,7 +34,7 @@ from tests.support.servers import Database
 
 NAMES: Final = (
     *("deferral", "enqueue", "gate", "growth", "latency", "memory", "once", "peers", "scripts", "slots", "starvation"),
-    *("serving", "start", "storm"),
+    *("serving", "start", "storm", "viewers"),
 )
 
 
@@ -100,6 +100,8 @@ COUNTED: Final = (
     ("enqueue", "enqueued by send_many", 500),
     ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
     ("serving", "enqueued by HTTP, arrays of 500", 500),
+    ("viewers", "dropped by two viewers", 2_000 - 50),
+    ("viewers", "viewers that were answered", 2),
     ("latency", "arrived at the stand-in", 20),
     ("start", "enqueued by send", 1),
     ("deferral", "posted once each", 2 * 250),
