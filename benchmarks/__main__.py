@@ -28,10 +28,12 @@ from benchmarks import (
     starvation,
     storm,
 )
+from benchmarks.comparison import compare
 from benchmarks.effort import Cores, Effort
 from benchmarks.figures import Unproven
 from benchmarks.libraries import FOLDER, find
-from benchmarks.printing import machine, show, write
+from benchmarks.page import PAGE
+from benchmarks.printing import machine, show, show_compared, write
 from dispatcher.errors import DispatcherError
 from tests.support.servers import SERVER_BINARY
 
@@ -95,6 +97,7 @@ def main(  # noqa: PLR0913 - one for each option
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()), highlight=False)
     if rounds < LEAST_ROUNDS or quick:
         console.print("a look, no measurement: quote runs of 5 rounds and more without --quick", style="yellow")
+    page, compared = PAGE.read_text(encoding="utf-8"), []
     for name in chosen:
         begun = time.monotonic()
         try:
@@ -106,7 +109,10 @@ def main(  # noqa: PLR0913 - one for each option
             sys.exit(1)
         path = write(results, name, facts, report)
         show(console, report)
+        compared.append(compare(name, report.goals, page))
         console.print(f"{name}: {time.monotonic() - begun:.0f} s, {path}", style="dim", highlight=False)
+    if not quick and cores == Cores.FREE:  # as the page's figures were taken
+        show_compared(console, compared)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ GROUP: Final = 100
 """Slots of one instant where there are many: they are charged in one call, or filling would take minutes."""
 
 FEW: Final = 1_000
-FLAT: Final = 1.5
+FLAT: Final = 1.1
 STRAIGHT: Final = 0.95
 SMALL: Final = 0.5
 SPREAD_OUT: Final = 7_919

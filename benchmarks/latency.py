@@ -60,8 +60,8 @@ def run(effort: Effort) -> Report:
         f"from send to arrival, {WORKERS} workers asleep", columns, tuple((f"{p}", s) for p, s in figures.items())
     )
     goals = (
-        Goal("half of the sends arrived, ms", figures[50], at_most=5.0),
-        Goal("99 % of the sends arrived, ms", figures[99], at_most=25.0),
+        Goal("half of the sends arrived, ms", figures[50], at_most=3.0),
+        Goal("99 % of the sends arrived, ms", figures[99], at_most=10.0),
     )
     return Report((table,), goals, proofs.collected(), _NOTES)
 

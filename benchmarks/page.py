@@ -13,10 +13,11 @@ ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
 RESULTS: Final = Path(__file__).parent / "results"
 
-_PART: Final = re.compile(
+PART: Final = re.compile(
     r"(?P<begin>^<!-- results of (?P<name>[a-z]+), [^\n]*-->\n).*?(?P<end>^<!-- end of the results -->$)",
     re.MULTILINE | re.DOTALL,
 )
+"""What the page says of one benchmark."""
 
 
 def write_page(page: Path, results: Path) -> list[str]:
@@ -33,7 +34,7 @@ def write_page(page: Path, results: Path) -> list[str]:
         put.append(match["name"])
         return f"{match['begin']}{markdown(json.loads(file.read_text(encoding='utf-8')))}{match['end']}"
 
-    page.write_text(_PART.sub(part, page.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(PART.sub(part, page.read_text(encoding="utf-8")), encoding="utf-8")
     return put
 
 
@@ -65,7 +66,12 @@ def _said(cell: Any) -> str:  # noqa: ANN401 - JSON
         case float():
             return spelled(cell)
         case _:
-            return str(cell).replace("|", "\\|").replace("*", "\\*") if cell != "**missed**" else cell
+            return escaped(str(cell)) if cell != "**missed**" else cell
+
+
+def escaped(text: str) -> str:
+    """As it stands in a table of the page."""
+    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 def _bound(goal: dict[str, Any]) -> str:

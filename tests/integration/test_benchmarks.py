@@ -15,12 +15,14 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks.backlog import Size, build
+from benchmarks.comparison import Compared, compare
 from benchmarks.deferral import least_us
 from benchmarks.effort import Cores
-from benchmarks.figures import Goal, Line, Proofs, Spread, Unproven, spelled
+from benchmarks.figures import Goal, Line, Proofs, Report, Spread, Unproven, spelled
 from benchmarks.latency import percentile
 from benchmarks.ours import KEYS, QUEUE
 from benchmarks.page import PAGE, write_page
+from benchmarks.printing import write
 from benchmarks.processes import Process
 from benchmarks.profile import profile
 from benchmarks.slowlog import tail, watched
@@ -215,6 +217,50 @@ def test_the_median_decides_whether_a_goal_is_met() -> None:
     assert Goal("ratio", Spread.of([0.5, 1.0, 3.0]), at_least=1.0).met
     assert not Goal("ratio", Spread.of([0.5, 0.9, 3.0]), at_least=1.0).met
     assert not Goal("growth", Spread.of([1.0, 1.6, 1.7]), at_most=1.5).met
+
+
+def page_of(folder: Path, *goals: Goal) -> str:
+    """The page after a run that has reached these."""
+    write(folder, "gate", {}, Report((), goals, ()))
+    page = folder / "benchmarks.md"
+    page.write_text("<!-- results of gate, made here -->\n<!-- end of the results -->\n", encoding="utf-8")
+    write_page(page, folder)
+    return page.read_text(encoding="utf-8")
+
+
+def test_only_what_is_worse_by_more_than_its_range_is_told_of(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path,
+        Goal("batch / recipe", Spread(1_250.0, 1_100.0, 1_400.0), at_least=25.0),
+        Goal("above nothing", Spread(-0.1, -0.2, 0.1), at_most=0.2),
+        Goal("bytes | slot", Spread.of([28.44]), at_most=45.0),
+    )
+    equal = compare(
+        "gate",
+        [
+            Goal("batch / recipe", Spread.of([1_100.2]), at_least=25.0),
+            Goal("above nothing", Spread.of([0.1]), at_most=0.2),
+            Goal("bytes | slot", Spread.of([31.0]), at_most=45.0),
+            Goal("not on the page", Spread.of([0.0]), at_least=1.0),
+        ],
+        page,
+    )
+    assert equal == Compared(3, ())
+    worse = compare(
+        "gate",
+        [
+            Goal("batch / recipe", Spread(1_098.0, 1_000.0, 1_300.0), at_least=25.0),
+            Goal("above nothing", Spread.of([0.11]), at_most=0.2),
+            Goal("bytes | slot", Spread.of([31.4]), at_most=45.0),
+        ],
+        page,
+    )
+    assert worse.worse == (
+        "gate: batch / recipe: 1,098 (1,000-1,300), was 1,250 (1,100-1,400)",
+        "gate: above nothing: 0.110, was -0.100 (-0.200-0.100)",
+        "gate: bytes | slot: 31.4, was 28.4",
+    )
+    assert compare("storm", [Goal("batch / recipe", Spread.of([1.0]), at_least=1.0)], page).count == 0
 
 
 def test_a_line_says_its_slope_and_how_straight_it_is() -> None:
