@@ -113,15 +113,16 @@ def unmark(client: Database) -> None:
 
 @contextmanager
 def worker(
-    server_url: str, slack: Slack, limits: Path, processes: int = 1, command: Sequence[str] = COMMAND
+    server_url: str, slack: Slack, limits: Path, processes: int = 1, command: Sequence[str] = COMMAND, **more: str
 ) -> Iterator[Process]:
-    """Worker processes that log in JSON to a file beside the limits file; ended with the context."""
+    """Worker processes that log in JSON to a file beside the limits file; ``more`` is their environment."""
     env = {
         "DISPATCHER_REDIS_URL": server_url,
         "DISPATCHER_SLACK_BASE_URL": slack.base_url,
         "DISPATCHER_SLACK_TOKEN": slack.token,
         "DISPATCHER_LIMITS_FILE": str(limits),
         "DISPATCHER_LOG_FORMAT": "json",
+        **more,
     }
     with Process(*command, f"--processes={processes}", folder=limits.parent, **env) as process:
         yield process

@@ -35,7 +35,7 @@ from tests.support.invariants import state_of
 from tests.support.servers import Database
 
 NAMES: Final = (
-    *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "scripts", "slots", "starvation"),
+    *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "post", "scripts", "slots", "starvation"),
     *("serving", "start", "storm"),
 )
 
@@ -102,7 +102,9 @@ COUNTED: Final = (
     ("enqueue", "enqueued by send_many", 500),
     ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
     ("serving", "enqueued by HTTP, arrays of 500", 500),
-    ("latency", "arrived at the stand-in", 20),
+    ("latency", "arrived at the stand-in", 10 + 4 * 20),
+    ("post", "landed at the stand-in, HTTP, no link", 2 + 20),
+    ("post", "settled, TLS, a link of 40 ms", 2 + 20),
     ("start", "enqueued by send", 1),
     ("deferral", "posted once each", 2 * 250),
     ("deferral", "windows over the limit", 0),
