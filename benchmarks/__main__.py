@@ -16,6 +16,7 @@ from benchmarks import (
     enqueue,
     gate,
     growth,
+    idle,
     latency,
     libraries,
     memory,
@@ -28,6 +29,7 @@ from benchmarks import (
     start,
     starvation,
     storm,
+    volume,
 )
 from benchmarks.comparison import compare
 from benchmarks.effort import Cores, Effort
@@ -41,6 +43,7 @@ from tests.support.servers import SERVER_BINARY
 BENCHMARKS: Final = {
     "gate": gate.run,
     "growth": growth.run,
+    "volume": volume.run,
     "slots": slots.run,
     "peers": peers.run,
     "storm": storm.run,
@@ -49,6 +52,7 @@ BENCHMARKS: Final = {
     "deferral": deferral.run,
     "latency": latency.run,
     "post": post.run,
+    "idle": idle.run,
     "memory": memory.run,
     "starvation": starvation.run,
     "start": start.run,
@@ -77,7 +81,7 @@ WIDTH: Final = 140
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
-    help="Of what scripts builds.",
+    help="Of what scripts and volume build.",
 )
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the JSON files.")
 def main(  # noqa: PLR0913 - one for each option

@@ -1,4 +1,4 @@
-"""The results in docs/benchmarks.md, made from the JSON of the last run: ``python -m benchmarks.page``."""
+"""The results and the picture in docs/benchmarks.md, made from the JSON of a run: ``python -m benchmarks.page``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.figures import Spread, spelled
+from benchmarks.picture import drawn, panels
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
+PICTURE: Final = ROOT / "docs" / "growth.svg"
 RESULTS: Final = Path(__file__).parent / "results"
 
 PART: Final = re.compile(
@@ -80,5 +82,14 @@ def _bound(goal: dict[str, Any]) -> str:
     return f"at most {spelled(goal['at_most'])}"
 
 
+def write_picture(picture: Path, results: Path) -> None:
+    """Draw what grows, where both benchmarks that it shows have been run."""
+    files = [results / f"{name}.json" for name in ("growth", "volume")]
+    if all(file.exists() for file in files):
+        growth, volume = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        picture.write_text(drawn(panels(growth, volume)), encoding="utf-8")
+
+
 if __name__ == "__main__":
     write_page(PAGE, RESULTS)
+    write_picture(PICTURE, RESULTS)

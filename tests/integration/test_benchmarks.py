@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import click
 import pytest
@@ -21,7 +22,8 @@ from benchmarks.effort import Cores
 from benchmarks.figures import Goal, Line, Proofs, Report, Spread, Unproven, spelled
 from benchmarks.latency import percentile
 from benchmarks.ours import KEYS, QUEUE
-from benchmarks.page import PAGE, write_page
+from benchmarks.page import PAGE, write_page, write_picture
+from benchmarks.picture import drawn, panels
 from benchmarks.printing import write
 from benchmarks.processes import Process
 from benchmarks.profile import profile
@@ -35,8 +37,21 @@ from tests.support.invariants import state_of
 from tests.support.servers import Database
 
 NAMES: Final = (
-    *("deferral", "enqueue", "gate", "growth", "latency", "memory", "peers", "post", "scripts", "slots", "starvation"),
-    *("serving", "start", "storm"),
+    *(
+        "deferral",
+        "enqueue",
+        "gate",
+        "growth",
+        "idle",
+        "latency",
+        "memory",
+        "peers",
+        "post",
+        "scripts",
+        "slots",
+        "starvation",
+    ),
+    *("serving", "start", "storm", "volume"),
 )
 
 
@@ -108,6 +123,13 @@ COUNTED: Final = (
     ("start", "enqueued by send", 1),
     ("deferral", "posted once each", 2 * 250),
     ("deferral", "windows over the limit", 0),
+    ("idle", "parked after all", 10 * 10 + 40 * 10 + 50 * 8 + 100 + 4),
+    ("idle", "settled meanwhile", 0),
+    ("volume", "settled with events waiting 300, dropped", 1_024),
+    ("volume", "settled with categories 20, posted", 256),
+    ("volume", "parked", 200 + 200),
+    ("volume", "repeats of remembered ids on the queue", 0),
+    ("volume", "settled with workers 3, posted", 256),
     ("memory", "parked", 499),
     ("memory", "log lines", 2_500),
     ("scripts", "parked", 10 * 10 + 40 * 10 + 50 * 8 + 100 + 4),
@@ -126,6 +148,8 @@ def test_the_page_takes_in_every_result(measured: Measured, tmp_path: Path) -> N
     page = tmp_path / "benchmarks.md"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     assert sorted(write_page(page, measured.folder)) == sorted(measured.names)
+    write_picture(picture := tmp_path / "growth.svg", measured.folder)
+    assert picture.exists() == ({"growth", "volume"} <= set(measured.names))
     text = page.read_text(encoding="utf-8")
     for result in measured.results.values():
         assert all(f"**{table['title']}**" in text for table in result["tables"])
@@ -219,6 +243,23 @@ def test_the_median_decides_whether_a_goal_is_met() -> None:
     assert Goal("ratio", Spread.of([0.5, 1.0, 3.0]), at_least=1.0).met
     assert not Goal("ratio", Spread.of([0.5, 0.9, 3.0]), at_least=1.0).met
     assert not Goal("growth", Spread.of([1.0, 1.6, 1.7]), at_most=1.5).met
+
+
+def test_a_picture_shows_each_cost_over_that_at_the_smallest_size() -> None:
+    def table(what: str, *costs: float) -> dict[str, Any]:
+        spreads = [{"median": cost, "low": cost, "high": cost} for cost in costs]
+        sizes = ("10", "1,000", "1,000,000")
+        rows = [[size, spread, spread, spread, spread] for size, spread in zip(sizes, spreads, strict=True)]
+        return {"columns": [what, "a", "b", "c", "d"], "rows": rows}
+
+    flat, grows = table("max of the limit", 5.0, 5.0, 5.0), table("events <waiting>", 8.0, 10.0, 20.0)
+    found = panels({"tables": [flat, flat, grows]}, {"tables": [grows]})
+    assert [panel.name for panel in found] == ["the gate: max of the limit"] * 2 + ["events <waiting>"]
+    assert (found[0].let, found[-1].refused) == ((1.0, 1.0, 1.0), (1.0, 1.25, 2.5))
+    root = ET.fromstring(drawn(found))  # noqa: S314 - our own
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("events <waiting>") == 1
+    assert texts.count("1M") == len(found)
 
 
 def page_of(folder: Path, *goals: Goal) -> str:
