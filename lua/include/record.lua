@@ -131,6 +131,9 @@ local record = module(function(record)
         header[field], malformed = nil, text
       end
     end
+    if header.counted and not header.category then -- an event gets both at once: without a category, it was not counted
+      header.counted, malformed = nil, text
+    end
     if is_newer and not pcall(cjson.encode, header) then -- a number that is none
       malformed = text
     end
