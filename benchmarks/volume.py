@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from redis import Redis
@@ -172,21 +173,21 @@ class Site:
 
     def contender(self, name: str, kind: Kind, effort: Effort) -> Contender:
         """Events of one kind are put on the queue, and as many are worked off."""
-        count = effort.of(kind.events, quick=kind.quick)
+        events = effort.of(kind.events, quick=kind.quick)
         done = 0
 
         def prepare() -> None:
             nonlocal done
-            self._send(kind, count)
+            self._send(kind, events)
             done = self._total(kind.outcome)
 
         def work() -> int:
-            while self._total(kind.outcome) < done + count:
+            while self._total(kind.outcome) < done + events:
                 for _ in range(kind.steps):
                     self._step()
             return self._total(kind.outcome) - done
 
-        return Contender(name, work, count, count, prepare, proof="settled with")
+        return Contender(name, work, events, events, prepare, proof="settled with")
 
     def _step(self) -> None:
         for worker in self._fleet.workers:
@@ -229,12 +230,14 @@ def _policy(setting: Setting) -> Policy:
 
 
 def _contenders(redis: RedisServer, sweep: Sweep, effort: Effort, proofs: Proofs) -> Iterator[Contender]:
-    """Of each size and kind; what waits is all of one kind, so each kind has a database of its own."""
-    for n, size in enumerate(sweep.of(effort)):
-        for k, kind in enumerate(KINDS):
-            client = Redis(unix_socket_path=str(redis.socket), db=n * len(KINDS) + k)
-            site = Site(client, sweep.setting(size))
-            site.build(kind, proofs)
+    """Of each size and kind. Both kinds share a site, but where events wait: those are all of one kind."""
+    databases = count()
+    for size in sweep.of(effort):
+        setting, site = sweep.setting(size), None
+        for kind in KINDS:
+            if site is None or setting.waiting:
+                site = Site(Redis(unix_socket_path=str(redis.socket), db=next(databases)), setting)
+                site.build(kind, proofs)
             yield site.contender(_name(sweep, size, kind), kind, effort)
 
 
