@@ -131,7 +131,7 @@ def test_100000_dead_letters_are_painted_within_300_ms(open_page: Open, redis: D
         return float(until(lambda: page.evaluate(first_paint), "a paint"))
 
     # The least is what it takes; the rest is what else the machine does.
-    until(lambda: took_ms() < 300, "a paint within 300 ms")
+    assert min(took_ms() for _ in range(10)) < 300
 
 
 def test_a_group_is_replayed_with_the_keyboard_alone(open_page: Open, redis: Database) -> None:
