@@ -16,11 +16,13 @@ from benchmarks import (
     enqueue,
     gate,
     growth,
+    idle,
     latency,
     libraries,
     memory,
     once,
     peers,
+    post,
     queues,
     scripts,
     serving,
@@ -28,24 +30,32 @@ from benchmarks import (
     start,
     starvation,
     storm,
+    viewers,
+    volume,
 )
+from benchmarks.comparison import compare
 from benchmarks.effort import Cores, Effort
 from benchmarks.figures import Unproven
 from benchmarks.libraries import FOLDER, find
-from benchmarks.printing import machine, show, write
+from benchmarks.page import PAGE
+from benchmarks.printing import machine, show, show_compared, write
 from dispatcher.errors import DispatcherError
 from tests.support.servers import SERVER_BINARY
 
 BENCHMARKS: Final = {
     "gate": gate.run,
     "growth": growth.run,
+    "volume": volume.run,
     "slots": slots.run,
     "peers": peers.run,
     "storm": storm.run,
     "enqueue": enqueue.run,
     "serving": serving.run,
+    "viewers": viewers.run,
     "deferral": deferral.run,
     "latency": latency.run,
+    "post": post.run,
+    "idle": idle.run,
     "memory": memory.run,
     "once": once.run,
     "starvation": starvation.run,
@@ -75,7 +85,7 @@ WIDTH: Final = 140
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
-    help="Of what scripts builds.",
+    help="Of what scripts and volume build.",
 )
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the JSON files.")
 def main(  # noqa: PLR0913 - one for each option
@@ -97,6 +107,7 @@ def main(  # noqa: PLR0913 - one for each option
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()), highlight=False)
     if rounds < LEAST_ROUNDS or quick:
         console.print("a look, no measurement: quote runs of 5 rounds and more without --quick", style="yellow")
+    page, compared = PAGE.read_text(encoding="utf-8"), []
     for name in chosen:
         begun = time.monotonic()
         try:
@@ -108,7 +119,10 @@ def main(  # noqa: PLR0913 - one for each option
             sys.exit(1)
         path = write(results, name, facts, report)
         show(console, report)
+        compared.append(compare(name, report.goals, page))
         console.print(f"{name}: {time.monotonic() - begun:.0f} s, {path}", style="dim", highlight=False)
+    if not quick and cores == Cores.FREE:  # as the page's figures were taken
+        show_compared(console, compared)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Cores(StrEnum):
 class Effort:
     """``quick`` is for a look at whether everything works: sizes so small that the figures mean nothing.
 
-    ``scale`` is how much of its backlog ``scripts`` builds.
+    ``scale`` is how much of its backlog ``scripts`` builds, and up to what size ``volume`` grows.
     """
 
     rounds: int

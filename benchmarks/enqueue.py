@@ -76,8 +76,8 @@ def _goals(laps: dict[str, list[Lap]]) -> list[Goal]:
     return [
         Goal(f"{ours} / {theirs}", ratio(laps, ours, theirs), at_least=bound)
         for ours, theirs, bound in (
-            (SEND_MANY, ENQUEUE, 20.0),
-            (SEND_MANY, ENQUEUE_MANY, 5.0),
-            (SEND, ENQUEUE, 1.0),
+            (SEND_MANY, ENQUEUE, 40.0),
+            (SEND_MANY, ENQUEUE_MANY, 7.0),
+            (SEND, ENQUEUE, 3.0),
         )
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from benchmarks.effort import Effort
+from benchmarks.effort import Cores, Effort
 from benchmarks.figures import Goal, Proofs, Report, Table
 from benchmarks.recipe import RECIPE
 from benchmarks.rounds import Contender, Lap, cpu, interleave, rate, ratio, server, wall
@@ -27,12 +28,17 @@ WINDOW_US: Final = Limit.parse(f"1/{WINDOW}").window_us
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """One set of limits, and the calls against them: the types take turns."""
+    """One set of limits, and the calls against them: the types take turns.
+
+    ``batched`` and ``concurrent`` are goals: how many times as fast as the recipe a batch and 50 tasks have to be.
+    """
 
     title: str
     everything: int
     each: int
     decisions: int
+    batched: float
+    concurrent: float
 
     @property
     def admitted(self) -> int:
@@ -46,27 +52,38 @@ RECIPE_TASKS: Final = f"the recipe, redis.asyncio, {TASKS} tasks"
 ONE: Final = "try_acquire, one by one"
 MANY: Final = f"try_acquire_many, {BATCH} a call"
 CONCURRENT: Final = f"AsyncLimiter, {TASKS} tasks"
+ON_ONE_CORE: Final = ", client and server on one core"
 
 
 def run(effort: Effort) -> Report:
-    """The source scenario, where nearly everything is refused, and its opposite."""
+    """The source scenario, where nearly everything is refused, and its opposite; also with all on one core."""
     decisions = effort.of(BATCH * 20, quick=BATCH * 5)
     mixes = (
-        Mix(f"source scenario: 100/{WINDOW} in all, 10/{WINDOW} for each of 20 types", 100, 10, decisions),
-        Mix(f"everything admitted: limits of 1,000,000/{WINDOW}", 1_000_000, 1_000_000, decisions),
+        Mix(f"source scenario: 100/{WINDOW} in all, 10/{WINDOW} for each of 20 types", 100, 10, decisions, 25.0, 8.0),
+        Mix(f"everything admitted: limits of 1,000,000/{WINDOW}", 1_000_000, 1_000_000, decisions, 15.0, 5.0),
     )
     proofs, tables, goals = Proofs(), [], []
-    with stage(effort.cores) as (redis, client), asyncio.Runner() as loop:
-        aio = AsyncRedis(unix_socket_path=str(redis.socket))
-        for mix in mixes:
-            laps = interleave(_contenders(mix, client, aio, loop, effort), effort, client, proofs)
-            tables.append(_table(mix, laps))
-            goals += _goals(mix, laps)
-        loop.run(aio.aclose())
+    for cores, where in _placements(effort.cores):
+        with stage(cores) as (redis, client), asyncio.Runner() as loop:
+            aio = AsyncRedis(unix_socket_path=str(redis.socket))
+            for mix in mixes:
+                laps = interleave(_contenders(mix, client, aio, loop, effort, where), effort, client, proofs)
+                tables.append(_table(mix, laps, where))
+                goals += _goals(mix, laps, where)
+            loop.run(aio.aclose())
     return Report(tuple(tables), tuple(goals), proofs.collected())
 
 
-def _contenders(mix: Mix, client: Redis, aio: AsyncRedis, loop: asyncio.Runner, effort: Effort) -> Sequence[Contender]:
+def _placements(asked: Cores) -> Iterator[tuple[Cores, str]]:
+    """Where client and server run, and what is said of it."""
+    yield asked, ""
+    if asked is Cores.FREE and sys.platform == "linux":
+        yield Cores.TOGETHER, ON_ONE_CORE
+
+
+def _contenders(  # noqa: PLR0913, PLR0917 - two clients of one server, and how they are used
+    mix: Mix, client: Redis, aio: AsyncRedis, loop: asyncio.Runner, effort: Effort, where: str
+) -> Sequence[Contender]:
     everything = Scope("global", (Limit(mix.everything, window_us=WINDOW_US),))
     types = [(everything, Scope(f"type:{n}", (Limit(mix.each, window_us=WINDOW_US),))) for n in range(TYPES)]
     calls = [types[n % TYPES] for n in range(mix.decisions)]
@@ -93,7 +110,8 @@ def _contenders(mix: Mix, client: Redis, aio: AsyncRedis, loop: asyncio.Runner, 
         return bool(await async_recipe(keys=call[0], args=call[1]))
 
     def contender(name: str, decide: Callable[[], int], passes: int = 1) -> Contender:
-        return Contender(name, decide, mix.decisions, mix.admitted, client.flushdb, effort.of(passes, quick=1))
+        proof = f"admitted{where}, by" if where else "admitted by"
+        return Contender(name, decide, mix.decisions, mix.admitted, client.flushdb, effort.of(passes, quick=1), proof)
 
     return (
         contender(RECIPE_SYNC, by_recipe),
@@ -132,9 +150,9 @@ async def _shared(ask: Callable[[Any], Awaitable[bool]], calls: Sequence[Any] | 
     return sum(await asyncio.gather(*(task() for _ in range(tasks))))
 
 
-def _table(mix: Mix, laps: dict[str, list[Lap]]) -> Table:
+def _table(mix: Mix, laps: dict[str, list[Lap]], where: str) -> Table:
     return Table(
-        mix.title,
+        mix.title + where,
         ("", "decisions/s", "us", "of it in the server, us", "CPU of both, us", "times the recipe"),
         tuple(
             (name, rate(each), wall(each), server(each), cpu(each), ratio(laps, name, RECIPE_SYNC))
@@ -143,14 +161,14 @@ def _table(mix: Mix, laps: dict[str, list[Lap]]) -> Table:
     )
 
 
-def _goals(mix: Mix, laps: dict[str, list[Lap]]) -> list[Goal]:
-    what = mix.title.partition(":")[0]
+def _goals(mix: Mix, laps: dict[str, list[Lap]], where: str) -> list[Goal]:
+    what = mix.title.partition(":")[0] + where
     return [
         Goal(f"{what}: {ours} / {theirs}", ratio(laps, ours, theirs), at_least=bound)
         for ours, theirs, bound in (
             (ONE, RECIPE_SYNC, 0.9),
-            (MANY, RECIPE_SYNC, 15.0),
-            (CONCURRENT, RECIPE_SYNC, 5.0),
-            (CONCURRENT, RECIPE_ASYNC, 5.0),
+            (MANY, RECIPE_SYNC, mix.batched),
+            (CONCURRENT, RECIPE_SYNC, mix.concurrent),
+            (CONCURRENT, RECIPE_ASYNC, mix.concurrent),
         )
     ]

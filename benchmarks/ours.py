@@ -109,21 +109,22 @@ def unmark(client: Database) -> None:
     for first in range(0, len(ids), _PIPED):
         pipe = client.pipeline(transaction=False)
         for id_ in ids[first : first + _PIPED]:
-            pipe.hdel(QUEUE.job(id_.decode()), "category")
+            pipe.hdel(QUEUE.job(id_.decode()), "category", "shown")
         pipe.execute()
 
 
 @contextmanager
 def worker(
-    server_url: str, slack: Slack, limits: Path, processes: int = 1, command: Sequence[str] = COMMAND
+    server_url: str, slack: Slack, limits: Path, processes: int = 1, command: Sequence[str] = COMMAND, **more: str
 ) -> Iterator[Process]:
-    """Worker processes that log in JSON to a file beside the limits file; ended with the context."""
+    """Worker processes that log in JSON to a file beside the limits file; ``more`` is their environment."""
     env = {
         "DISPATCHER_REDIS_URL": server_url,
         "DISPATCHER_SLACK_BASE_URL": slack.base_url,
         "DISPATCHER_SLACK_TOKEN": slack.token,
         "DISPATCHER_LIMITS_FILE": str(limits),
         "DISPATCHER_LOG_FORMAT": "json",
+        **more,
     }
     with Process(*command, f"--processes={processes}", folder=limits.parent, **env) as process:
         yield process

@@ -1,4 +1,4 @@
-"""The results in docs/benchmarks.md, made from the JSON of the last run: ``python -m benchmarks.page``."""
+"""The results and the picture in docs/benchmarks.md, made from the JSON of a run: ``python -m benchmarks.page``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.figures import Spread, spelled
+from benchmarks.picture import drawn, panels
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
+PICTURE: Final = ROOT / "docs" / "growth.svg"
 RESULTS: Final = Path(__file__).parent / "results"
 
-_PART: Final = re.compile(
+PART: Final = re.compile(
     r"(?P<begin>^<!-- results of (?P<name>[a-z]+), [^\n]*-->\n).*?(?P<end>^<!-- end of the results -->$)",
     re.MULTILINE | re.DOTALL,
 )
+"""What the page says of one benchmark."""
 
 
 def write_page(page: Path, results: Path) -> list[str]:
@@ -33,7 +36,7 @@ def write_page(page: Path, results: Path) -> list[str]:
         put.append(match["name"])
         return f"{match['begin']}{markdown(json.loads(file.read_text(encoding='utf-8')))}{match['end']}"
 
-    page.write_text(_PART.sub(part, page.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(PART.sub(part, page.read_text(encoding="utf-8")), encoding="utf-8")
     return put
 
 
@@ -65,7 +68,12 @@ def _said(cell: Any) -> str:  # noqa: ANN401 - JSON
         case float():
             return spelled(cell)
         case _:
-            return str(cell).replace("|", "\\|").replace("*", "\\*") if cell != "**missed**" else cell
+            return escaped(str(cell)) if cell != "**missed**" else cell
+
+
+def escaped(text: str) -> str:
+    """As it stands in a table of the page."""
+    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 def _bound(goal: dict[str, Any]) -> str:
@@ -74,5 +82,14 @@ def _bound(goal: dict[str, Any]) -> str:
     return f"at most {spelled(goal['at_most'])}"
 
 
+def write_picture(picture: Path, results: Path) -> None:
+    """Draw what grows, where both benchmarks that it shows have been run."""
+    files = [results / f"{name}.json" for name in ("growth", "volume")]
+    if all(file.exists() for file in files):
+        growth, volume = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        picture.write_text(drawn(panels(growth, volume)), encoding="utf-8")
+
+
 if __name__ == "__main__":
     write_page(PAGE, RESULTS)
+    write_picture(PICTURE, RESULTS)

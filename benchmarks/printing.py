@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table as Drawn
 from rich.text import Text
 
+from benchmarks.comparison import Compared
 from benchmarks.figures import Cell, Goal, Report, Table, spelled
 
 
@@ -41,6 +42,20 @@ def show(console: Console, report: Report) -> None:
     if report.goals:
         console.print(_drawn_goals(report.goals))
     console.print(f"{len(report.proofs)} counts were as expected", style="dim", highlight=False)
+
+
+def show_compared(console: Console, compared: Sequence[Compared]) -> None:
+    """Which figures are worse than those of the page, of how many."""
+    worse = [said for each in compared for said in each.worse]
+    count = sum(each.count for each in compared)
+    console.print(
+        f"{len(worse)} of {count} figures with a goal are worse than on docs/benchmarks.md by more than their range"
+        f"{':' if worse else ''}",
+        style="yellow" if worse else "green",
+        highlight=False,
+    )
+    for said in worse:
+        console.print(said, markup=False, highlight=False)
 
 
 def write(folder: Path, name: str, facts: Mapping[str, object], report: Report) -> Path:

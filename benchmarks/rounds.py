@@ -65,6 +65,12 @@ def ratio(laps: dict[str, list[Lap]], ours: str, theirs: str) -> Spread:
     return Spread.of(b.wall_us / a.wall_us for a, b in zip(laps[ours], laps[theirs], strict=True))
 
 
+def dearest(first: Sequence[Lap], larger: Sequence[Sequence[Lap]], cost: Callable[[Lap], float]) -> Spread:
+    """The largest of the costs over the first one, taken inside each round; by the medians."""
+    over = (Spread.of(cost(b) / cost(a) for a, b in zip(first, each, strict=True)) for each in larger)
+    return max(over, key=lambda spread: spread.median)
+
+
 def wall(laps: Iterable[Lap]) -> Spread:
     """Microseconds for one decision."""
     return Spread.of(lap.wall_us for lap in laps)

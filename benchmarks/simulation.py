@@ -76,7 +76,7 @@ class Board:
 
 
 @dataclass(slots=True)
-class _Unheard(Told):
+class Unheard(Told):
     """The observer: nobody asks what it was told."""
 
     def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
@@ -97,7 +97,7 @@ class Simulation:
             client,
             policy,
             sink=self.board,
-            observer=_Unheard(),
+            observer=Unheard(),
             clock=clock,
             workers=workers,
             batch=BATCH,

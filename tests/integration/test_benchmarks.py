@@ -9,18 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import click
 import pytest
 
 from benchmarks import __main__ as command
 from benchmarks.backlog import Size, build
+from benchmarks.comparison import Compared, compare
 from benchmarks.deferral import least_us
 from benchmarks.effort import Cores
-from benchmarks.figures import Goal, Line, Proofs, Spread, Unproven, spelled
+from benchmarks.figures import Goal, Line, Proofs, Report, Spread, Unproven, spelled
 from benchmarks.latency import percentile
 from benchmarks.ours import KEYS, QUEUE
-from benchmarks.page import PAGE, write_page
+from benchmarks.page import PAGE, write_page, write_picture
+from benchmarks.picture import drawn, panels
+from benchmarks.printing import write
 from benchmarks.processes import Process
 from benchmarks.profile import profile
 from benchmarks.slowlog import tail, watched
@@ -33,8 +37,21 @@ from tests.support.invariants import state_of
 from tests.support.servers import Database
 
 NAMES: Final = (
-    *("deferral", "enqueue", "gate", "growth", "latency", "memory", "once", "peers", "scripts", "slots", "starvation"),
-    *("serving", "start", "storm"),
+    *(
+        "deferral",
+        "enqueue",
+        "gate",
+        "growth",
+        "idle",
+        "latency",
+        "memory",
+        "once",
+        "peers",
+        "post",
+        "scripts",
+        "slots",
+    ),
+    *("starvation", "serving", "start", "storm", "viewers", "volume"),
 )
 
 
@@ -100,10 +117,21 @@ COUNTED: Final = (
     ("enqueue", "enqueued by send_many", 500),
     ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
     ("serving", "enqueued by HTTP, arrays of 500", 500),
-    ("latency", "arrived at the stand-in", 20),
+    ("viewers", "dropped by two viewers", 2_000 - 50),
+    ("viewers", "viewers that were answered", 2),
+    ("latency", "arrived at the stand-in", 10 + 4 * 20),
+    ("post", "landed at the stand-in, HTTP, no link", 2 + 20),
+    ("post", "settled, TLS, a link of 40 ms", 2 + 20),
     ("start", "enqueued by send", 1),
     ("deferral", "posted once each", 2 * 250),
     ("deferral", "windows over the limit", 0),
+    ("idle", "parked after all", 10 * 10 + 40 * 10 + 50 * 8 + 100 + 4),
+    ("idle", "settled meanwhile", 0),
+    ("volume", "settled with events waiting 300, dropped", 1_024),
+    ("volume", "settled with categories 20, posted", 256),
+    ("volume", "parked", 200),
+    ("volume", "repeats of remembered ids on the queue", 0),
+    ("volume", "settled with workers 3, posted", 256),
     ("memory", "parked", 499),
     ("memory", "log lines", 2_500),
     ("scripts", "parked", 10 * 10 + 40 * 10 + 50 * 8 + 100 + 4),
@@ -122,6 +150,8 @@ def test_the_page_takes_in_every_result(measured: Measured, tmp_path: Path) -> N
     page = tmp_path / "benchmarks.md"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     assert sorted(write_page(page, measured.folder)) == sorted(measured.names)
+    write_picture(picture := tmp_path / "growth.svg", measured.folder)
+    assert picture.exists() == ({"growth", "volume"} <= set(measured.names))
     text = page.read_text(encoding="utf-8")
     for result in measured.results.values():
         assert all(f"**{table['title']}**" in text for table in result["tables"])
@@ -215,6 +245,67 @@ def test_the_median_decides_whether_a_goal_is_met() -> None:
     assert Goal("ratio", Spread.of([0.5, 1.0, 3.0]), at_least=1.0).met
     assert not Goal("ratio", Spread.of([0.5, 0.9, 3.0]), at_least=1.0).met
     assert not Goal("growth", Spread.of([1.0, 1.6, 1.7]), at_most=1.5).met
+
+
+def test_a_picture_shows_each_cost_over_that_at_the_smallest_size() -> None:
+    def table(what: str, *costs: float) -> dict[str, Any]:
+        spreads = [{"median": cost, "low": cost, "high": cost} for cost in costs]
+        sizes = ("10", "1,000", "1,000,000")
+        rows = [[size, spread, spread, spread, spread] for size, spread in zip(sizes, spreads, strict=True)]
+        return {"columns": [what, "a", "b", "c", "d"], "rows": rows}
+
+    flat, grows = table("max of the limit", 5.0, 5.0, 5.0), table("events <waiting>", 8.0, 10.0, 20.0)
+    found = panels({"tables": [flat, flat, grows]}, {"tables": [grows]})
+    assert [panel.name for panel in found] == ["the gate: max of the limit"] * 2 + ["events <waiting>"]
+    assert (found[0].let, found[-1].refused) == ((1.0, 1.0, 1.0), (1.0, 1.25, 2.5))
+    root = ET.fromstring(drawn(found))  # noqa: S314 - our own
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("events <waiting>") == 1
+    assert texts.count("1M") == len(found)
+
+
+def page_of(folder: Path, *goals: Goal) -> str:
+    """The page after a run that has reached these."""
+    write(folder, "gate", {}, Report((), goals, ()))
+    page = folder / "benchmarks.md"
+    page.write_text("<!-- results of gate, made here -->\n<!-- end of the results -->\n", encoding="utf-8")
+    write_page(page, folder)
+    return page.read_text(encoding="utf-8")
+
+
+def test_only_what_is_worse_by_more_than_its_range_is_told_of(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path,
+        Goal("batch / recipe", Spread(1_250.0, 1_100.0, 1_400.0), at_least=25.0),
+        Goal("above nothing", Spread(-0.1, -0.2, 0.1), at_most=0.2),
+        Goal("bytes | slot", Spread.of([28.44]), at_most=45.0),
+    )
+    equal = compare(
+        "gate",
+        [
+            Goal("batch / recipe", Spread.of([1_100.2]), at_least=25.0),
+            Goal("above nothing", Spread.of([0.1]), at_most=0.2),
+            Goal("bytes | slot", Spread.of([31.0]), at_most=45.0),
+            Goal("not on the page", Spread.of([0.0]), at_least=1.0),
+        ],
+        page,
+    )
+    assert equal == Compared(3, ())
+    worse = compare(
+        "gate",
+        [
+            Goal("batch / recipe", Spread(1_098.0, 1_000.0, 1_300.0), at_least=25.0),
+            Goal("above nothing", Spread.of([0.11]), at_most=0.2),
+            Goal("bytes | slot", Spread.of([31.4]), at_most=45.0),
+        ],
+        page,
+    )
+    assert worse.worse == (
+        "gate: batch / recipe: 1,098 (1,000-1,300), was 1,250 (1,100-1,400)",
+        "gate: above nothing: 0.110, was -0.100 (-0.200-0.100)",
+        "gate: bytes | slot: 31.4, was 28.4",
+    )
+    assert compare("storm", [Goal("batch / recipe", Spread.of([1.0]), at_least=1.0)], page).count == 0
 
 
 def test_a_line_says_its_slope_and_how_straight_it_is() -> None:

@@ -120,7 +120,7 @@ def test_a_muted_event_with_on_limit_defer_waits_until_the_mute_ends(stage: Stag
     assert sentence(stage, "a") == "Waits: it was silenced (silence 1); as the next of its line it is expected now."
     run(ann)
     assert ann.desk.posts == ["a", "b"]
-    assert stage.snapshot().silences.each == ()
+    assert stage.snapshot().silences == {}
 
 
 def test_after_a_mute_what_waited_goes_by_the_limits_in_order(stage: Stage, ann: Worker) -> None:
@@ -283,7 +283,7 @@ def test_a_mute_lives_no_longer_than_it_says(stage: Stage) -> None:
     mute(stage, "errors", 60)
     mute(stage, "later", 30)
     stage.clock.forward(31)
-    assert [each.muted for each in stage.snapshot().silences.in_force(stage.clock.now_us)] == ["errors"]
+    assert [each.muted for each in stage.snapshot().silences_in_force] == ["errors"]
     assert [each.muted for each in stage.worker("bob").take().silences.each] == ["errors"]
     mute(stage, "deploys", 10)
     assert set(stage.redis.hkeys(stage.keys.silences)) == {b"1", b"3"}
@@ -827,9 +827,11 @@ def test_a_preview_counts_the_newest_decisions_by_the_same_function(stage: Stage
     stage.send("a")
     run(ann)
     decisions = Decisions(stage.redis, stage.keys)
-    assert preview(parse_matchers("host=db*"), decisions) == Preview(3, 4, START_US + US, {"high": 1, "normal": 2})
+    seen = preview(parse_matchers("host=db*"), decisions)
+    assert replace(seen, newest=()) == Preview(3, 4, START_US + US, {"high": 1, "normal": 2})
+    assert [each.id for each in seen.newest] == ["b", "a", "c"]
     assert preview(parse_matchers("priority=high"), decisions).matched == 1
-    assert preview(parse_matchers("host!=db1"), decisions, lambda: False) == Preview(0, 0, START_US + US, {})
+    assert preview(parse_matchers("host!=db1"), decisions, lambda: False) == Preview(0, 0, START_US + US, {}, [])
 
 
 def test_a_take_tells_of_silences_where_they_have_changed_and_a_worker_keeps_the_others(

@@ -182,10 +182,14 @@ def snapshot_of(**facts: object) -> Snapshot:
 
 def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
     facts = snapshot_of(
-        lines={"channel:#[red]\x1b[2Jops": Line(3, None), "channel:#late": Line(1, 1_090 * US)},
+        lines={
+            "channel:#[red]\x1b[2Jops": Line(3, None),
+            "channel:#late": Line(1, 1_090 * US),
+            "paused:orders": Line(2, None),
+        },
         cooldowns={"#late": 1_075 * US},
-        parked=4,
-        totals={"parked": 4, "parked [bold]x": 4},
+        parked=6,
+        totals={"parked": 6, "parked [bold]x": 6},
     )
     shown = drawn(Status(facts, {"[bold]x": []}, [], [WorkerEntry("w\x1b1", "[b]host", 7, "idle", 998.0)]))
     assert "\x1b" not in shown
@@ -193,6 +197,8 @@ def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
     assert "[bold]x" in shown
     assert "[b]host" in shown
     assert "after the one in flight" in shown
+    assert "orders (paused)" in shown
+    assert "when it is resumed" in shown
     assert "in 1m 30s" in shown
     assert "1m 15s" in shown
     assert "2.0s ago" in shown

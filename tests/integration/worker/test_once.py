@@ -156,6 +156,16 @@ def test_one_that_waits_for_its_channel_keeps_its_key(stage: Stage, ann: Worker)
     assert first.candidate.leased.id == "a"
 
 
+def test_one_that_waited_for_its_channel_alone_is_no_repeat_of_itself(stage: Stage, ann: Worker) -> None:
+    stage.send("a", category="paced", dedup_key="db1")
+    stage.send("b", category="paced", dedup_key="db2")
+    (first,) = ann.go()
+    assert stage.line("#paced") == ["b"]
+    ann.deliver([first])
+    run(ann)
+    assert ann.desk.posts == ["a", "b"]
+
+
 def test_an_explanation_names_the_event_that_was_posted(stage: Stage, ann: Worker) -> None:
     stage.send("a", dedup_key="db1")
     run(ann)
