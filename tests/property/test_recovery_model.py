@@ -5,6 +5,7 @@ Meanwhile the limits change, the clocks of the zone are set, and workers die bet
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -281,6 +282,8 @@ class Walk:
         """Those that tell of a recovery."""
         self.started: set[str] = set()
         """Those of which a post was started: what was decided before is final."""
+        self.settled: dict[str, int] = {}
+        """When something was settled about an event first."""
         self.messages: dict[str, str] = {}
         """The ts of the message of an event."""
 
@@ -292,6 +295,8 @@ class Walk:
     def note(self, step: str, ids: list[str]) -> None:
         for id_ in ids:
             place, now_us, rules = next(self.moments), self.stage.clock.now_us, self.rules_of[self.worker.follows]
+            if step == "settle":
+                self.settled.setdefault(id_, place)
             if step == "start":
                 self.started.add(id_)
             elif step == "take":
@@ -319,6 +324,7 @@ class Walk:
         self.decided.clear()
         self.over.clear()
         self.started.clear()
+        self.settled.clear()
         self.stage.attempts.clear()
         self.slack.posts.clear()
         events = [self.event()]
@@ -365,6 +371,8 @@ class Walk:
         if not others or first.is_over or not others[0].is_over or first.subject != others[0].subject:
             return [(event, None) for event in (first, *others)]
         (recovery,) = others
+        if self.settled.get(first.id, math.inf) < self.decided[recovery.id][0]:
+            return [(first, None), (recovery, None)]
         if first.moment < recovery.moment:
             return [(first, recovery), (recovery, None)]
         return [(recovery, first), (first, None)]
