@@ -29,7 +29,7 @@ FEW: Final = 1_000
 """Sizes up to this are the same at every scale."""
 
 BATCH: Final = 128
-SMALL_BATCH: Final = 16
+SMALL_BATCH: Final = 8
 """Of many workers, so that each has a share of the same events."""
 
 LINES: Final = 100
@@ -59,7 +59,7 @@ class Kind:
 
 
 POSTED: Final = Kind("posted", "open", "sent", 4, 1_024, 256)  # take, decide, post, settle
-DROPPED: Final = Kind("dropped", "full", "dropped", 1, 8_192, 1_024)
+DROPPED: Final = Kind("dropped", "full", "dropped", 1, 4_096, 1_024)
 KINDS: Final = (POSTED, DROPPED)
 
 

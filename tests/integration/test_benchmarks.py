@@ -169,7 +169,7 @@ def test_a_count_that_is_not_as_expected_ends_the_run() -> None:
 
 
 def test_an_unknown_benchmark_is_refused_by_name() -> None:
-    with pytest.raises(click.UsageError, match="'gats', expected one of gate, growth, slots, peers, storm"):
+    with pytest.raises(click.UsageError, match="'gats', expected one of gate, growth, volume, slots, peers, storm"):
         command.main.main(["gats"], standalone_mode=False)
 
 
