@@ -31,7 +31,7 @@ _IN_WORDS: Final = {
     "global": "by the limit of all",
     "silenced": "by a silence",
     "quiet": "in quiet hours",
-    "repeat": "as repeats",
+    "repeated": "as repeats",
     _OTHER: "for another reason",
 }
 _SUPPRESSED_DEAD: Final = {*CAUSES, Reason.OVERFLOW}

@@ -68,6 +68,12 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[dict[str, Any], Entry | None]]] = {
     ),
     ("POST", "/v1/silences/preview"): ({"json": {"matchers": ["host=db1"]}}, None),
     ("DELETE", "/v1/silences/{id}"): ({}, Entry("silence expire", "1")),
+    ("POST", "/silences/preview"): ({"data": {"matchers": "host=db1", "for": "2h", **MOVE}}, None),
+    ("POST", "/silences/add"): (
+        {"data": {"matchers": "host=db1", "for": "2h", **MOVE}},
+        Entry("silence add", "2: host=db1", "move"),
+    ),
+    ("POST", "/silences/expire"): ({"data": {"id": "2"}}, Entry("silence expire", "2")),
     ("PUT", "/v1/pause"): ({"json": MOVE}, Entry("pause", "*", "move")),
     ("DELETE", "/v1/pause"): ({}, Entry("resume", "*")),
     ("PUT", "/v1/pause/{category}"): ({"json": MOVE}, Entry("pause", "chatter", "move")),
